@@ -1,0 +1,43 @@
+# Every target does its own set-up; nothing but Python 3.11 (or newer), make and a C compiler is assumed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+
+.PHONY: demo test test-long lint format bench docs clean
+
+.venv/base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --editable ".[report]"
+	@touch $@
+
+.venv/dev: .venv/base
+	$(PIP) --editable ".[dev]"
+	@touch $@
+
+demo: .venv/base  ## solve the frozen lake from five observations; under a minute
+	$(BIN)/prudent demo --out demo
+
+test: .venv/dev  ## all tests but the long ones
+	$(BIN)/python -m pytest -n 2 -m "not long"
+
+test-long: .venv/dev  ## checks that take minutes
+	$(BIN)/python -m pytest -m long
+
+lint: .venv/dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/dev  ## speed and memory, as ratios measured side by side
+	$(BIN)/python -m benchmarks
+
+docs: .venv/dev  ## HTML in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean:
+	rm -rf .venv demo docs/_build

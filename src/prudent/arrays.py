@@ -1,0 +1,147 @@
+"""Arrays at the edge of the library: float64 inside, NumPy outside, whatever JAX's global flag says.
+
+JAX computes in float64 only where `jax_enable_x64` is on. That flag belongs to the user, so every
+public call runs in `jax.enable_x64(True)`, a thread-local context, and hands back NumPy arrays: a JAX
+float64 array that leaves the context would quietly fall to float32 in the next operation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from .errors import InputError
+
+Array = np.ndarray | jax.Array
+"""What a record's array field holds: NumPy outside a compiled function, a JAX tracer inside."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Run `function` with JAX in float64, leave the caller's flag as it was, hand back NumPy.
+
+    Inside someone's compiled function the result is still being traced and is left alone.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with jax.enable_x64(True):
+            return to_numpy(function(*args, **kwargs))
+
+    return wrapped
+
+
+def to_numpy(tree: Any) -> Any:
+    """Copy every computed JAX array of a pytree (random keys excepted) to NumPy."""
+
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer) or is_key(value):
+            return value
+        return np.asarray(value)
+
+    return jax.tree.map(leaf, tree)
+
+
+def is_key(value: Any) -> bool:
+    """Whether `value` is a `jax.random.key` (or an array of them)."""
+    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether `value` is a NumPy array that can be checked now, not a tracer or a placeholder."""
+    return isinstance(value, np.ndarray)
+
+
+def as_float(value: Any) -> Array:
+    """Field converter: float64 NumPy for anything concrete, untouched for a tracer or placeholder."""
+    if isinstance(value, jax.core.Tracer) or not _is_array_like(value):
+        return value
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected an array of numbers, got {value!r} ({error})") from None
+
+
+def _is_array_like(value: Any) -> bool:
+    return isinstance(value, np.ndarray | jax.Array | float | int | list | tuple | np.generic)
+
+
+def as_key(seed: int | jax.Array) -> jax.Array:
+    """A random key from a whole number, or the `jax.random.key` itself."""
+    if isinstance(seed, jax.Array):
+        if is_key(seed):
+            return seed
+        raise InputError("seed must be a whole number or a jax.random.key; got a plain array, use jax.random.key(n)")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number >= 0 or a jax.random.key, got {seed!r}")
+    return jax.random.key(int(seed))
+
+
+def generator(seed: int | jax.Array, *path: int) -> np.random.Generator:
+    """A NumPy generator from a random key; `path` names independent streams under the same key."""
+    key_words = np.asarray(jax.random.key_data(as_key(seed))).ravel()
+    return np.random.default_rng([*(int(word) for word in key_words), *path])
+
+
+def require_finite(name: str, values: np.ndarray) -> None:
+    """Refuse NaN and infinite entries, naming the first one."""
+    bad = np.argwhere(~np.isfinite(values))
+    if bad.size:
+        where = tuple(int(i) for i in bad[0])
+        raise InputError(f"{name} has a non-finite entry: {values[where]} at index {where}; remove or replace it")
+
+
+def require_distribution(name: str, values: np.ndarray, rows: tuple[str, ...] = ()) -> None:
+    """Refuse negative entries and rows (last axis) whose sum is off 1 by more than 1e-8.
+
+    Args:
+        name: what the array is, for the message.
+        values: the array, already finite.
+        rows: names of the leading axes, so that the message can point at `state 3, action 1`.
+    """
+    bad = np.argwhere(values < 0)
+    if bad.size:
+        where = tuple(int(i) for i in bad[0])
+        raise InputError(f"{name} has a negative probability {values[where]} at {_place(rows, where)}")
+    off = np.abs(values.sum(axis=-1) - 1.0)
+    if np.any(off > 1e-8):
+        where = tuple(int(i) for i in np.argwhere(off > 1e-8)[0])
+        total = float(values[where].sum())
+        raise InputError(
+            f"{name} must sum to 1 within 1e-8; it sums to {total!r}"
+            + (f" at {_place(rows, where)}" if rows else "")
+            + "; divide by the sum if the numbers are counts or weights"
+        )
+
+
+def _place(rows: tuple[str, ...], where: tuple[int, ...]) -> str:
+    named = [f"{name} {index}" for name, index in zip(rows, where, strict=False)]
+    rest = [f"entry {index}" for index in where[len(rows) :]]
+    return ", ".join(named + rest)
+
+
+def require_indices(name: str, values: Any, size: int) -> np.ndarray:
+    """Whole numbers in `0..size-1` as int32; refuses fractional, negative and unknown ones by position."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{name} must be whole numbers, got {array.dtype} values such as {array.ravel()[:1]!r}")
+    flat = array.ravel()
+    problems = (
+        (~np.isfinite(flat.astype(np.float64)), "is not a number"),
+        (flat != np.floor(flat), "is not a whole number"),
+        (flat < 0, "is negative"),
+        (flat >= size, f"is unknown: there are {size}, numbered 0 to {size - 1}"),
+    )
+    for bad, reason in problems:
+        if bad.any():
+            position = int(np.argmax(bad))
+            row = np.unravel_index(position, array.shape)
+            where = f"row {row[0]}" if array.ndim == 1 else f"index {tuple(int(i) for i in row)}"
+            raise InputError(f"{name} {flat[position]} at {where} {reason}")
+    return array.astype(np.int32)

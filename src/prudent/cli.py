@@ -1,0 +1,133 @@
+"""Stage 17: the command line. Parses, calls, prints; jax is imported only once a command runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="From a little data about a Markov decision process to a policy one can defend.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+reproduce = typer.Typer(help="The paper's results, beside the published figures.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Bad input ends with its message and exit code 2, not with a traceback."""
+    from .errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        typer.echo(f"error: {error.strerror}: {error.filename}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.callback(invoke_without_command=True)
+def _main(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("prudent"))
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.", min=0)] = 0,
+) -> None:
+    """Solve the frozen lake from five observations: three levels of caution and the plug-in plan.
+
+    Example: prudent demo --out demo
+    """
+    with _clear_errors():
+        from rich.columns import Columns
+        from rich.console import Console
+        from rich.panel import Panel
+        from rich.table import Table
+
+        from .experiments.demo import REPORTED_LEVEL, TRUTH, marks, run_demo, summary
+        from .plots import loss_distributions
+
+        console = Console()
+        console.print("Frozen lake (our reconstruction of the paper's map), discount 0.97, a loss is a discounted cost")
+        lake, belief, rows = run_demo(seed)
+        console.print(f"The data: {summary(belief)}. The truth: slip {TRUTH[0]}, escape {TRUTH[1]}.\n")
+        table = Table("policy", title="Loss, lower is better", title_justify="left")
+        for column in ("under the truth", "posterior mean", f"posterior CVaR {REPORTED_LEVEL:g}", "seconds"):
+            table.add_column(column, justify="right")
+        for row in rows:
+            result = row.evaluation
+            table.add_row(
+                row.name,
+                f"{row.truth_loss:.2f}",
+                f"{result.mean:.2f} ± {result.mean_standard_error:.2f}",
+                f"{result.risk:.2f} ± {result.risk_standard_error:.2f}",
+                f"{row.seconds:.2f}",
+            )
+        console.print(table)
+        console.print("± one Monte-Carlo standard error; seconds of the first row include compilation\n")
+        console.print(Columns([Panel(lake.draw(row.policy), title=row.name, expand=False) for row in rows]))
+        path = out / "loss-distributions.png"
+        loss_distributions(
+            {row.name: row.evaluation.losses for row in rows},
+            path,
+            marks={row.name: marks(row) for row in rows},
+            title=f"Frozen lake (reconstructed map): loss over the posterior after {summary(belief)}",
+            label="expected discounted cost",
+        )
+        console.print(f"figure: {path}")
+
+
+@reproduce.command()
+def brpg(
+    replications: Annotated[int, typer.Option(help="Data sets a cell.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.", min=0)] = 0,
+) -> None:
+    """The twelve BR-PG cells of the frozen-lake tables beside the published means.
+
+    Example: prudent reproduce brpg --replications 50
+    """
+    with _clear_errors():
+        import time
+
+        from rich.console import Console
+        from rich.table import Table
+
+        from .experiments.lake_tables import brpg_cells
+
+        clock = time.perf_counter()
+        cells = brpg_cells(replications, seed)
+        seconds = time.perf_counter() - clock
+        table = Table(title="Loss under the truth, on our reconstruction of the paper's map", title_justify="left")
+        for column in ("table", "escape", "N", "beta", "mean", "s.e.", "+variance", "published", "s.e.", "off by", "z"):
+            table.add_column(column, justify="left" if column == "table" else "right")
+        for cell in cells:
+            table.add_row(
+                cell.table,
+                f"{cell.escape:g}",
+                str(cell.n),
+                f"{cell.beta:g}",
+                f"{cell.mean:.3f}",
+                f"{cell.standard_error:.4f}",
+                f"{cell.positive_variance:.4f}",
+                f"{cell.published:.3f}",
+                f"{cell.published_error:.4f}",
+                f"{cell.deviation:+.2%}",
+                f"{cell.z:+.1f}",
+                end_section=cell.beta == 0.9,
+            )
+        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        typer.echo(f"{replications} data sets a cell, {seconds:.1f} s, compilation included")

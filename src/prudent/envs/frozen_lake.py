@@ -1,0 +1,156 @@
+"""The frozen lake of the paper: unknown chances of slipping on ice and of escaping from a hole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..arrays import Array, as_float, generator
+from ..errors import InputError
+from ..kernels import Support
+from ..models import AbstractFamily, check_discount
+from ..policies import action_probabilities
+from ..posteriors import Beta
+from ..transitions import Trials
+
+RECONSTRUCTED_MAP = """
+SFHFF
+FFFFF
+FFHFF
+FFHFH
+HFHFG
+"""
+"""The 5 x 5 map of the paper's experiment as we reconstructed it.
+
+The paper shows its map only in a figure that is not available. This placement of the six holes is the
+best joint fit to the published results; it is a reconstruction, not the authors' own map.
+"""
+
+MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+ARROWS = np.array(["←", "↓", "→", "↑"])
+TILES = "SFHG"
+
+
+class FrozenLake(AbstractFamily):
+    """Slippery grid: `theta = (slip, escape)`, cost 1 a move on ice, more in a hole, 0 at the goal.
+
+    On ice the move goes as intended with probability `1 - slip` and to either side with `slip / 2`;
+    off the grid is staying put. In a hole it goes as intended with probability `escape`, otherwise the
+    agent stays; a try costs `2 - escape` on average (uniform on `[1, 1 + 2 (1 - escape)]`). The goal
+    is absorbing and free. Build one with `frozen_lake`.
+
+    Attributes:
+        tiles: the rows of the map, characters S (start), F (ice), H (hole), G (goal).
+        hole, goal: `[S]` which states those are.
+        prior: Beta(1, 1) on each coordinate.
+    """
+
+    support: Support
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+    hole: Bool[Array, " S"]
+    goal: Bool[Array, " S"]
+    prior: Beta
+    tiles: tuple[str, ...] = eqx.field(static=True)
+
+    def probability(self, theta: Float[Array, "2"]) -> Float[Array, "S A 3"]:
+        """Along the successors (as intended, to one side, to the other); in holes (out, stay, stay)."""
+        slip, escape = theta[0], theta[1]
+        zero = jnp.zeros_like(slip)
+        ice = jnp.stack([1.0 - slip, slip / 2.0, slip / 2.0])
+        hole = jnp.stack([escape, 1.0 - escape, zero])
+        row = jnp.where(self.hole[:, None], hole, ice)
+        return jnp.broadcast_to(row[:, None], self.support.shape)
+
+    def cost(self, theta: Float[Array, "2"]) -> Float[Array, "S A"]:
+        """Mean cost of one action."""
+        by_state = jnp.where(self.goal, 0.0, jnp.where(self.hole, 2.0 - theta[1], 1.0))
+        return jnp.broadcast_to(by_state[:, None], self.support.shape[:2])
+
+    def trials(self, n: int, truth: Any, seed: Any = 0) -> Trials:
+        """The log of `n` slip trials and `n` escape trials, coins with the true probabilities.
+
+        >>> import prudent as pr
+        >>> pr.envs.frozen_lake().trials(n=5, truth=(0.3, 0.02), seed=0).counts.sum(axis=1).tolist()
+        [5.0, 5.0]
+        """
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            raise InputError(f"a log needs n >= 1 trials of each coordinate, got {n!r}")
+        truth = np.asarray(as_float(truth))
+        if truth.shape != (2,) or not np.all((truth >= 0) & (truth <= 1)):
+            raise InputError(f"truth must be (slip, escape), two probabilities, got {truth.tolist()}")
+        success = generator(seed).binomial(int(n), truth)
+        return Trials(np.stack([success, n - success], axis=1))
+
+    def draw(self, policy: Any) -> str:
+        """The map with the most probable action of each tile as an arrow.
+
+        >>> import numpy as np, prudent as pr
+        >>> print(pr.envs.frozen_lake("SF\\nHG").draw(np.eye(4)[[2, 1, 0, 0]]))
+        → ↓
+        H G
+        """
+        table = action_probabilities(policy, *self.support.shape[:2])
+        arrows = ARROWS[table.argmax(axis=1)]
+        symbols = np.where(np.asarray(self.hole), "H", np.where(np.asarray(self.goal), "G", arrows))
+        return "\n".join(" ".join(row) for row in symbols.reshape(len(self.tiles), -1))
+
+
+def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> FrozenLake:
+    """A frozen lake from any rectangular map.
+
+    Args:
+        tiles: one line a row, characters S (start, one), G (goal, at least one), H (hole), F (ice);
+            blanks are ignored. The default is our reconstruction of the paper's map.
+        discount: in [0, 1).
+
+    >>> import prudent as pr
+    >>> pr.envs.frozen_lake("SFF\\nFHG").support.shape
+    (6, 4, 3)
+    """
+    rows = tuple("".join(line.split()) for line in tiles.strip().splitlines())
+    rows = tuple(row for row in rows if row)
+    _check_map(rows)
+    height, width = len(rows), len(rows[0])
+    tile = np.array([list(row) for row in rows]).ravel()
+    hole, goal = tile == "H", tile == "G"
+    position = np.arange(height * width)
+    landing = np.stack(
+        [
+            np.clip(position // width + down, 0, height - 1) * width + np.clip(position % width + right, 0, width - 1)
+            for down, right in MOVES.values()
+        ],
+        axis=1,
+    )
+    successor = np.stack([landing, np.roll(landing, 1, axis=1), np.roll(landing, -1, axis=1)], axis=2)
+    stay = np.broadcast_to(position[:, None], landing.shape)
+    in_hole = np.stack([landing, stay, stay], axis=2)
+    successor = np.where(hole[:, None, None], in_hole, successor)
+    successor = np.where(goal[:, None, None], stay[:, :, None], successor)
+    return FrozenLake(
+        support=Support.lists(successor),
+        start=(tile == "S").astype(float),
+        discount=check_discount(discount),
+        hole=hole,
+        goal=goal,
+        prior=Beta.uniform(2),
+        tiles=rows,
+    )
+
+
+def _check_map(rows: tuple[str, ...]) -> None:
+    if not rows:
+        raise InputError("the map is empty; give one line a row, such as 'SF\\nHG'")
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise InputError(f"row {number} of the map has {len(row)} tiles, row 0 has {len(rows[0])}; rows must be equal")
+        for column, tile in enumerate(row):
+            if tile not in TILES:
+                raise InputError(f"unknown tile {tile!r} at row {number}, column {column}; use S, F, H and G")
+    text = "".join(rows)
+    if text.count("S") != 1 or "G" not in text:
+        raise InputError(f"a map needs one S and at least one G, got {text.count('S')} and {text.count('G')}")

@@ -1,0 +1,146 @@
+"""Stage 11: how good a policy is, at a known theta and over fresh posterior draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from .arrays import Array, as_float, as_key, in_float64
+from .errors import InputError
+from .gradients import Problem, losses_on
+from .losses import ExpectedCost, Loss
+from .models import AbstractFamily
+from .occupancies import Exact, Method
+from .policies import Softmax, TabularPolicy, action_probabilities
+from .posteriors import Posterior
+from .risks import CVaR, Expectation, Risk
+
+
+class Evaluation(eqx.Module):
+    """A policy's loss over posterior draws.
+
+    Attributes:
+        losses: `[M]` loss at each draw.
+        thetas: `[M, ...]` the draws.
+        mean, mean_standard_error: posterior mean of the loss and its Monte-Carlo error.
+        risk, risk_standard_error: the risk asked for and its Monte-Carlo error.
+        weights: `[M]` the density xi* that attains the risk.
+    """
+
+    losses: Float[Array, " M"]
+    thetas: Float[Array, "M ..."]
+    mean: float
+    mean_standard_error: float
+    risk: float
+    risk_standard_error: float
+    weights: Float[Array, " M"]
+
+    def quantile(self, levels: Any) -> np.ndarray:
+        """Quantiles of the loss distribution, the value at risk of each level."""
+        return np.quantile(np.asarray(self.losses), levels, method="inverted_cdf")
+
+    def assess(self, risk: Risk) -> tuple[float, float]:
+        """Any other risk on the same draws: its value and standard error."""
+        return float(risk(self.losses).value), float(risk.standard_error(self.losses))
+
+    def __str__(self) -> str:
+        low, middle, high = self.quantile([0.05, 0.5, 0.95])
+        return (
+            f"mean loss  {self.mean:.4f} ± {self.mean_standard_error:.4f}\n"
+            f"risk       {self.risk:.4f} ± {self.risk_standard_error:.4f}\n"
+            f"5 %, 50 %, 95 %  {low:.4f}, {middle:.4f}, {high:.4f}  ({len(self.losses)} draws)"
+        )
+
+
+@in_float64
+def evaluate(
+    policy: TabularPolicy | Array | Any,
+    model: AbstractFamily,
+    belief: Posterior,
+    *,
+    risk: Risk | None = None,
+    loss: Loss | None = None,
+    occupancy: Method | None = None,
+    samples: int = 1000,
+    seed: int | jax.Array = 1,
+) -> Evaluation:
+    """The loss distribution of a policy over fresh posterior draws.
+
+    Args:
+        policy: a `TabularPolicy` or an array `[S, A]`; the user's own included.
+        model: the family of MDPs.
+        belief: posterior of theta.
+        risk: `CVaR(0.9)` when left out.
+        loss: expected discounted cost when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`.
+        samples: number of draws.
+        seed: policies evaluated under one seed meet the same draws, so their differences are sharp.
+
+    >>> import numpy as np, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> result = pr.evaluate(np.full((4, 4), 0.25), lake, lake.prior, samples=200)
+    >>> bool(result.risk > result.mean)
+    True
+    """
+    problem = _problem(model, loss, CVaR(0.9) if risk is None else risk, occupancy)
+    probabilities = action_probabilities(policy, *model.support.shape[:2])
+    thetas = belief.sample(as_key(seed), samples)
+    losses = losses_on(problem, probabilities[None], thetas[None])[0]
+    if not np.all(np.isfinite(losses)):
+        worst = int(np.argmax(~np.isfinite(losses)))
+        raise InputError(f"the loss is {losses[worst]} at the posterior draw theta = {thetas[worst]}; check the loss")
+    mean, risk_value = Expectation()(losses), problem.risk(losses)
+    return Evaluation(
+        losses=losses,
+        thetas=thetas,
+        mean=float(mean.value),
+        mean_standard_error=float(Expectation().standard_error(losses)),
+        risk=float(risk_value.value),
+        risk_standard_error=float(problem.risk.standard_error(losses)),
+        weights=np.asarray(risk_value.weights),
+    )
+
+
+@in_float64
+def loss_at(
+    policies: Any,
+    model: AbstractFamily,
+    theta: Any,
+    *,
+    loss: Loss | None = None,
+    occupancy: Method | None = None,
+) -> Any:
+    """The loss of a policy at one known theta, for example the truth.
+
+    Args:
+        policies: one policy, or a list of them (then an array comes back, from one compiled call).
+        model, loss, occupancy: as in `evaluate`.
+        theta: the parameter.
+
+    >>> import numpy as np, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> round(float(pr.loss_at(np.full((4, 4), 0.25), lake, (0.3, 0.1))), 3)
+    19.391
+    """
+    many = isinstance(policies, list | tuple)
+    table = np.stack([action_probabilities(p, *model.support.shape[:2]) for p in (policies if many else [policies])])
+    model.at(theta)
+    thetas = np.broadcast_to(np.asarray(as_float(theta)), (len(table), 1, *np.shape(theta)))
+    losses = losses_on(_problem(model, loss, Expectation(), occupancy), table, thetas)[:, 0]
+    return losses if many else losses[0]
+
+
+def _problem(model: AbstractFamily, loss: Loss | None, risk: Risk, occupancy: Method | None) -> Problem:
+    return Problem(
+        family=model,
+        loss=ExpectedCost() if loss is None else loss,
+        risk=risk,
+        policy=Softmax(),
+        occupancy=(Exact() if occupancy is None else occupancy).resolve(model.support),
+    )
+
+

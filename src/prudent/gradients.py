@@ -1,0 +1,107 @@
+"""Stage 9: the objective `G(alpha) = rho_theta(C(alpha, theta))` on a posterior sample, and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from .arrays import Array
+from .losses import Loss, loss_batch
+from .models import AbstractFamily, models_at
+from .occupancies import Elimination, Exact, Method, batch_axis, measure
+from .policies import Parametrisation
+from .risks import Risk, risk_value
+
+
+class Problem(eqx.Module):
+    """What is minimised: everything of `rho_theta(F(lambda, P_theta))` but the belief about theta.
+
+    In a batch of G problems the arrays inside `risk` carry a leading axis G; the rest is shared.
+    """
+
+    family: AbstractFamily
+    loss: Loss
+    risk: Risk
+    policy: Parametrisation
+    occupancy: Method
+
+
+class Objective(NamedTuple):
+    """G objectives on R draws each: the risk, the losses and the weights xi* behind it."""
+
+    value: Float[Array, " G"]
+    losses: Float[Array, "G R"]
+    weights: Float[Array, "G R"]
+
+
+def losses_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Float[Array, "G R ..."]) -> Array:
+    """`C(alpha_g, theta_gr)`, `[G, R]`: all G x R models in one batch."""
+    family = problem.family
+    groups, draws = thetas.shape[:2]
+    axis = batch_axis(problem.occupancy, family.support)
+    probability, cost = models_at(family, thetas.reshape(groups * draws, *thetas.shape[2:]), axis)
+    policy = jnp.repeat(probabilities if axis == 0 else jnp.moveaxis(probabilities, 0, -1), draws, axis=axis)
+    occupancies = measure(problem.occupancy, family.support, probability, policy, family.start, family.discount)
+    losses = loss_batch(problem.loss, family, occupancies, probability, cost, axis)
+    return losses.reshape(groups, draws)
+
+
+def objective(problem: Problem, parameters: Any, thetas: Float[Array, "G R ..."]) -> Objective:
+    """The G objectives at parameters with leading axis G, on equally weighted draws."""
+    probabilities = jax.vmap(problem.policy.probabilities)(parameters)
+    losses = losses_of(problem, probabilities, thetas)
+    value, weights = assess(problem.risk, losses)
+    return Objective(value, losses, weights)
+
+
+_losses_of = eqx.filter_jit(losses_of)
+
+# Working memory for a chunk of models when a long sample is evaluated.
+CHUNK_BYTES = 128 * 2**20
+
+
+def losses_on(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Float[Array, "G M ..."]) -> np.ndarray:
+    """`losses_of` for long samples, `[G, M]`: in chunks of constant shape, so memory stays bounded."""
+    groups, draws = thetas.shape[:2]
+    states, actions, successors = problem.family.support.shape
+    model_bytes = 8 * states * max(actions * successors, states if _eliminates(problem.occupancy) else 1)
+    chunk = max(1, min(draws, CHUNK_BYTES // (groups * model_bytes)))
+    losses = np.empty((groups, draws))
+    for first in range(0, draws, chunk):
+        # The last chunk starts early enough to be full: a shorter one would compile anew.
+        begin = max(0, min(first, draws - chunk))
+        losses[:, begin : begin + chunk] = _losses_of(problem, probabilities, thetas[:, begin : begin + chunk])
+    return losses
+
+
+def assess(risk: Risk, losses: Float[Array, "G R"]) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:
+    """Risk and xi* of each row, under a risk whose arrays have a leading axis G."""
+    equal = jnp.full(losses.shape[1], 1.0 / losses.shape[1])
+    return jax.vmap(lambda risk, row: risk_value(risk, row, equal))(risk, losses)
+
+
+def _eliminates(method: Method) -> bool:
+    return isinstance(method, Exact) and isinstance(method.solver, Elimination)
+
+
+class Adjoint(eqx.Module):
+    """The exact gradient: `sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equations 7 and 11 of the paper).
+
+    One factorisation a model serves the occupancy and the adjoint solve; nothing is differenced.
+    """
+
+    def __call__(self, problem: Problem, parameters: Any, thetas: Array) -> tuple[Objective, Any]:
+        """The objectives and their gradients, both with leading axis G."""
+
+        def total(parameters: Any) -> tuple[Array, Objective]:
+            result = objective(problem, parameters, thetas)
+            # Row g depends on parameters g alone, so the gradient of the sum holds every row's gradient.
+            return result.value.sum(), result
+
+        gradient, result = jax.grad(total, has_aux=True)(parameters)
+        return result, gradient

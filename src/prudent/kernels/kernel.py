@@ -1,0 +1,132 @@
+"""Kernels: probabilities along a support, and the moves of mass (push) and values (pull)."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from ..errors import InputError
+from .support import Support
+
+ROWS = ("state", "action")
+
+
+class Kernel(eqx.Module):
+    """A transition kernel `P(s' | s, a)`, stored along its support and never silently made dense.
+
+    >>> import numpy as np, prudent as pr
+    >>> kernel = pr.Kernel.sparse(successor=[[[0, 1]], [[1, 0]]], probability=[[[0.9, 0.1]], [[1.0, 0.0]]])
+    >>> pr.pull(kernel, np.array([0.0, 10.0])).ravel().tolist()
+    [1.0, 10.0]
+
+    Attributes:
+        support: where each pair can lead.
+        probability: `[S, A, B]`, rows summing to 1.
+    """
+
+    support: Support
+    probability: Float[Array, "S A B"] = eqx.field(converter=as_float)
+
+    def __check_init__(self) -> None:
+        if not is_concrete(self.probability):
+            return
+        probability = np.asarray(self.probability)
+        if probability.shape != self.support.shape:
+            raise InputError(
+                f"probability has shape {probability.shape} but the support has shape {self.support.shape}; "
+                "both are indexed [state, action, successor]"
+            )
+        require_finite("transition probability", probability)
+        require_distribution("transition probability", probability, ROWS)
+        if self.support.listed is not None and np.any(probability[~np.asarray(self.support.listed)] > 0):
+            raise InputError("probability on a padding entry; give lists of equal length or zeros after the last one")
+
+    @staticmethod
+    def dense(probability: Array) -> Kernel:
+        """From a full table `[S, A, S]`."""
+        table = np.asarray(as_float(probability))
+        if table.ndim != 3 or table.shape[0] != table.shape[2]:
+            raise InputError(f"a dense kernel is indexed [state, action, next_state], got shape {table.shape}")
+        return Kernel(Support.dense(*table.shape[:2]), table)
+
+    @staticmethod
+    def sparse(successor: Array | list, probability: Array | list) -> Kernel:
+        """From successor lists and their probabilities, both `[S][A][B]`."""
+        support = Support.lists(successor)
+        if support.listed is None:
+            return Kernel(support, probability)
+        table = np.zeros(support.shape)
+        for s, row in enumerate(probability):
+            for a, entries in enumerate(row):
+                if len(entries) != int(support.listed[s, a].sum()):
+                    raise InputError(f"state {s}, action {a} has {len(entries)} probabilities for another number of successors")
+                table[s, a, : len(entries)] = entries
+        return Kernel(support, table)
+
+    def table(self) -> np.ndarray:
+        """The full `[S, A, S]` table, asked for by name because it may be large."""
+        states, actions, _ = self.support.shape
+        table = np.zeros((states, actions, states))
+        s, a = np.ogrid[:states, :actions]
+        np.add.at(table, (s[..., None], a[..., None], self.support.index()), np.asarray(self.probability))
+        return table
+
+
+@in_float64
+def pull(kernel: Kernel, values: Float[Array, " S"]) -> Float[Array, "S A"]:
+    """Expected next value `(P v)(s, a) = sum_b P(s, a, b) v(successor(s, a, b))`."""
+    return pull_batch(kernel.support, kernel.probability, values)
+
+
+@in_float64
+def push(kernel: Kernel, mass: Float[Array, "S A"]) -> Float[Array, " S"]:
+    """Mass one step on, `(P^T m)(s') = sum_{s,a} m(s, a) P(s' | s, a)`."""
+    flow = kernel.probability * mass[..., None]
+    if kernel.support.successor is None:
+        return flow.sum(axis=(0, 1))
+    return jnp.zeros(kernel.support.states, flow.dtype).at[kernel.support.successor].add(flow)
+
+
+def pull_batch(support: Support, probability: Array, values: Array) -> Array:
+    """`pull` for many kernels at once: trailing batch axes, `[S, A, B, ...]` and `[S, ...]`."""
+    arrivals = values[None, None] if support.successor is None else values[support.successor]
+    return (probability * arrivals).sum(axis=2)
+
+
+@in_float64
+def transition_matrix(kernel: Kernel, policy: Float[Array, "S A"]) -> Float[Array, "S S"]:
+    """`P_pi(s, s') = sum_a pi(a | s) P(s' | s, a)` as a full matrix."""
+    return transition_matrix_batch(kernel.support, kernel.probability, policy)
+
+
+def transition_matrix_batch(support: Support, probability: Array, policy: Array) -> Array:
+    """`transition_matrix` with trailing batch axes: `[S, A, B, ...]`, `[S, A, ...]` to `[S, S, ...]`."""
+    if support.graph is None:
+        return (probability * policy[:, :, None]).sum(axis=1)
+    edges = edge_weights(support, probability, policy)
+    states = np.arange(support.states)[:, None]
+    empty = jnp.zeros((support.states, support.states, *edges.shape[2:]), edges.dtype)
+    # Padded edges hold weight 0 at (s, s), so adding is safe where setting would not be.
+    return empty.at[states, support.graph.neighbour].add(edges)
+
+
+def edge_weights(support: Support, probability: Array, policy: Array) -> Array:
+    """`P_pi` along the state graph, `[S, W, ...]`: parallel moves to one state are merged."""
+    graph = support.graph
+    assert graph is not None
+    states, width = graph.neighbour.shape
+    weight = probability * policy[:, :, None]
+    batch = weight.shape[3:]
+    merged = jnp.zeros((states * width, *batch), weight.dtype).at[graph.slot.reshape(-1)].add(
+        weight.reshape(-1, *batch)
+    )
+    return merged.reshape(states, width, *batch)
+
+
+@in_float64
+def identity_minus(kernel: Kernel, policy: Float[Array, "S A"], discount: float | Array) -> Float[Array, "S S"]:
+    """The matrix `M = I - discount P_pi` of the Bellman equation `M V = c_pi`."""
+    return jnp.eye(kernel.support.states) - discount * transition_matrix(kernel, policy)

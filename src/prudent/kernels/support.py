@@ -1,0 +1,167 @@
+"""Where a state-action pair can lead: the part of a kernel that is fixed while its numbers change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ..arrays import Array, require_indices
+from ..errors import InputError
+
+# Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
+# than its faster gather is worth (a hub state that every state can fall back to).
+HUB_RATIO = 8
+
+
+class Graph(eqx.Module):
+    """The state graph: which states can follow a state under *some* action, duplicates merged.
+
+    Attributes:
+        neighbour: `[S, W]` distinct successors of each state, padded with the state itself.
+        slot: `[S, A, B]` where entry `(s, a, b)` of the kernel lands in the flattened `[S * W]`.
+        incoming: `[S, V]` the transpose: flattened entries that lead into each state, padded with
+            `S * W`; None when one state has so many that padding would not pay.
+    """
+
+    neighbour: Int[Array, "S W"]
+    slot: Int[Array, "S A B"]
+    incoming: Int[Array, "S V"] | None
+
+    @staticmethod
+    def of(successor: Int[np.ndarray, "S A B"], listed: Bool[np.ndarray, "S A B"] | None) -> Graph:
+        states = successor.shape[0]
+        flat = successor.reshape(states, -1).astype(np.int64)
+        # Padding entries carry probability 0; pointing them at the row's first entry adds no neighbour.
+        if listed is not None:
+            flat = np.where(listed.reshape(states, -1), flat, flat[:, :1])
+        arrivals = np.sort(flat, axis=1)
+        fresh = np.ones_like(arrivals, dtype=bool)
+        fresh[:, 1:] = arrivals[:, 1:] != arrivals[:, :-1]
+        width = int(fresh.sum(axis=1).max())
+        rank = np.cumsum(fresh, axis=1) - 1
+        neighbour = np.repeat(np.arange(states)[:, None], width, axis=1)
+        rows = np.broadcast_to(np.arange(states)[:, None], arrivals.shape)
+        neighbour[rows, rank] = arrivals
+        order = np.argsort(flat, axis=1, kind="stable")
+        column = np.empty_like(rank)
+        np.put_along_axis(column, order, rank, axis=1)
+        slot = (column + width * np.arange(states)[:, None]).reshape(successor.shape)
+        return Graph(
+            neighbour=neighbour.astype(np.int32),
+            slot=slot.astype(np.int32),
+            incoming=_transpose(neighbour, fresh.sum(axis=1)),
+        )
+
+
+def _transpose(neighbour: np.ndarray, used: np.ndarray) -> np.ndarray | None:
+    states, width = neighbour.shape
+    real = np.arange(width)[None, :] < used[:, None]
+    target = neighbour[real]
+    source = np.flatnonzero(real.ravel())
+    degree = np.bincount(target, minlength=states)
+    if degree.max() > HUB_RATIO * max(1.0, degree.mean()):
+        return None
+    order = np.argsort(target, kind="stable")
+    first = np.concatenate([[0], np.cumsum(degree)[:-1]])
+    incoming = np.full((states, int(degree.max())), states * width)
+    incoming[target[order], np.arange(target.size) - first[target[order]]] = source[order]
+    return incoming.astype(np.int32)
+
+
+class Support(eqx.Module):
+    """The successors a kernel may give probability to, `successor[s, a, b]`; dense is `B = S`.
+
+    Build one with `Support.lists` or `Support.dense`; share it between kernels, posteriors and
+    families, so that its checks and its index tables are made once.
+
+    >>> import prudent as pr
+    >>> ring = pr.Support.lists([[[0, 1]], [[1, 2]], [[2, 0]]], states=3)
+    >>> ring.states, ring.actions, ring.successors
+    (3, 1, 2)
+
+    Attributes:
+        successor: `[S, A, B]` next states; None for a dense support, where entry b is state b.
+        listed: `[S, A, B]` False where a shorter list was padded; None when nothing was padded.
+        graph: the merged state graph; None for a dense support.
+        states, actions, successors: the sizes S, A and B.
+    """
+
+    successor: Int[Array, "S A B"] | None
+    listed: Bool[Array, "S A B"] | None
+    graph: Graph | None
+    states: int = eqx.field(static=True)
+    actions: int = eqx.field(static=True)
+    successors: int = eqx.field(static=True)
+
+    @staticmethod
+    def dense(states: int, actions: int) -> Support:
+        """Every state can follow every pair."""
+        if states < 1 or actions < 1:
+            raise InputError(f"an MDP needs at least one state and one action, got {states} and {actions}")
+        return Support(None, None, None, states, actions, states)
+
+    @staticmethod
+    def lists(successor: Sequence | np.ndarray, states: int | None = None) -> Support:
+        """From `successor[s][a]`, the list of next states; lists may differ in length.
+
+        Args:
+            successor: an `[S, A, B]` array, or nested lists of whole numbers.
+            states: the number of states, checked against the outer length when given.
+        """
+        array, listed = _pad(successor)
+        size = array.shape[0] if states is None else states
+        if array.shape[0] != size:
+            raise InputError(f"successor lists cover {array.shape[0]} states but states={size}; give one row a state")
+        index = require_indices("successor", array, size)
+        return Support(index, listed, Graph.of(index, listed), *index.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        return self.successor is None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(S, A, B)`."""
+        return self.states, self.actions, self.successors
+
+    def index(self) -> np.ndarray:
+        """`[S, A, B]` next states as an array, also for a dense support."""
+        if self.successor is None:
+            return np.broadcast_to(np.arange(self.states, dtype=np.int32), self.shape)
+        return np.asarray(self.successor)
+
+    def allowed(self) -> np.ndarray:
+        """`[S, A, B]` True where probability may be put."""
+        return np.ones(self.shape, dtype=bool) if self.listed is None else np.asarray(self.listed)
+
+
+def _pad(successor: Sequence | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Nested lists to a rectangle, with a mask of what was really listed (None if all was)."""
+    try:
+        array = np.asarray(successor)
+    except ValueError:
+        array = np.empty(0, dtype=object)
+    if array.dtype != object:
+        if array.ndim != 3 or 0 in array.shape:
+            raise InputError(f"successor must be indexed [state, action, successor], got shape {array.shape}")
+        return array, None
+    actions = {len(row) for row in successor}
+    if len(actions) != 1:
+        raise InputError(f"every state needs the same number of actions, got {sorted(actions)}")
+    for s, row in enumerate(successor):
+        for a, entries in enumerate(row):
+            if len(entries) == 0:
+                raise InputError(f"state {s}, action {a} lists no successor; a pair must lead somewhere")
+    width = max(len(entries) for row in successor for entries in row)
+    shape = (len(successor), actions.pop(), width)
+    array = np.zeros(shape)
+    listed = np.zeros(shape, dtype=bool)
+    for s, row in enumerate(successor):
+        for a, entries in enumerate(row):
+            array[s, a] = entries[0]
+            array[s, a, : len(entries)] = entries
+            listed[s, a, : len(entries)] = True
+    return array, listed

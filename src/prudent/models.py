@@ -1,0 +1,219 @@
+"""Stage 2: MDPs, and families of MDPs indexed by an unknown parameter theta."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from .arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from .errors import InputError
+from .kernels import Kernel, Support
+
+
+def _start(value: Any, states: int) -> Any:
+    """A start state's number, or a distribution, as a distribution `[S]`."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if not 0 <= value < states:
+            raise InputError(f"start state {value} is unknown: there are {states} states, numbered 0 to {states - 1}")
+        return np.eye(states)[value]
+    start = as_float(value)
+    if is_concrete(start):
+        if start.shape != (states,):
+            raise InputError(f"start must be a state number or a distribution over {states} states, got shape {start.shape}")
+        require_finite("start", np.asarray(start))
+        require_distribution("start distribution", np.asarray(start))
+    return start
+
+
+def check_discount(value: Any) -> Any:
+    """A discount in [0, 1) as a float64 scalar array."""
+    discount = as_float(value)
+    if is_concrete(discount) and not (discount.shape == () and 0.0 <= discount < 1.0):
+        raise InputError(f"discount must be one number in [0, 1), got {value!r}")
+    return discount
+
+
+class MDP(eqx.Module):
+    """A finite Markov decision process with costs (lower is better).
+
+    To change the cost or the discount, use `dataclasses.replace(mdp, cost=...)`: the kernel, already
+    checked, is shared and not looked at again.
+
+    >>> import dataclasses, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[0.0, 1.0]], [[0.0, 1.0]]]), cost=[[1.0], [0.0]], start=0, discount=0.9)
+    >>> dataclasses.replace(mdp, discount=0.5).kernel is mdp.kernel
+    True
+
+    Attributes:
+        kernel: transition kernel.
+        cost: `[S, A]` expected immediate cost.
+        start: `[S]` distribution of the first state (a state number is accepted), tau in the paper.
+        discount: in [0, 1), gamma in the paper.
+    """
+
+    kernel: Kernel
+    cost: Float[Array, "S A"]
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+
+    def __init__(self, kernel: Kernel, cost: Any, start: Any, discount: Any):
+        states, actions, _ = kernel.support.shape
+        self.kernel = kernel
+        self.cost = as_float(cost)
+        if is_concrete(self.cost):
+            if self.cost.shape != (states, actions):
+                raise InputError(f"cost must be indexed [state, action] with shape {(states, actions)}, got {self.cost.shape}")
+            require_finite("cost", np.asarray(self.cost))
+        self.start = _start(start, states)
+        self.discount = check_discount(discount)
+
+
+class AbstractFamily(eqx.Module):
+    """MDPs that share states, actions and support, and differ by an unknown parameter theta.
+
+    A concrete family has the fields below and the two methods, both traceable by JAX.
+    """
+
+    support: eqx.AbstractVar[Support]
+    start: eqx.AbstractVar[Array]
+    discount: eqx.AbstractVar[Array]
+
+    @abc.abstractmethod
+    def probability(self, theta: Array) -> Float[Array, "S A B"]:
+        """Transition probabilities along the support."""
+
+    @abc.abstractmethod
+    def cost(self, theta: Array) -> Float[Array, "S A"]:
+        """Expected immediate cost."""
+
+    @in_float64
+    def at(self, theta: Any) -> MDP:
+        """The one MDP at a known theta, checked.
+
+        >>> import prudent as pr
+        >>> pr.envs.frozen_lake().at((0.3, 0.02)).cost.shape
+        (25, 4)
+        """
+        theta = jnp.asarray(as_float(theta))
+        require_finite("theta", np.asarray(theta))
+        probability, cost = _evaluate(self, theta)
+        return MDP(Kernel(self.support, np.asarray(probability)), np.asarray(cost), self.start, self.discount)
+
+
+@eqx.filter_jit
+def _evaluate(family: AbstractFamily, theta: Array) -> tuple[Array, Array]:
+    return family.probability(theta), family.cost(theta)
+
+
+class Family(AbstractFamily):
+    """A family from the user's own functions or arrays.
+
+    >>> import jax.numpy as jnp, prudent as pr
+    >>> def move(theta):  # [state, action, successor]: forward with probability theta, else stay
+    ...     return jnp.broadcast_to(jnp.stack([1 - theta[0], theta[0]]), (2, 1, 2))
+    >>> line = pr.Family(support=pr.Support.lists([[[0, 1]], [[1, 1]]]), probability=move,
+    ...                  cost=[[1.0], [0.0]], start=0, discount=0.9)
+    >>> line.at([0.25]).kernel.probability[0, 0].tolist()
+    [0.75, 0.25]
+
+    Args:
+        support: where each pair can lead.
+        probability: `theta -> [S, A, B]`, traceable by JAX; or an array if the kernel is known.
+        cost: `theta -> [S, A]`, or an array `[S, A]`; either may also be `[S, A, B]`, a cost for
+            each transition, which is averaged over the kernel.
+        start: a state number or a distribution `[S]`.
+        discount: in [0, 1).
+    """
+
+    support: Support
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+    probability_of: Callable[[Array], Array] | Array
+    cost_of: Callable[[Array], Array] | Array
+
+    def __init__(self, support: Support, probability: Any, cost: Any, start: Any, discount: Any):
+        self.support = support
+        self.probability_of = probability if callable(probability) else Kernel(support, probability).probability
+        self.cost_of = cost if callable(cost) else as_float(cost)
+        if is_concrete(self.cost_of):
+            require_finite("cost", np.asarray(self.cost_of))
+            _require_cost_shape(self.cost_of.shape, support)
+        self.start = _start(start, support.states)
+        self.discount = check_discount(discount)
+
+    def probability(self, theta: Array) -> Float[Array, "S A B"]:
+        """Transition probabilities along the support."""
+        value = self.probability_of(theta) if callable(self.probability_of) else self.probability_of
+        if value.shape != self.support.shape:
+            raise InputError(f"the probability function returned shape {value.shape}, expected {self.support.shape}")
+        return value
+
+    def cost(self, theta: Array) -> Float[Array, "S A"]:
+        """Expected immediate cost."""
+        value = self.cost_of(theta) if callable(self.cost_of) else self.cost_of
+        _require_cost_shape(value.shape, self.support)
+        return value if value.ndim == 2 else (value * self.probability(theta)).sum(axis=2)
+
+
+def _require_cost_shape(shape: tuple[int, ...], support: Support) -> None:
+    if shape not in (support.shape, support.shape[:2]):
+        raise InputError(
+            f"cost must have shape {support.shape[:2]} (state, action) or {support.shape} (a cost for each "
+            f"transition along the support), got {shape}"
+        )
+
+
+class TabularFamily(AbstractFamily):
+    """Nothing is known of the kernel but its support: theta *is* the table `[S, A, B]`.
+
+    The family that goes with a `Dirichlet` posterior.
+
+    >>> import prudent as pr
+    >>> family = pr.TabularFamily(pr.Support.dense(2, 1), cost=[[1.0], [0.0]], start=0, discount=0.9)
+    >>> family.at([[[0.5, 0.5]], [[0.0, 1.0]]]).kernel.probability.shape
+    (2, 1, 2)
+
+    Attributes:
+        support: the successors each pair may have.
+        costs: `[S, A]`, or `[S, A, B]` for a cost on each transition.
+        start: a state number or a distribution `[S]`.
+        discount: in [0, 1).
+    """
+
+    support: Support
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+    costs: Float[Array, "..."]
+
+    def __init__(self, support: Support, cost: Any, start: Any, discount: Any):
+        self.support = support
+        self.costs = as_float(cost)
+        if is_concrete(self.costs):
+            require_finite("cost", np.asarray(self.costs))
+        _require_cost_shape(self.costs.shape, support)
+        self.start = _start(start, support.states)
+        self.discount = check_discount(discount)
+
+    def probability(self, theta: Array) -> Float[Array, "S A B"]:
+        """Theta itself."""
+        return theta
+
+    def cost(self, theta: Array) -> Float[Array, "S A"]:
+        """Expected immediate cost; averaged over theta when costs are given per transition."""
+        return self.costs if self.costs.ndim == 2 else (self.costs * theta).sum(axis=2)
+
+
+def models_at(family: AbstractFamily, thetas: Float[Array, "N ..."], axis: int) -> tuple[Array, Array]:
+    """Kernels and costs of many thetas, with the batch of models along `axis` (0 or -1)."""
+
+    def one(theta: Array) -> tuple[Array, Array]:
+        return family.probability(theta), family.cost(theta)
+
+    return jax.vmap(one, out_axes=axis)(thetas)

@@ -1,0 +1,7 @@
+"""Stage 6: the discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
+
+from .elimination import Elimination
+from .krylov import Krylov
+from .measure import Exact, Method, Truncated, batch_axis, measure, occupancy
+
+__all__ = ["Elimination", "Exact", "Krylov", "Method", "Truncated", "batch_axis", "measure", "occupancy"]

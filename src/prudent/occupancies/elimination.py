@@ -1,0 +1,193 @@
+"""Direct solver for small MDPs: block elimination of `I - discount P_pi` for many models at once.
+
+All models of a batch share their support, so one elimination order and one set of non-zero windows
+serve all of them: the order (reverse Cuthill-McKee) and the windows are found once in NumPy, and the
+arithmetic is unrolled over blocks with the batch as the last, contiguous axis. Rows of
+`I - discount P_pi` are strictly diagonally dominant, so no pivoting is needed, and none is done.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import optimization_barrier
+from jaxtyping import Float
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from ..arrays import Array
+from ..kernels import Support
+from ..kernels.kernel import transition_matrix_batch
+
+BLOCK = 5
+
+
+class Block(NamedTuple):
+    """One step of `M = L U` on the window `[start, reach)`: pivot inverse, multipliers and upper rows."""
+
+    inverse: Float[Array, "K K N"]
+    lower: Float[Array, "J K N"]
+    upper: Float[Array, "K J N"]
+
+
+class Elimination(eqx.Module):
+    """Factorise once, then solve with the matrix and with its transpose.
+
+    Args:
+        order: `[S]` the order in which states are eliminated.
+        reach: for each block of `BLOCK` states, one past the last position its rows or columns touch.
+    """
+
+    order: tuple[int, ...] = eqx.field(static=True)
+    reach: tuple[int, ...] = eqx.field(static=True)
+
+    axis = -1
+
+    @staticmethod
+    def of(support: Support) -> Elimination:
+        """Plan the elimination of a support's state graph."""
+        states = support.states
+        if support.graph is None:
+            return Elimination(tuple(range(states)), (states,) * len(range(0, states, BLOCK)))
+        neighbour = np.asarray(support.graph.neighbour)
+        rows = np.repeat(np.arange(states), neighbour.shape[1])
+        columns = neighbour.ravel()
+        pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(states, states)).tocsr()
+        as_given = np.arange(states)
+        banded = reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
+        given_reach, banded_reach = _reach(as_given, rows, columns), _reach(banded, rows, columns)
+        # Reordering moves every entry once, so it must save a good deal to pay.
+        if _work(given_reach) <= 1.3 * _work(banded_reach):
+            return Elimination(tuple(range(states)), given_reach)
+        return Elimination(tuple(int(s) for s in banded), banded_reach)
+
+    def prepare(
+        self,
+        support: Support,
+        probability: Float[Array, "S A B N"],
+        policy: Float[Array, "S A N"],
+        discount: Array,
+    ) -> list[Block]:
+        """Factorise `M = I - discount P_pi` of every model of the batch."""
+        matrix = -discount * transition_matrix_batch(support, probability, policy)
+        size = len(self.order)
+        if self.order != tuple(range(size)):
+            matrix = matrix[np.asarray(self.order)[:, None], np.asarray(self.order)]
+        matrix = matrix + jnp.eye(size)[:, :, None]
+        blocks = []
+        # The barriers stop XLA from fusing one step into the next, which would recompute it many times.
+        window = matrix[: self.reach[0], : self.reach[0]]
+        for step, start in enumerate(range(0, size, BLOCK)):
+            width = min(BLOCK, size - start)
+            inverse = _invert(optimization_barrier(window[:width, :width]))
+            lower = optimization_barrier(_multiply(window[width:, :width], inverse))
+            upper = window[:width, width:]
+            blocks.append(Block(inverse, lower, upper))
+            if start + width < size:
+                rest = window[width:, width:] - _multiply(lower, upper)
+                window = optimization_barrier(_grow(rest, matrix, start + width, self.reach[step + 1]))
+        return blocks
+
+    def forward(self, blocks: list[Block], start: Float[Array, "S N"]) -> Float[Array, "S N"]:
+        """Solve `M^T mu = start`."""
+        rest = self._arrange(start)
+        parts = []
+        for block in blocks:
+            width, reach = _sizes(block)
+            part = optimization_barrier(_transposed_times(block.inverse, rest[:width]))
+            parts.append(part)
+            touched = rest[width:reach] - _transposed_times(block.upper, part)
+            rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
+        solution = parts[-1]
+        for block, part in zip(blocks[-2::-1], parts[-2::-1], strict=True):
+            width, reach = _sizes(block)
+            part = part - _transposed_times(block.lower, solution[: reach - width])
+            solution = optimization_barrier(jnp.concatenate([part, solution]))
+        return self._restore(solution)
+
+    def adjoint(self, blocks: list[Block], values: Float[Array, "S N"]) -> Float[Array, "S N"]:
+        """Solve `M V = values`."""
+        rest = self._arrange(values)
+        parts = []
+        for block in blocks:
+            width, reach = _sizes(block)
+            parts.append(rest[:width])
+            touched = rest[width:reach] - _times(block.lower, rest[:width])
+            rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
+        solution = optimization_barrier(_times(blocks[-1].inverse, parts[-1]))
+        for block, part in zip(blocks[-2::-1], parts[-2::-1], strict=True):
+            width, reach = _sizes(block)
+            part = optimization_barrier(part - _times(block.upper, solution[: reach - width]))
+            part = _times(block.inverse, part)
+            solution = optimization_barrier(jnp.concatenate([part, solution]))
+        return self._restore(solution)
+
+    def _arrange(self, vector: Array) -> Array:
+        return vector if self.order == tuple(range(len(self.order))) else vector[np.asarray(self.order)]
+
+    def _restore(self, vector: Array) -> Array:
+        return vector if self.order == tuple(range(len(self.order))) else vector[np.argsort(self.order)]
+
+
+def _reach(order: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> tuple[int, ...]:
+    position = np.argsort(order)
+    first = np.minimum(position[rows], position[columns])
+    last = np.maximum(position[rows], position[columns]) + 1
+    farthest = np.zeros(order.size, dtype=int)
+    np.maximum.at(farthest, first, last)
+    farthest = np.maximum.accumulate(farthest)
+    ends = [min(start + BLOCK, order.size) for start in range(0, order.size, BLOCK)]
+    return tuple(max(end, int(farthest[end - 1])) for end in ends)
+
+
+def _work(reach: tuple[int, ...]) -> int:
+    return sum((end - step * BLOCK) ** 2 for step, end in enumerate(reach))
+
+
+def _sizes(block: Block) -> tuple[int, int]:
+    width = block.inverse.shape[0]
+    return width, width + block.lower.shape[0]
+
+
+def _grow(rest: Array, matrix: Array, start: int, reach: int) -> Array:
+    """The next window: what the last step updated, bordered by entries no step has touched yet."""
+    done = start + rest.shape[0]
+    if done == reach:
+        return rest
+    top = jnp.concatenate([rest, matrix[start:done, done:reach]], axis=1)
+    return jnp.concatenate([top, matrix[done:reach, start:reach]], axis=0)
+
+
+def _invert(matrix: Float[Array, "K K N"]) -> Float[Array, "K K N"]:
+    """Gauss-Jordan inverse of small diagonally dominant blocks, in place and without pivoting."""
+    size = matrix.shape[0]
+    for k in range(size):
+        pivot = 1.0 / matrix[k, k]
+        row, column = matrix[k] * pivot, matrix[:, k]
+        here = np.arange(size) == k
+        matrix = jnp.where(here[:, None, None], row[None], matrix - column[:, None] * row[None])
+        column = jnp.where(here[:, None], pivot[None], -column * pivot)
+        matrix = optimization_barrier(jnp.where(here[None, :, None], column[:, None], matrix))
+    return matrix
+
+
+# Sums of outer products, not `dot`: XLA turns them into one loop that is contiguous in the batch.
+
+
+def _multiply(left: Array, right: Array) -> Array:
+    return sum((left[:, k, None] * right[None, k] for k in range(1, left.shape[1])), left[:, 0, None] * right[None, 0])
+
+
+def _times(matrix: Array, vector: Array) -> Array:
+    if matrix.shape[1] > matrix.shape[0]:
+        return (matrix * vector[None]).sum(axis=1)
+    return sum((matrix[:, k] * vector[k] for k in range(1, matrix.shape[1])), matrix[:, 0] * vector[0])
+
+
+def _transposed_times(matrix: Array, vector: Array) -> Array:
+    if matrix.shape[0] > matrix.shape[1]:
+        return (matrix * vector[:, None]).sum(axis=0)
+    return sum((matrix[k] * vector[k] for k in range(1, matrix.shape[0])), matrix[0] * vector[0])

@@ -1,0 +1,222 @@
+"""Occupancy measures and their derivative: one factorisation, a forward and an adjoint solve.
+
+With `M = I - discount P_pi` (equation 1 of the paper, summed in closed form):
+
+    M^T mu = start,   lambda(s, a) = mu(s) pi(a | s)
+
+and, for a loss with gradient `z = dF/dlambda`, the adjoint
+
+    M V = z_pi,   Q(s, a) = z(s, a) + discount (P V)(s, a),   dC/dpi(a | s) = mu(s) Q(s, a).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from ..arrays import Array, in_float64
+from ..errors import InputError
+from ..kernels import Support
+from ..kernels.kernel import pull_batch
+from ..models import MDP
+from ..policies import action_probabilities
+from .elimination import Elimination
+from .krylov import Krylov
+
+Solver = Elimination | Krylov
+
+# Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
+LARGEST_ELIMINATION = 48
+
+
+class Exact(eqx.Module):
+    """The occupancy over the infinite horizon, by a solver picked by size.
+
+    Args:
+        solver: `Elimination.of(support)` or `Krylov(...)` to overrule the choice.
+    """
+
+    solver: Solver | None = None
+
+    def resolve(self, support: Support) -> Exact:
+        """The same method with its solver chosen; done once, outside any compiled function."""
+        if self.solver is None:
+            small = support.states <= LARGEST_ELIMINATION
+            return Exact(Elimination.of(support) if small else Krylov.of(support))
+        if isinstance(self.solver, Krylov) and self.solver.dense != support.is_dense:
+            raise InputError(f"Krylov(dense={self.solver.dense}) does not fit this support; use Krylov.of(support)")
+        if isinstance(self.solver, Elimination) and len(self.solver.order) != support.states:
+            raise InputError("this Elimination was planned for another support; use Elimination.of(support)")
+        return self
+
+    def error_bound(self, discount: float) -> float:
+        """Mass left out: none."""
+        return 0.0
+
+
+class Truncated(eqx.Module):
+    """The occupancy cut after the terms `t = 0..horizon`, as in the paper's experiments.
+
+    >>> import prudent as pr
+    >>> round(pr.Truncated(horizon=130).error_bound(discount=0.97), 4)
+    0.6166
+    """
+
+    horizon: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.horizon, bool) or not isinstance(self.horizon, int) or self.horizon < 0:
+            raise InputError(f"horizon must be a whole number >= 0, got {self.horizon!r}")
+
+    def resolve(self, support: Support) -> Truncated:
+        """Itself: there is nothing to choose."""
+        del support
+        return self
+
+    def error_bound(self, discount: float) -> float:
+        """Mass left out, `discount^(horizon + 1) / (1 - discount)`."""
+        return float(discount) ** (self.horizon + 1) / (1.0 - float(discount))
+
+
+Method = Exact | Truncated
+
+
+def batch_axis(method: Method, support: Support) -> int:
+    """Where a batch of models keeps its batch axis: last, or first for large dense kernels."""
+    solver = method.solver if isinstance(method, Exact) else Krylov.of(support)
+    assert solver is not None, "resolve the method first"
+    return solver.axis
+
+
+def measure(
+    method: Method, support: Support, probability: Array, policy: Array, start: Float[Array, " S"], discount: Array
+) -> Array:
+    """Occupancies of a batch of models that share a support; differentiable in all four arrays.
+
+    Args:
+        method: exact or truncated, already resolved.
+        support: shared by the batch.
+        probability: `[S, A, B, N]`, or `[N, S, A, B]` when `batch_axis` is 0.
+        policy: `[S, A, N]`, or `[N, S, A]`.
+        start: `[S]` the initial distribution, tau in the paper.
+        discount: scalar.
+
+    Returns:
+        lambda, `[S, A, N]` or `[N, S, A]`; each model's sums to `1 / (1 - discount)`.
+    """
+    variables = (probability, policy, start, discount)
+    if isinstance(method, Truncated):
+        return _truncated(support, method.horizon, *variables)
+    assert method.solver is not None, "resolve the method first"
+    return _exact(variables, support, method.solver)
+
+
+def _exact_parts(variables: tuple, support: Support, solver: Solver) -> tuple[Array, Array, Any]:
+    probability, policy, start, discount = variables
+    axis = solver.axis
+    factors = solver.prepare(support, probability, policy, discount)
+    batch = policy.shape[axis]
+    shape = (support.states, batch) if axis else (batch, support.states)
+    visits = solver.forward(factors, jnp.broadcast_to(start[:, None] if axis else start, shape))
+    return _spread(visits, axis) * policy, visits, factors
+
+
+def _spread(by_state: Array, axis: int) -> Array:
+    """`[S, N]` to `[S, 1, N]`, or `[N, S]` to `[N, S, 1]`."""
+    return by_state[:, None] if axis else by_state[:, :, None]
+
+
+@eqx.filter_custom_vjp
+def _exact(variables: tuple, support: Support, solver: Solver) -> Array:
+    return _exact_parts(variables, support, solver)[0]
+
+
+@_exact.def_fwd
+def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: Solver) -> tuple[Array, tuple]:
+    del perturbed
+    measure, visits, factors = _exact_parts(variables, support, solver)
+    return measure, (measure, visits, factors)
+
+
+@_exact.def_bwd
+def _exact_backward(
+    residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: Solver
+) -> tuple:
+    measure, visits, factors = residuals
+    probability, policy, start, discount = variables
+    axis = solver.axis
+    actions, models = (1, -1) if axis else (2, 0)
+    values = solver.adjoint(factors, (policy * gradient).sum(axis=actions))
+    onward = pull_batch(support, probability, values) if axis else jnp.einsum("nsab,nb->nsa", probability, values)
+    need_probability, _, need_start, need_discount = perturbed
+    return (
+        _kernel_gradient(support, discount * measure, values, axis) if need_probability else None,
+        _spread(visits, axis) * (gradient + discount * onward),
+        values.sum(axis=models) if need_start else None,
+        (measure * onward).sum() if need_discount else None,
+    )
+
+
+def _kernel_gradient(support: Support, flow: Array, values: Array, axis: int) -> Array:
+    """`discount lambda(s, a) V(successor(s, a, b))`, the derivative by the kernel's entries."""
+    if axis == 0:
+        return flow[..., None] * values[:, None, None]
+    arrivals = values[None, None] if support.successor is None else values[support.successor]
+    return flow[:, :, None] * arrivals
+
+
+def _truncated(
+    support: Support, horizon: int, probability: Array, policy: Array, start: Array, discount: Array
+) -> Array:
+    solver = Krylov.of(support)
+    axis = solver.axis
+    chain = solver.prepare(support, probability, policy, discount)
+    batch = policy.shape[axis]
+    now = jnp.broadcast_to(start[:, None] if axis else start, (support.states, batch) if axis else (batch, support.states))
+
+    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        total, now = carry
+        now = discount * chain.push(now)
+        return (total + now, now), None
+
+    # Plain reverse mode is right here: the sum has a fixed number of terms, there is no solver to skip.
+    (visits, _), _ = lax.scan(step, (now, now), None, length=horizon)
+    return _spread(visits, axis) * policy
+
+
+_measure_one = eqx.filter_jit(measure)
+
+
+@in_float64
+def occupancy(mdp: MDP, policy: Any, method: Method | None = None) -> np.ndarray:
+    """The discounted state-action occupancy `[S, A]` of a policy, equation (1) of the paper.
+
+    Args:
+        mdp: the model.
+        policy: `[S, A]` action probabilities, or a `TabularPolicy`.
+        method: `Exact()` (default) or `Truncated(horizon)`.
+
+    >>> import numpy as np, prudent as pr
+    >>> chain = pr.MDP(pr.Kernel.dense([[[0.5, 0.5]], [[0.0, 1.0]]]), cost=[[1.0], [0.0]], start=0, discount=0.9)
+    >>> pr.occupancy(chain, np.ones((2, 1))).sum().round(12)
+    np.float64(10.0)
+    """
+    support = mdp.kernel.support
+    method = (Exact() if method is None else method).resolve(support)
+    probabilities = action_probabilities(policy, support.states, support.actions)
+    axis = batch_axis(method, support)
+    batched = _measure_one(
+        method,
+        support,
+        np.expand_dims(np.asarray(mdp.kernel.probability), axis),
+        np.expand_dims(probabilities, axis),
+        mdp.start,
+        mdp.discount,
+    )
+    return np.asarray(jax.device_get(batched)).squeeze(axis)

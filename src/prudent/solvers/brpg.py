@@ -1,0 +1,160 @@
+"""Bayesian Risk Policy Gradient (Algorithm 1 of the paper): settings and the compiled loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Float, Int
+
+from ..arrays import Array
+from ..errors import InputError
+from ..gradients import Adjoint, Problem
+from .outputs import Kept, LastIterate, Output, start, where
+
+GOING, CONVERGED, NON_FINITE = 0, 1, 2
+
+
+class BRPG(eqx.Module):
+    """Settings of the paper's algorithm; the defaults are those of its experiments.
+
+    >>> import optax, prudent as pr
+    >>> pr.BRPG(samples=30, iterations=100, step=optax.adam(0.1)).samples
+    30
+
+    Args:
+        samples: r, fresh posterior draws an iteration.
+        iterations: T, iterations of this call (a resumed run adds them to those already made).
+        step: length `1 / eta` of a plain gradient step, or any optax transformation.
+        tolerance: stop when the norm of the projected gradient, on the iteration's sample, is at most
+            this; 0 never stops early.
+        output: `LastIterate()`, `RandomIterate()` (the algorithm as stated) or `BestHeldOut()`.
+        evaluation: fresh posterior draws on which the answer's risk is reported.
+    """
+
+    samples: int = eqx.field(static=True, default=30)
+    iterations: int = eqx.field(static=True, default=100)
+    step: float | optax.GradientTransformation = eqx.field(static=True, default=1.0)
+    tolerance: float = 0.0
+    output: Output = LastIterate()
+    evaluation: int = eqx.field(static=True, default=1000)
+
+    def __check_init__(self) -> None:
+        for name, least in (("samples", 1), ("iterations", 0), ("evaluation", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"BRPG {name} must be a whole number >= {least}, got {value!r}")
+        if not isinstance(self.step, optax.GradientTransformation) and not (
+            isinstance(self.step, int | float) and 0 < self.step < float("inf")
+        ):
+            raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
+        if isinstance(self.tolerance, int | float) and not self.tolerance >= 0:
+            raise InputError(f"BRPG tolerance must be >= 0, got {self.tolerance!r}")
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """The optax transformation behind `step`."""
+        return self.step if isinstance(self.step, optax.GradientTransformation) else optax.sgd(self.step)
+
+
+class State(eqx.Module):
+    """What the next iteration of G runs needs.
+
+    Attributes:
+        parameters: the current iterates `alpha_t`.
+        sound: the last iterates whose objective and gradient were finite.
+        optimiser: the optimiser's state.
+        kept: what the output rule remembers.
+        finished: why each run ended, or `GOING`.
+        steps: steps each run has taken.
+    """
+
+    parameters: Any
+    sound: Any
+    optimiser: Any
+    kept: Kept
+    finished: Int[Array, " G"]
+    steps: Int[Array, " G"]
+
+
+@eqx.filter_jit
+def begin(settings: BRPG, parameters: Any, groups: int) -> State:
+    """The state before the first iteration."""
+    optimiser = jax.vmap(settings.optimiser.init)(parameters)
+    zeros = jnp.zeros(groups, jnp.int32)
+    return State(parameters, parameters, optimiser, start(parameters, groups), zeros, zeros)
+
+
+def norm(tree: Any) -> Float[Array, " G"]:
+    """Euclidean norm of each of G parameter sets."""
+    squares = [(leaf**2).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in jax.tree.leaves(tree)]
+    return jnp.sqrt(sum(squares[1:], squares[0]))
+
+
+def iterate(
+    problem: Problem, gradient: Adjoint, settings: BRPG, state: State, thetas: Array
+) -> tuple[State, Float[Array, "3 G"]]:
+    """One iteration of Algorithm 1 for G runs on their draws `[G, R, ...]`: state and history entries."""
+    within = problem.policy.within
+    result, slope = gradient(problem, state.parameters, thetas)
+    change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
+    moved = jax.vmap(within.project)(optax.apply_updates(state.parameters, change))
+    # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
+    nearest = jax.vmap(within.project)(jax.tree.map(jnp.subtract, state.parameters, slope))
+    stationarity = norm(jax.tree.map(jnp.subtract, state.parameters, nearest))
+    length = norm(jax.tree.map(jnp.subtract, moved, state.parameters))
+    sound = jnp.isfinite(result.value) & jnp.isfinite(stationarity) & jnp.isfinite(length)
+    done = jnp.where(sound, jnp.where(stationarity <= settings.tolerance, CONVERGED, GOING), NON_FINITE)
+    going = (state.finished == GOING) & (done == GOING)
+    return (
+        State(
+            parameters=where(going, moved, state.parameters),
+            sound=where((state.finished == GOING) & sound, state.parameters, state.sound),
+            optimiser=where(going, optimiser, state.optimiser),
+            kept=state.kept,
+            finished=jnp.where(state.finished == GOING, done, state.finished).astype(jnp.int32),
+            steps=state.steps + going,
+        ),
+        jnp.stack([result.value, stationarity, length]),
+    )
+
+
+@eqx.filter_jit
+def run_block(
+    problem: Problem,
+    gradient: Adjoint,
+    settings: BRPG,
+    state: State,
+    thetas: Float[Array, "T G R ..."],
+    uniforms: Float[Array, "T G"],
+    held_out: Float[Array, "G M ..."],
+    first: Int[Array, ""],
+    span: tuple[Int[Array, ""], Int[Array, ""]],
+) -> tuple[State, Array, Float[Array, "T 3 G"]]:
+    """Iterations `span[0]..span[1]-1` of a block whose first is iteration `first` of the run.
+
+    The bounds are arguments, not shapes: one compiled loop serves every number of iterations, which is
+    why a resumed run repeats the bits of an uninterrupted one.
+    """
+
+    def unfinished(carry: tuple) -> Array:
+        position, state, _ = carry
+        return (position < span[1]) & jnp.any(state.finished == GOING)
+
+    def body(carry: tuple) -> tuple:
+        position, state, trace = carry
+        kept = settings.output.observe(
+            state.kept, state.parameters, first + position, uniforms[position], problem, held_out
+        )
+        kept = where(state.finished == GOING, kept, state.kept)
+        state, entries = iterate(problem, gradient, settings, state, thetas[position])
+        state = eqx.tree_at(lambda s: s.kept, state, kept)
+        return position + 1, state, trace.at[position].set(entries)
+
+    trace = jnp.full((thetas.shape[0], 3, thetas.shape[1]), jnp.nan)
+    position, state, trace = lax.while_loop(unfinished, body, (span[0], state, trace))
+    return state, position, trace

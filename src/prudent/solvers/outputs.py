@@ -1,0 +1,133 @@
+"""Which iterate a run hands back."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from ..arrays import Array
+from ..errors import InputError
+from ..gradients import Problem, objective
+
+
+class Kept(eqx.Module):
+    """What an output rule remembers of each of G runs: parameters and their score."""
+
+    parameters: Any
+    score: Float[Array, " G"]
+
+
+class Output(eqx.Module):
+    """A rule that sees every iterate `alpha_t` once, before its step, and remembers one.
+
+    Attributes:
+        held_out: posterior draws the rule wants set aside for each run, 0 for none.
+    """
+
+    held_out: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def observe(
+        self,
+        kept: Kept,
+        parameters: Any,
+        iteration: Array,
+        uniform: Float[Array, " G"],
+        problem: Problem,
+        held_out: Float[Array, "G M ..."],
+    ) -> Kept:
+        """What to remember after seeing `parameters`; `uniform` are fresh random numbers in [0, 1)."""
+
+    @abc.abstractmethod
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Float[Array, "G M ..."]) -> Any:
+        """The output parameters, from what was remembered and the last iterate `alpha_T`."""
+
+
+def start(parameters: Any, groups: int) -> Kept:
+    """Nothing seen yet."""
+    return Kept(parameters, jnp.full(groups, jnp.inf))
+
+
+def where(mask: Bool[Array, " G"], yes: Any, no: Any) -> Any:
+    """Leaf by leaf, row g of `yes` where `mask[g]`, of `no` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *([1] * (a.ndim - 1))), a, b), yes, no)
+
+
+class LastIterate(Output):
+    """`alpha_T`, as in the paper's experiments."""
+
+    held_out: int = eqx.field(static=True, default=0, init=False)
+
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array) -> Kept:
+        """Remembers nothing."""
+        return kept
+
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
+        """The last."""
+        return last
+
+
+class RandomIterate(Output):
+    """One of `alpha_0 .. alpha_{T-1}`, uniformly, as Algorithm 1 states it.
+
+    Drawn as a reservoir: `alpha_t` replaces the one kept with probability `1 / (t + 1)`, so nothing
+    but one iterate is stored and a resumed run draws from all of its iterations.
+    """
+
+    held_out: int = eqx.field(static=True, default=0, init=False)
+
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array) -> Kept:
+        """Keep this one with probability `1 / (t + 1)`."""
+        return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
+
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
+        """The one kept."""
+        return kept.parameters
+
+
+class BestHeldOut(Output):
+    """The iterate with the lowest objective on a posterior sample that no gradient sees.
+
+    Args:
+        samples: size of the held-out sample.
+        every: how many iterations apart iterates are scored; the last one always is.
+    """
+
+    samples: int = eqx.field(static=True, default=256)
+    every: int = eqx.field(static=True, default=10)
+
+    def __check_init__(self) -> None:
+        if self.samples < 1 or self.every < 1:
+            raise InputError(f"BestHeldOut needs samples >= 1 and every >= 1, got {self.samples} and {self.every}")
+
+    @property
+    def held_out(self) -> int:
+        return self.samples
+
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array) -> Kept:
+        """Score this iterate if it is its turn, and keep the better."""
+        return jax.lax.cond(
+            iteration % self.every == 0,
+            lambda kept: _better(kept, parameters, problem, held_out),
+            lambda kept: kept,
+            kept,
+        )
+
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
+        """The best of those kept and the last."""
+        return _jit_better(kept, last, problem, held_out).parameters
+
+
+def _better(kept: Kept, parameters: Any, problem: Problem, held_out: Array) -> Kept:
+    score = objective(problem, parameters, held_out).value
+    better = score < kept.score
+    return Kept(where(better, parameters, kept.parameters), jnp.where(better, score, kept.score))
+
+
+_jit_better = eqx.filter_jit(_better)
+

@@ -1,0 +1,113 @@
+"""What a solver returns: one immutable record with a status that is true."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array
+from ..policies import TabularPolicy
+
+
+class Status(enum.Enum):
+    """How a run ended; the value says what it means and what to do.
+
+    >>> import prudent as pr
+    >>> pr.Status.CONVERGED.ok
+    True
+    """
+
+    CONVERGED = "the gradient norm fell to the tolerance"
+    ITERATION_LIMIT = "all iterations were used before the gradient norm fell to the tolerance; continue with resume="
+    DIVERGED = "the objective rose instead of falling; use a shorter step"
+    NON_FINITE = "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
+
+    @property
+    def ok(self) -> bool:
+        """Whether the policy can be used as it is (more iterations may still improve it)."""
+        return self in (Status.CONVERGED, Status.ITERATION_LIMIT)
+
+
+class History(eqx.Module):
+    """One entry an iteration: the sampled objective, the norm of its projected gradient, the step taken."""
+
+    objective: Float[Array, " T"]
+    gradient_norm: Float[Array, " T"]
+    step: Float[Array, " T"]
+
+    def __len__(self) -> int:
+        return len(self.objective)
+
+
+class Checkpoint(eqx.Module):
+    """Enough to go on as if the run had not stopped.
+
+    Attributes:
+        state: the loop's own state: iterate, optimiser, output rule, steps taken.
+        key: the words of the random key.
+    """
+
+    state: Any
+    key: tuple[int, ...] = eqx.field(static=True)
+
+
+class Solution(eqx.Module):
+    """A policy, how good it is, and how it was found.
+
+    Attributes:
+        status: how the run ended.
+        policy: the policy, `policy.probabilities` is `[S, A]`.
+        risk: `rho_theta(C)` of the policy on fresh posterior draws, not those it was fitted to.
+        risk_standard_error: Monte-Carlo error of `risk`.
+        losses: `[M]` the policy's loss at each fresh draw.
+        weights: `[M]` the density xi* that attains the risk on them.
+        thetas: `[M, ...]` the fresh draws.
+        history: objective, gradient norm and step of every iteration.
+        iterations: how many were made, those of a resumed run included.
+        seconds: wall time, compilation included; in a batch, the whole batch's.
+        parameters: the policy's parameters.
+        checkpoint: pass the solution as `resume=` to go on.
+    """
+
+    status: Status = eqx.field(static=True)
+    policy: TabularPolicy
+    risk: float
+    risk_standard_error: float
+    losses: Float[Array, " M"]
+    weights: Float[Array, " M"]
+    thetas: Float[Array, "M ..."]
+    history: History
+    iterations: int
+    seconds: float
+    parameters: Any
+    checkpoint: Checkpoint
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The lines of the printed summary, as (label, text)."""
+        last = float(np.asarray(self.history.gradient_norm)[-1]) if len(self.history) else float("nan")
+        return [
+            ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
+            ("risk", f"{self.risk:.4f} ± {self.risk_standard_error:.4f} (standard error, {len(self.losses)} fresh draws)"),
+            ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
+            ("iterations", f"{self.iterations}, last gradient norm {last:.3g}"),
+            ("seconds", f"{self.seconds:.2f}"),
+        ]
+
+    def __str__(self) -> str:
+        width = max(len(label) for label, _ in self.rows())
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
+
+    def __rich__(self) -> Any:
+        """A table for rich consoles: `rich.print(solution)`."""
+        from rich.table import Table
+
+        table = Table(show_header=False, title="prudent solution", title_justify="left")
+        table.add_column(style="bold")
+        table.add_column()
+        for label, text in self.rows():
+            table.add_row(label, f"[{'green' if self.status.ok else 'red'}]{text}" if label == "status" else text)
+        return table
