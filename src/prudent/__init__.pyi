@@ -1,7 +1,7 @@
 from . import envs as envs
-from .errors import InputError as InputError
 from .baselines import Plan as Plan
 from .baselines import plan as plan
+from .errors import InputError as InputError
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .evaluation import loss_at as loss_at

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .errors import InputError
 
@@ -41,7 +43,7 @@ def to_numpy(tree: Any) -> Any:
     """Copy every computed JAX array of a pytree (random keys excepted) to NumPy."""
 
     def leaf(value: Any) -> Any:
-        if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer) or is_key(value):
+        if not isinstance(value, jax.Array) or isinstance(value, Tracer) or is_key(value):
             return value
         return np.asarray(value)
 
@@ -50,7 +52,7 @@ def to_numpy(tree: Any) -> Any:
 
 def is_key(value: Any) -> bool:
     """Whether `value` is a `jax.random.key` (or an array of them)."""
-    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def is_concrete(value: Any) -> bool:
@@ -60,7 +62,7 @@ def is_concrete(value: Any) -> bool:
 
 def as_float(value: Any) -> Array:
     """Field converter: float64 NumPy for anything concrete, untouched for a tracer or placeholder."""
-    if isinstance(value, jax.core.Tracer) or not _is_array_like(value):
+    if isinstance(value, Tracer) or not _is_array_like(value):
         return value
     try:
         return np.asarray(value, dtype=np.float64)

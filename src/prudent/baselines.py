@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
@@ -56,7 +58,8 @@ def plan(mdp: MDP, most: int = 1000) -> Plan:
             (probability[rows, action].ravel(), (np.repeat(rows, successors), index[rows, action].ravel())),
             shape=(states, states),
         )
-        values = np.atleast_1d(spsolve((identity(states, format="csr") - discount * chain).tocsc(), cost[rows, action]))
+        matrix: Any = (identity(states, format="csr") - discount * chain).tocsc()
+        values = np.reshape(np.asarray(spsolve(matrix, cost[rows, action])), states)
         quality = cost + discount * np.asarray(pull(mdp.kernel, values))
         better = quality.argmin(axis=1)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.

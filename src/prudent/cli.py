@@ -53,6 +53,7 @@ def demo(
     Example: prudent demo --out demo
     """
     with _clear_errors():
+        import numpy as np
         from rich.columns import Columns
         from rich.console import Console
         from rich.panel import Panel
@@ -82,7 +83,7 @@ def demo(
         console.print(Columns([Panel(lake.draw(row.policy), title=row.name, expand=False) for row in rows]))
         path = out / "loss-distributions.png"
         loss_distributions(
-            {row.name: row.evaluation.losses for row in rows},
+            {row.name: np.asarray(row.evaluation.losses) for row in rows},
             path,
             marks={row.name: marks(row) for row in rows},
             title=f"Frozen lake (reconstructed map): loss over the posterior after {summary(belief)}",

@@ -118,13 +118,15 @@ def loss_at(
 
     Args:
         policies: one policy, or a list of them (then an array comes back, from one compiled call).
-        model, loss, occupancy: as in `evaluate`.
+        model: the family of MDPs.
         theta: the parameter.
+        loss: expected discounted cost when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`.
 
     >>> import numpy as np, prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> round(float(pr.loss_at(np.full((4, 4), 0.25), lake, (0.3, 0.1))), 3)
-    19.391
+    22.523
     """
     many = isinstance(policies, list | tuple)
     table = np.stack([action_probabilities(p, *model.support.shape[:2]) for p in (policies if many else [policies])])
@@ -142,5 +144,3 @@ def _problem(model: AbstractFamily, loss: Loss | None, risk: Risk, occupancy: Me
         policy=Softmax(),
         occupancy=(Exact() if occupancy is None else occupancy).resolve(model.support),
     )
-
-

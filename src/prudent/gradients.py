@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .arrays import Array
+from .kernels import Support
 from .losses import Loss, loss_batch
 from .models import AbstractFamily, models_at
 from .occupancies import Elimination, Exact, Method, batch_axis, measure
@@ -61,16 +62,26 @@ def objective(problem: Problem, parameters: Any, thetas: Float[Array, "G R ..."]
 
 _losses_of = eqx.filter_jit(losses_of)
 
-# Working memory for a chunk of models when a long sample is evaluated.
-CHUNK_BYTES = 128 * 2**20
+# Working memory for a chunk of models when a long sample is evaluated: in cache for the direct solver.
+CHUNK_BYTES = {True: 10 * 2**20, False: 128 * 2**20}
+
+
+def is_direct(method: Method) -> bool:
+    """Whether models are factorised."""
+    return isinstance(method, Exact) and isinstance(method.solver, Elimination)
+
+
+def model_bytes(method: Method, support: Support) -> int:
+    """Size of one model's largest array: its kernel, or the matrix that is factorised."""
+    states, actions, successors = support.shape
+    return 8 * states * max(actions * successors, states if is_direct(method) else 1)
 
 
 def losses_on(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Float[Array, "G M ..."]) -> np.ndarray:
     """`losses_of` for long samples, `[G, M]`: in chunks of constant shape, so memory stays bounded."""
     groups, draws = thetas.shape[:2]
-    states, actions, successors = problem.family.support.shape
-    model_bytes = 8 * states * max(actions * successors, states if _eliminates(problem.occupancy) else 1)
-    chunk = max(1, min(draws, CHUNK_BYTES // (groups * model_bytes)))
+    size = groups * model_bytes(problem.occupancy, problem.family.support)
+    chunk = max(1, min(draws, CHUNK_BYTES[is_direct(problem.occupancy)] // size))
     losses = np.empty((groups, draws))
     for first in range(0, draws, chunk):
         # The last chunk starts early enough to be full: a shorter one would compile anew.
@@ -83,10 +94,6 @@ def assess(risk: Risk, losses: Float[Array, "G R"]) -> tuple[Float[Array, " G"],
     """Risk and xi* of each row, under a risk whose arrays have a leading axis G."""
     equal = jnp.full(losses.shape[1], 1.0 / losses.shape[1])
     return jax.vmap(lambda risk, row: risk_value(risk, row, equal))(risk, losses)
-
-
-def _eliminates(method: Method) -> bool:
-    return isinstance(method, Exact) and isinstance(method.solver, Elimination)
 
 
 class Adjoint(eqx.Module):

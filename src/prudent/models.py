@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -26,7 +25,9 @@ def _start(value: Any, states: int) -> Any:
     start = as_float(value)
     if is_concrete(start):
         if start.shape != (states,):
-            raise InputError(f"start must be a state number or a distribution over {states} states, got shape {start.shape}")
+            raise InputError(
+                f"start must be a state number or a distribution over {states} states, got shape {start.shape}"
+            )
         require_finite("start", np.asarray(start))
         require_distribution("start distribution", np.asarray(start))
     return start
@@ -69,7 +70,9 @@ class MDP(eqx.Module):
         self.cost = as_float(cost)
         if is_concrete(self.cost):
             if self.cost.shape != (states, actions):
-                raise InputError(f"cost must be indexed [state, action] with shape {(states, actions)}, got {self.cost.shape}")
+                raise InputError(
+                    f"cost must be indexed [state, action] with shape {(states, actions)}, got {self.cost.shape}"
+                )
             require_finite("cost", np.asarray(self.cost))
         self.start = _start(start, states)
         self.discount = check_discount(discount)
@@ -135,8 +138,8 @@ class Family(AbstractFamily):
     support: Support
     start: Float[Array, " S"]
     discount: Float[Array, ""]
-    probability_of: Callable[[Array], Array] | Array
-    cost_of: Callable[[Array], Array] | Array
+    probability_of: Any
+    cost_of: Any
 
     def __init__(self, support: Support, probability: Any, cost: Any, start: Any, discount: Any):
         self.support = support
@@ -150,16 +153,21 @@ class Family(AbstractFamily):
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Transition probabilities along the support."""
-        value = self.probability_of(theta) if callable(self.probability_of) else self.probability_of
+        value = _at(self.probability_of, theta)
         if value.shape != self.support.shape:
             raise InputError(f"the probability function returned shape {value.shape}, expected {self.support.shape}")
         return value
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost."""
-        value = self.cost_of(theta) if callable(self.cost_of) else self.cost_of
+        value = _at(self.cost_of, theta)
         _require_cost_shape(value.shape, self.support)
         return value if value.ndim == 2 else (value * self.probability(theta)).sum(axis=2)
+
+
+def _at(part: Any, theta: Array) -> Any:
+    """A part of a family at theta: a function's value, or the array it is."""
+    return part(theta) if callable(part) else part
 
 
 def _require_cost_shape(shape: tuple[int, ...], support: Support) -> None:
@@ -190,7 +198,7 @@ class TabularFamily(AbstractFamily):
     support: Support
     start: Float[Array, " S"]
     discount: Float[Array, ""]
-    costs: Float[Array, "..."]
+    costs: Float[Array, ...]
 
     def __init__(self, support: Support, cost: Any, start: Any, discount: Any):
         self.support = support

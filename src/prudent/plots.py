@@ -43,7 +43,13 @@ def loss_distributions(
     values = np.concatenate([np.asarray(column) for column in losses.values()])
     edges = np.linspace(values.min(), np.quantile(values, 0.999), 60)
     figure, panels = pyplot.subplots(
-        len(losses), 1, figsize=(7.5, 1.0 + 1.55 * len(losses)), sharex=True, sharey=True, squeeze=False, layout="constrained"
+        len(losses),
+        1,
+        figsize=(7.5, 1.0 + 1.55 * len(losses)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
     styles = ("-", "--", ":")
     for panel, (name, column) in zip(panels[:, 0], losses.items(), strict=True):

@@ -91,7 +91,9 @@ class Beta(Posterior):
         """Observed frequencies; needs at least one trial of every coordinate."""
         seen = np.asarray(self.counts).sum(axis=-1)
         if np.any(seen == 0):
-            raise InputError(f"no trial of coordinate {int(np.argmax(seen == 0))}: maximum likelihood needs data; use mean()")
+            raise InputError(
+                f"no trial of coordinate {int(np.argmax(seen == 0))}: maximum likelihood needs data; use mean()"
+            )
         return np.asarray(self.counts)[..., 0] / seen
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N D"]:
@@ -128,7 +130,9 @@ class Dirichlet(Posterior):
         empty = np.argwhere(np.asarray(self.prior).sum(axis=-1) == 0)
         if empty.size:
             s, a = (int(i) for i in empty[0])
-            raise InputError(f"Dirichlet prior is 0 on every successor of state {s}, action {a}; give one a positive weight")
+            raise InputError(
+                f"Dirichlet prior is 0 on every successor of state {s}, action {a}; give one a positive weight"
+            )
         if not self.support.is_dense:
             self._refuse_repeats()
 
@@ -138,7 +142,9 @@ class Dirichlet(Posterior):
         repeats = np.argwhere(ordered[..., 1:] == ordered[..., :-1])
         if repeats.size:
             s, a, _ = (int(i) for i in repeats[0])
-            raise InputError(f"state {s}, action {a} lists a successor twice; a Dirichlet row needs distinct successors")
+            raise InputError(
+                f"state {s}, action {a} lists a successor twice; a Dirichlet row needs distinct successors"
+            )
 
     @staticmethod
     def symmetric(support: Support, weight: float = 1.0) -> Dirichlet:
@@ -218,13 +224,13 @@ class Point(Posterior):
     (2, 2)
     """
 
-    theta: Float[Array, "..."] = eqx.field(converter=as_float)
+    theta: Float[Array, ...] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
         if is_concrete(self.theta):
             require_finite("theta", np.asarray(self.theta))
 
-    def mean(self) -> Float[Array, "..."]:
+    def mean(self) -> Float[Array, ...]:
         """The point."""
         return self.theta
 

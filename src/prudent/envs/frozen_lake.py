@@ -57,7 +57,7 @@ class FrozenLake(AbstractFamily):
     prior: Beta
     tiles: tuple[str, ...] = eqx.field(static=True)
 
-    def probability(self, theta: Float[Array, "2"]) -> Float[Array, "S A 3"]:
+    def probability(self, theta: Float[Array, 2]) -> Float[Array, "S A 3"]:
         """Along the successors (as intended, to one side, to the other); in holes (out, stay, stay)."""
         slip, escape = theta[0], theta[1]
         zero = jnp.zeros_like(slip)
@@ -66,7 +66,7 @@ class FrozenLake(AbstractFamily):
         row = jnp.where(self.hole[:, None], hole, ice)
         return jnp.broadcast_to(row[:, None], self.support.shape)
 
-    def cost(self, theta: Float[Array, "2"]) -> Float[Array, "S A"]:
+    def cost(self, theta: Float[Array, 2]) -> Float[Array, "S A"]:
         """Mean cost of one action."""
         by_state = jnp.where(self.goal, 0.0, jnp.where(self.hole, 2.0 - theta[1], 1.0))
         return jnp.broadcast_to(by_state[:, None], self.support.shape[:2])
@@ -147,7 +147,9 @@ def _check_map(rows: tuple[str, ...]) -> None:
         raise InputError("the map is empty; give one line a row, such as 'SF\\nHG'")
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
-            raise InputError(f"row {number} of the map has {len(row)} tiles, row 0 has {len(rows[0])}; rows must be equal")
+            raise InputError(
+                f"row {number} of the map has {len(row)} tiles, row 0 has {len(rows[0])}; rows must be equal"
+            )
         for column, tile in enumerate(row):
             if tile not in TILES:
                 raise InputError(f"unknown tile {tile!r} at row {number}, column {column}; use S, F, H and G")

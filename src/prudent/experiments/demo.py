@@ -70,7 +70,5 @@ def marks(row: DemoRow) -> dict[str, float]:
 
 def summary(belief: Beta) -> str:
     """The data in words."""
-    (slips, moves), (escapes, tries) = (
-        (int(counts[0]), int(counts.sum())) for counts in np.asarray(belief.counts)
-    )
+    (slips, moves), (escapes, tries) = ((int(counts[0]), int(counts.sum())) for counts in np.asarray(belief.counts))
     return f"{slips} of {moves} moves slipped, {escapes} of {tries} tries escaped"

@@ -59,7 +59,7 @@ class Cell(eqx.Module):
 
 def published() -> dict[str, Any]:
     """The figures of the paper's tables, by table, data size and method."""
-    text = resources.files(__package__).joinpath("published.json").read_text(encoding="utf-8")
+    text = resources.files("prudent.experiments").joinpath("published.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 
@@ -85,15 +85,12 @@ def _setting_cells(
     data_key, solve_key = jax.random.split(key)
     logs = [lake.trials(n, truth, jax.random.fold_in(data_key, i)) for i in range(replications)]
     beliefs = [lake.prior.update(log) for log in logs]
-    grid = solve_many(
-        lake, beliefs, [CVaR(level) for level in LEVELS], solver=PAPER, seed=solve_key, progress=progress
-    )
+    grid = solve_many(lake, beliefs, [CVaR(level) for level in LEVELS], solver=PAPER, seed=solve_key, progress=progress)
     policies = [solution.policy for row in grid for solution in row]
     losses = loss_at(policies, lake, truth, occupancy=TRUNCATION).reshape(replications, len(LEVELS))
     figures = published()["tables"][f"{table.replace(' ', '')}_escape_{escape}"][f"N={n}"]
     return [
-        _cell(table, escape, n, level, losses[:, j], figures[f"BR-PG beta={level:g}"])
-        for j, level in enumerate(LEVELS)
+        _cell(table, escape, n, level, losses[:, j], figures[f"BR-PG beta={level:g}"]) for j, level in enumerate(LEVELS)
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +47,7 @@ class Kernel(eqx.Module):
             raise InputError("probability on a padding entry; give lists of equal length or zeros after the last one")
 
     @staticmethod
-    def dense(probability: Array) -> Kernel:
+    def dense(probability: Any) -> Kernel:
         """From a full table `[S, A, S]`."""
         table = np.asarray(as_float(probability))
         if table.ndim != 3 or table.shape[0] != table.shape[2]:
@@ -53,7 +55,7 @@ class Kernel(eqx.Module):
         return Kernel(Support.dense(*table.shape[:2]), table)
 
     @staticmethod
-    def sparse(successor: Array | list, probability: Array | list) -> Kernel:
+    def sparse(successor: Any, probability: Any) -> Kernel:
         """From successor lists and their probabilities, both `[S][A][B]`."""
         support = Support.lists(successor)
         if support.listed is None:
@@ -62,7 +64,9 @@ class Kernel(eqx.Module):
         for s, row in enumerate(probability):
             for a, entries in enumerate(row):
                 if len(entries) != int(support.listed[s, a].sum()):
-                    raise InputError(f"state {s}, action {a} has {len(entries)} probabilities for another number of successors")
+                    raise InputError(
+                        f"state {s}, action {a} has {len(entries)} probabilities for another number of successors"
+                    )
                 table[s, a, : len(entries)] = entries
         return Kernel(support, table)
 
@@ -104,13 +108,12 @@ def transition_matrix(kernel: Kernel, policy: Float[Array, "S A"]) -> Float[Arra
 
 def transition_matrix_batch(support: Support, probability: Array, policy: Array) -> Array:
     """`transition_matrix` with trailing batch axes: `[S, A, B, ...]`, `[S, A, ...]` to `[S, S, ...]`."""
-    if support.graph is None:
-        return (probability * policy[:, :, None]).sum(axis=1)
-    edges = edge_weights(support, probability, policy)
-    states = np.arange(support.states)[:, None]
-    empty = jnp.zeros((support.states, support.states, *edges.shape[2:]), edges.dtype)
-    # Padded edges hold weight 0 at (s, s), so adding is safe where setting would not be.
-    return empty.at[states, support.graph.neighbour].add(edges)
+    weight = probability * policy[:, :, None]
+    if support.successor is None:
+        return weight.sum(axis=1)
+    states = np.arange(support.states)[:, None, None]
+    empty = jnp.zeros((support.states, support.states, *weight.shape[3:]), weight.dtype)
+    return empty.at[states, support.successor].add(weight)
 
 
 def edge_weights(support: Support, probability: Array, policy: Array) -> Array:
@@ -120,8 +123,8 @@ def edge_weights(support: Support, probability: Array, policy: Array) -> Array:
     states, width = graph.neighbour.shape
     weight = probability * policy[:, :, None]
     batch = weight.shape[3:]
-    merged = jnp.zeros((states * width, *batch), weight.dtype).at[graph.slot.reshape(-1)].add(
-        weight.reshape(-1, *batch)
+    merged = (
+        jnp.zeros((states * width, *batch), weight.dtype).at[graph.slot.reshape(-1)].add(weight.reshape(-1, *batch))
     )
     return merged.reshape(states, width, *batch)
 

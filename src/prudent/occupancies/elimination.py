@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from ..arrays import Array
 from ..kernels import Support
 from ..kernels.kernel import transition_matrix_batch
+from .solver import Solver
 
 BLOCK = 5
 
@@ -33,7 +34,7 @@ class Block(NamedTuple):
     upper: Float[Array, "K J N"]
 
 
-class Elimination(eqx.Module):
+class Elimination(Solver):
     """Factorise once, then solve with the matrix and with its transpose.
 
     Args:
@@ -44,7 +45,9 @@ class Elimination(eqx.Module):
     order: tuple[int, ...] = eqx.field(static=True)
     reach: tuple[int, ...] = eqx.field(static=True)
 
-    axis = -1
+    def axis(self) -> int:
+        """Last: the arithmetic is contiguous in the batch."""
+        return -1
 
     @staticmethod
     def of(support: Support) -> Elimination:
@@ -91,34 +94,34 @@ class Elimination(eqx.Module):
                 window = optimization_barrier(_grow(rest, matrix, start + width, self.reach[step + 1]))
         return blocks
 
-    def forward(self, blocks: list[Block], start: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    def forward(self, prepared: list[Block], start: Float[Array, "S N"]) -> Float[Array, "S N"]:
         """Solve `M^T mu = start`."""
         rest = self._arrange(start)
         parts = []
-        for block in blocks:
+        for block in prepared:
             width, reach = _sizes(block)
             part = optimization_barrier(_transposed_times(block.inverse, rest[:width]))
             parts.append(part)
             touched = rest[width:reach] - _transposed_times(block.upper, part)
             rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
         solution = parts[-1]
-        for block, part in zip(blocks[-2::-1], parts[-2::-1], strict=True):
+        for block, part in zip(prepared[-2::-1], parts[-2::-1], strict=True):
             width, reach = _sizes(block)
             part = part - _transposed_times(block.lower, solution[: reach - width])
             solution = optimization_barrier(jnp.concatenate([part, solution]))
         return self._restore(solution)
 
-    def adjoint(self, blocks: list[Block], values: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    def adjoint(self, prepared: list[Block], values: Float[Array, "S N"]) -> Float[Array, "S N"]:
         """Solve `M V = values`."""
         rest = self._arrange(values)
         parts = []
-        for block in blocks:
+        for block in prepared:
             width, reach = _sizes(block)
             parts.append(rest[:width])
             touched = rest[width:reach] - _times(block.lower, rest[:width])
             rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
-        solution = optimization_barrier(_times(blocks[-1].inverse, parts[-1]))
-        for block, part in zip(blocks[-2::-1], parts[-2::-1], strict=True):
+        solution = optimization_barrier(_times(prepared[-1].inverse, parts[-1]))
+        for block, part in zip(prepared[-2::-1], parts[-2::-1], strict=True):
             width, reach = _sizes(block)
             part = optimization_barrier(part - _times(block.upper, solution[: reach - width]))
             part = _times(block.inverse, part)

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from ..arrays import Array
 from ..kernels import Graph, Support
 from ..kernels.kernel import edge_weights
+from .solver import Solver
 
 
 class SparseChain(NamedTuple):
@@ -51,7 +52,7 @@ class DenseChain(NamedTuple):
         return jnp.einsum("nij,ni->nj", self.matrix, mass)
 
 
-class Krylov(eqx.Module):
+class Krylov(Solver):
     """BiCGSTAB with a fixed-point safety net.
 
     Args:
@@ -64,8 +65,8 @@ class Krylov(eqx.Module):
     residual: float = eqx.field(static=True, default=1e-10)
     sweeps: int = eqx.field(static=True, default=500)
 
-    @property
     def axis(self) -> int:
+        """First for dense chains, whose rows are long; last along successor lists."""
         return 0 if self.dense else -1
 
     @staticmethod
@@ -83,13 +84,13 @@ class Krylov(eqx.Module):
         assert support.graph is not None
         return SparseChain(support.graph, edge_weights(support, probability, policy), discount)
 
-    def forward(self, chain: SparseChain | DenseChain, start: Array) -> Array:
+    def forward(self, prepared: SparseChain | DenseChain, start: Array) -> Array:
         """Solve `(I - discount P_pi)^T mu = start`."""
-        return self._solve(chain.push, chain.discount, start)
+        return self._solve(prepared.push, prepared.discount, start)
 
-    def adjoint(self, chain: SparseChain | DenseChain, values: Array) -> Array:
+    def adjoint(self, prepared: SparseChain | DenseChain, values: Array) -> Array:
         """Solve `(I - discount P_pi) V = values`."""
-        return self._solve(chain.pull, chain.discount, values)
+        return self._solve(prepared.pull, prepared.discount, values)
 
     def _solve(self, move: Callable[[Array], Array], discount: Array, right: Array) -> Array:
         along = -1 if self.dense else 0
@@ -111,7 +112,7 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def _bicgstab(apply: Callable, dot: Callable, right: Array, limit: Array, sweeps: int) -> Array:
-    """van der Vorst's method from `x = right`, all systems of the batch side by side.
+    """Van der Vorst's method from `x = right`, all systems of the batch side by side.
 
     The returned iterate is each system's best, so a late breakdown loses nothing.
     """

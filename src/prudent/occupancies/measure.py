@@ -28,8 +28,7 @@ from ..models import MDP
 from ..policies import action_probabilities
 from .elimination import Elimination
 from .krylov import Krylov
-
-Solver = Elimination | Krylov
+from .solver import Solver
 
 # Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
 LARGEST_ELIMINATION = 48
@@ -91,7 +90,7 @@ def batch_axis(method: Method, support: Support) -> int:
     """Where a batch of models keeps its batch axis: last, or first for large dense kernels."""
     solver = method.solver if isinstance(method, Exact) else Krylov.of(support)
     assert solver is not None, "resolve the method first"
-    return solver.axis
+    return solver.axis()
 
 
 def measure(
@@ -119,7 +118,7 @@ def measure(
 
 def _exact_parts(variables: tuple, support: Support, solver: Solver) -> tuple[Array, Array, Any]:
     probability, policy, start, discount = variables
-    axis = solver.axis
+    axis = solver.axis()
     factors = solver.prepare(support, probability, policy, discount)
     batch = policy.shape[axis]
     shape = (support.states, batch) if axis else (batch, support.states)
@@ -149,8 +148,8 @@ def _exact_backward(
     residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: Solver
 ) -> tuple:
     measure, visits, factors = residuals
-    probability, policy, start, discount = variables
-    axis = solver.axis
+    probability, policy, _, discount = variables
+    axis = solver.axis()
     actions, models = (1, -1) if axis else (2, 0)
     values = solver.adjoint(factors, (policy * gradient).sum(axis=actions))
     onward = pull_batch(support, probability, values) if axis else jnp.einsum("nsab,nb->nsa", probability, values)
@@ -175,10 +174,12 @@ def _truncated(
     support: Support, horizon: int, probability: Array, policy: Array, start: Array, discount: Array
 ) -> Array:
     solver = Krylov.of(support)
-    axis = solver.axis
+    axis = solver.axis()
     chain = solver.prepare(support, probability, policy, discount)
     batch = policy.shape[axis]
-    now = jnp.broadcast_to(start[:, None] if axis else start, (support.states, batch) if axis else (batch, support.states))
+    now = jnp.broadcast_to(
+        start[:, None] if axis else start, (support.states, batch) if axis else (batch, support.states)
+    )
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         total, now = carry

@@ -133,7 +133,7 @@ def run_block(
     uniforms: Float[Array, "T G"],
     held_out: Float[Array, "G M ..."],
     first: Int[Array, ""],
-    span: tuple[Int[Array, ""], Int[Array, ""]],
+    span: Int[Array, 2],
 ) -> tuple[State, Array, Float[Array, "T 3 G"]]:
     """Iterations `span[0]..span[1]-1` of a block whose first is iteration `first` of the run.
 

@@ -35,7 +35,9 @@ def check_parts(
 ) -> None:
     """Each part is of its kind, and the belief is about this model's theta."""
     if not isinstance(model, AbstractFamily):
-        raise InputError(f"model must be a Family, got {type(model).__name__}; Family(...) or TabularFamily(...) makes one")
+        raise InputError(
+            f"model must be a Family, got {type(model).__name__}; Family(...) or TabularFamily(...) makes one"
+        )
     if not callable(loss):
         raise InputError(f"loss must be a function (occupancy, mdp) -> number, got {loss!r}")
     expected = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import as_key, in_float64, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, Problem, assess, losses_on
+from ..gradients import Adjoint, Problem, assess, is_direct, losses_on, model_bytes
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
@@ -21,15 +21,12 @@ from ..posteriors import Posterior
 from ..risks import CVaR, Risk
 from .brpg import BRPG, CONVERGED, GOING, NON_FINITE, State, begin, run_block
 from .checks import check_parts, check_start
+from .draws import Draws, Run
 from .progress import Progress
 from .solution import Checkpoint, History, Solution, Status
 
-# Draws of a block of iterations are made together on the host; this bounds the block.
-BLOCK_ITERATIONS = 32
-BLOCK_BYTES = 64 * 2**20
-
-# Names of the independent random streams under a run's key.
-ITERATION, HELD_OUT, EVALUATION, OUTPUT = range(4)
+# A batch of runs: in cache for the direct solver (beyond it each model takes twice as long), else in memory.
+BATCH_BYTES = {True: 10 * 2**20, False: 256 * 2**20}
 
 
 def solve(
@@ -108,9 +105,7 @@ def solve_many(
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
-    return _solve_grid(
-        model, beliefs, risks, keys, _Parts(loss, policy, gradient, solver, occupancy), resume, progress
-    )
+    return _solve_grid(model, beliefs, risks, keys, _Parts(loss, policy, gradient, solver, occupancy), resume, progress)
 
 
 class _Parts:
@@ -137,16 +132,35 @@ def _solve_grid(
     check_parts(model, beliefs, risks, parts.loss, parts.policy, parts.gradient, parts.settings, parts.occupancy)
     if resume is not None and (len(resume) != len(beliefs) or any(len(row) != len(risks) for row in resume)):
         raise InputError("resume must hold one solution for each belief and risk, in the same order")
-    words = [tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel()) for key in keys]
-    grid: list[list[Solution | None]] = [[None] * len(risks) for _ in beliefs]
+    method = parts.occupancy.resolve(model.support)
+    runs = [
+        (i, j, Run(belief, risk, tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel())))
+        for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
+        for j, risk in enumerate(risks)
+    ]
+    grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
     for columns in _alike(risks):
-        stacked = _stack([risks[j] for _ in beliefs for j in columns])
-        problem = Problem(model, parts.loss, stacked, parts.policy, parts.occupancy.resolve(model.support))
-        before = None if resume is None else [row[j] for row in resume for j in columns]
-        solutions = _run(problem, beliefs, words, len(columns), parts, before, progress)
-        for g, solution in enumerate(solutions):
-            grid[g // len(columns)][columns[g % len(columns)]] = solution
-    return grid  # pyright: ignore[reportReturnType]
+        alike = [run for run in runs if run[1] in columns]
+        for batch in _batches(alike, method, model, parts.settings):
+            before = None if resume is None else [resume[i][j] for i, j, _ in batch]
+            solutions = _solve_batch(model, method, [run for _, _, run in batch], parts, before, progress)
+            for (i, j, _), solution in zip(batch, solutions, strict=False):
+                grid[i][j] = solution
+    return grid
+
+
+def _batches(runs: list[tuple], method: Method, model: AbstractFamily, settings: BRPG) -> list[list[tuple]]:
+    """Cut many runs into equal batches that fit the cache or memory; one compiled function serves all.
+
+    The last batch is filled up with repeats of its last run, whose answers are dropped, because a
+    shorter batch would be compiled anew.
+    """
+    fit = max(1, BATCH_BYTES[is_direct(method)] // (settings.samples * model_bytes(method, model.support)))
+    number = -(-len(runs) // fit)
+    size = -(-len(runs) // number)
+    batches = [runs[first : first + size] for first in range(0, len(runs), size)]
+    batches[-1] += batches[-1][-1:] * (size - len(batches[-1]))
+    return batches
 
 
 def _alike(risks: Sequence[Risk]) -> list[list[int]]:
@@ -162,122 +176,116 @@ def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
 
 
-class _Draws:
-    """Posterior draws for the G runs of a batch; runs of one belief share them."""
-
-    def __init__(self, beliefs: Sequence[Posterior], words: Sequence[tuple[int, ...]], copies: int):
-        self.beliefs, self.words, self.copies = beliefs, words, copies
-
-    def _each(self, make: Callable[[Posterior, np.random.Generator], np.ndarray], *path: int) -> np.ndarray:
-        rows = [
-            make(belief, np.random.default_rng([*words, *path]))
-            for belief, words in zip(self.beliefs, self.words, strict=True)
-        ]
-        return np.repeat(np.stack(rows), self.copies, axis=0)
-
-    def thetas(self, n: int, *path: int) -> np.ndarray:
-        """`[G, n, ...]`."""
-        return self._each(lambda belief, random: np.asarray(belief.draw(random, n), dtype=np.float64), *path)
-
-    def block(self, length: int, samples: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draws `[T, G, R, ...]` and uniform numbers `[T, G]` of block `number`."""
-        thetas = self.thetas(length * samples, ITERATION, number)
-        thetas = np.moveaxis(thetas.reshape(len(thetas), length, samples, *thetas.shape[2:]), 1, 0)
-        uniforms = self._each(lambda _, random: random.random(length), OUTPUT, number)
-        return thetas, uniforms.T
-
-
-def _run(
-    problem: Problem,
-    beliefs: Sequence[Posterior],
-    words: list[tuple[int, ...]],
-    copies: int,
+def _solve_batch(
+    model: AbstractFamily,
+    method: Method,
+    runs: Sequence[Run],
     parts: _Parts,
     before: list[Solution] | None,
     progress: bool | None,
 ) -> list[Solution]:
     clock = time.perf_counter()
-    settings, support = parts.settings, problem.family.support
-    groups = len(beliefs) * copies
-    draws = _Draws(beliefs, words, copies)
-    initial = parts.policy.initial(support.states, support.actions)
+    settings = parts.settings
+    problem = Problem(model, parts.loss, _stack([run.risk for run in runs]), parts.policy, method)
+    draws = Draws(runs)
     if before is None:
-        check_start(problem, initial, draws.thetas(min(settings.samples, 8), ITERATION, 0)[:: copies])
-        state = begin(settings, jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *leaf.shape)), initial), groups)
-        histories = [np.empty((0, 3))] * groups
-        start = 0
+        initial = parts.policy.initial(model.support.states, model.support.actions)
+        check_start(problem, initial, draws.first(min(settings.samples, 8)))
+        everywhere = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(runs), *leaf.shape)), initial)
+        state, histories, start = begin(settings, everywhere, len(runs)), [np.empty((0, 3))] * len(runs), 0
     else:
-        state, histories, start = _restore(before, settings, words, copies)
-    held_out = draws.thetas(settings.output.held_out, HELD_OUT) if settings.output.held_out else np.zeros((groups, 0))
-
-    size = draws.thetas(1, EVALUATION)[0, 0].size
-    length = int(np.clip(BLOCK_BYTES // (8 * groups * settings.samples * size), 1, BLOCK_ITERATIONS))
-    end = start + settings.iterations
-    traces = [np.empty((0, 3, groups))]
-    iteration = start
-    with Progress(progress, start, end) as bar:
-        while iteration < end and np.any(np.asarray(state.finished) == GOING):
-            number, offset = divmod(iteration, length)
-            thetas, uniforms = draws.block(length, settings.samples, number)
-            first, last = number * length, min((number + 1) * length, end)
-            while iteration < last and np.any(np.asarray(state.finished) == GOING):
-                stop = min(last, iteration + bar.stride)
-                span = (np.int32(iteration - first), np.int32(stop - first))
-                state, position, trace = run_block(
-                    problem, parts.gradient, settings, state, thetas, uniforms, held_out, np.int32(first), span
-                )
-                reached = first + int(position)
-                traces.append(np.asarray(trace)[iteration - first : reached - first])
-                iteration = reached
-                bar.advance(iteration, traces[-1])
-    state = to_numpy(state)
-    trace = np.concatenate(traces)
+        state, histories, start = _restore(before, settings, runs)
+    held_out = draws.held_out(settings.output.held_out())
+    state, trace = _iterate(problem, parts, draws, state, held_out, start, progress)
     outcome = _outcome(problem, settings, state, held_out, draws)
     seconds = time.perf_counter() - clock
     solutions = []
-    for g in range(groups):
+    for g, run in enumerate(runs):
         # A run that stopped early made one evaluation more than it took steps.
-        made = int(state.steps[g]) - start + (state.finished[g] != GOING) if len(trace) else 0
+        made = int(state.steps[g]) - start + int(state.finished[g] != GOING)
         history = np.concatenate([histories[g], trace[: max(0, made), :, g]])
         solutions.append(
             Solution(
                 status=_status(int(state.finished[g]), history[:, 0]),
-                policy=TabularPolicy(outcome["probabilities"][g]),
-                risk=float(outcome["risk"][g]),
-                risk_standard_error=float(outcome["standard_error"][g]),
-                losses=outcome["losses"][g],
-                weights=outcome["weights"][g],
-                thetas=outcome["thetas"][g],
+                policy=TabularPolicy(outcome.probabilities[g]),
+                risk=float(outcome.risk[g]),
+                risk_standard_error=float(outcome.standard_error[g]),
+                losses=outcome.losses[g],
+                weights=outcome.weights[g],
+                thetas=outcome.thetas[g],
                 history=History(*history.T),
                 iterations=int(state.steps[g]),
                 seconds=seconds,
-                parameters=jax.tree.map(lambda leaf, g=g: leaf[g], outcome["parameters"]),
-                checkpoint=Checkpoint(jax.tree.map(lambda leaf, g=g: leaf[g], state), words[g // copies]),
+                parameters=jax.tree.map(lambda leaf, g=g: leaf[g], outcome.parameters),
+                checkpoint=Checkpoint(jax.tree.map(lambda leaf, g=g: leaf[g], state), run.words),
             )
         )
     return solutions
 
 
-def _outcome(problem: Problem, settings: BRPG, state: State, held_out: np.ndarray, draws: _Draws) -> dict[str, Any]:
+def _iterate(
+    problem: Problem,
+    parts: _Parts,
+    draws: Draws,
+    state: State,
+    held_out: np.ndarray,
+    start: int,
+    progress: bool | None,
+) -> tuple[State, np.ndarray]:
+    """Run `settings.iterations` more iterations; the final state and the history `[T, 3, G]`."""
+    settings = parts.settings
+    end = start + settings.iterations
+    length = int(np.prod(draws.sizes(settings.samples)))
+    traces = [np.empty((0, 3, len(draws.runs)))]
+    iteration = start
+    with Progress(progress, start, end) as bar:
+        while iteration < end and np.any(np.asarray(state.finished) == GOING):
+            first = iteration - iteration % length
+            last = min(first + length, end)
+            thetas, uniforms = draws.block(settings.samples, first, iteration, last)
+            while iteration < last and np.any(np.asarray(state.finished) == GOING):
+                span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
+                state, position, trace = run_block(
+                    problem,
+                    parts.gradient,
+                    settings,
+                    state,
+                    thetas,
+                    uniforms,
+                    held_out,
+                    np.array(first, np.int32),
+                    span,
+                )
+                reached = first + int(position)
+                traces.append(np.asarray(trace)[iteration - first : reached - first])
+                iteration = reached
+                bar.advance(iteration, traces[-1])
+    return to_numpy(state), np.concatenate(traces)
+
+
+class _Outcome(NamedTuple):
     """The output iterate of each run, and its risk on draws that no iteration has seen."""
+
+    parameters: Any
+    probabilities: np.ndarray
+    thetas: np.ndarray
+    losses: np.ndarray
+    risk: np.ndarray
+    weights: np.ndarray
+    standard_error: np.ndarray
+
+
+def _outcome(problem: Problem, settings: BRPG, state: State, held_out: np.ndarray, draws: Draws) -> _Outcome:
     chosen = settings.output.choose(state.kept, state.parameters, problem, held_out)
     broken = np.asarray(state.finished) == NON_FINITE
     parameters = jax.tree.map(
         lambda good, last: np.where(broken.reshape(-1, *([1] * (np.ndim(last) - 1))), good, last), state.sound, chosen
     )
     probabilities = np.asarray(action_tables(problem.policy, parameters))
-    thetas = draws.thetas(settings.evaluation, EVALUATION)
+    thetas = draws.evaluation(settings.evaluation)
     losses = losses_on(problem, probabilities, thetas)
     risk, weights, standard_error = to_numpy(_assess(problem.risk, losses))
-    return {
-        "parameters": to_numpy(parameters),
-        "probabilities": probabilities,
-        "thetas": thetas,
-        "losses": losses,
-        "risk": risk,
-        "weights": weights,
-        "standard_error": standard_error,
-    }
+    return _Outcome(to_numpy(parameters), probabilities, thetas, losses, risk, weights, standard_error)
 
 
 @eqx.filter_jit
@@ -302,13 +310,11 @@ def _rose(objective: np.ndarray) -> bool:
     return bool(tail.mean() - objective[0] > 5.0 * tail.std() + 1e-6 * abs(objective[0]))
 
 
-def _restore(
-    before: list[Solution], settings: BRPG, words: list[tuple[int, ...]], copies: int
-) -> tuple[State, list[np.ndarray], int]:
+def _restore(before: list[Solution], settings: BRPG, runs: Sequence[Run]) -> tuple[State, list[np.ndarray], int]:
     """The batch's state from its solutions; a run that had converged goes on only at a lower tolerance."""
     state: State = _stack([solution.checkpoint.state for solution in before])
-    for g, solution in enumerate(before):
-        if solution.checkpoint.key != words[g // copies]:
+    for solution, run in zip(before, runs, strict=True):
+        if solution.checkpoint.key != run.words:
             raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     expected = jax.eval_shape(lambda: begin(settings, state.parameters, len(before)))
     if jax.tree.structure(expected) != jax.tree.structure(state):
@@ -320,7 +326,9 @@ def _restore(
     if np.unique(steps[going]).size > 1:
         raise InputError("these runs stopped at different iterations; resume each with solve() on its own")
     histories = [
-        np.stack([np.asarray(column) for column in jax.tree.leaves(solution.history)], axis=1)[: steps[g] if going[g] else None]
+        np.stack([np.asarray(column) for column in jax.tree.leaves(solution.history)], axis=1)[
+            : steps[g] if going[g] else None
+        ]
         for g, solution in enumerate(before)
     ]
     state = eqx.tree_at(lambda s: s.finished, state, np.where(going, GOING, state.finished).astype(np.int32))

@@ -23,13 +23,11 @@ class Kept(eqx.Module):
 
 
 class Output(eqx.Module):
-    """A rule that sees every iterate `alpha_t` once, before its step, and remembers one.
+    """A rule that sees every iterate `alpha_t` once, before its step, and remembers one."""
 
-    Attributes:
-        held_out: posterior draws the rule wants set aside for each run, 0 for none.
-    """
-
-    held_out: eqx.AbstractVar[int]
+    @abc.abstractmethod
+    def held_out(self) -> int:
+        """How many posterior draws the rule wants set aside for each run, 0 for none."""
 
     @abc.abstractmethod
     def observe(
@@ -61,9 +59,13 @@ def where(mask: Bool[Array, " G"], yes: Any, no: Any) -> Any:
 class LastIterate(Output):
     """`alpha_T`, as in the paper's experiments."""
 
-    held_out: int = eqx.field(static=True, default=0, init=False)
+    def held_out(self) -> int:
+        """None."""
+        return 0
 
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array) -> Kept:
+    def observe(
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array
+    ) -> Kept:
         """Remembers nothing."""
         return kept
 
@@ -79,9 +81,13 @@ class RandomIterate(Output):
     but one iterate is stored and a resumed run draws from all of its iterations.
     """
 
-    held_out: int = eqx.field(static=True, default=0, init=False)
+    def held_out(self) -> int:
+        """None."""
+        return 0
 
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array) -> Kept:
+    def observe(
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array
+    ) -> Kept:
         """Keep this one with probability `1 / (t + 1)`."""
         return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
 
@@ -105,11 +111,13 @@ class BestHeldOut(Output):
         if self.samples < 1 or self.every < 1:
             raise InputError(f"BestHeldOut needs samples >= 1 and every >= 1, got {self.samples} and {self.every}")
 
-    @property
     def held_out(self) -> int:
+        """The size of the sample."""
         return self.samples
 
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array) -> Kept:
+    def observe(
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array
+    ) -> Kept:
         """Score this iterate if it is its turn, and keep the better."""
         return jax.lax.cond(
             iteration % self.every == 0,
@@ -130,4 +138,3 @@ def _better(kept: Kept, parameters: Any, problem: Problem, held_out: Array) -> K
 
 
 _jit_better = eqx.filter_jit(_better)
-

@@ -24,7 +24,9 @@ class Status(enum.Enum):
     CONVERGED = "the gradient norm fell to the tolerance"
     ITERATION_LIMIT = "all iterations were used before the gradient norm fell to the tolerance; continue with resume="
     DIVERGED = "the objective rose instead of falling; use a shorter step"
-    NON_FINITE = "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
+    NON_FINITE = (
+        "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
+    )
 
     @property
     def ok(self) -> bool:
@@ -91,7 +93,10 @@ class Solution(eqx.Module):
         last = float(np.asarray(self.history.gradient_norm)[-1]) if len(self.history) else float("nan")
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
-            ("risk", f"{self.risk:.4f} ± {self.risk_standard_error:.4f} (standard error, {len(self.losses)} fresh draws)"),
+            (
+                "risk",
+                f"{self.risk:.4f} ± {self.risk_standard_error:.4f} (standard error, {len(self.losses)} fresh draws)",
+            ),
             ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
             ("iterations", f"{self.iterations}, last gradient norm {last:.3g}"),
             ("seconds", f"{self.seconds:.2f}"),

@@ -1,0 +1,94 @@
+"""The random side of a run: posterior draws for its iterations, its output rule and its evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..posteriors import Posterior
+from ..risks import Risk
+
+# Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
+# loop. A unit depends on one run alone, so that a run's draws are the same in any batch.
+UNIT_ITERATIONS, UNIT_BYTES = 8, 8 * 2**20
+BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
+
+# Names of the independent random streams under a run's key.
+ITERATION, HELD_OUT, EVALUATION = range(3)
+
+
+class Run(NamedTuple):
+    """One run of a batch: its belief, its risk and the words of its random key."""
+
+    belief: Posterior
+    risk: Risk
+    words: tuple[int, ...]
+
+
+class Draws:
+    """Posterior draws for the runs of a batch; runs that share belief and key share their draws."""
+
+    def __init__(self, runs: Sequence[Run]):
+        self.runs = runs
+
+    def _each(self, make: Callable[[Posterior, np.random.Generator], Any], *path: int) -> list[Any]:
+        made: dict[tuple, Any] = {}
+        for run in self.runs:
+            name = (id(run.belief), run.words)
+            if name not in made:
+                made[name] = make(run.belief, np.random.default_rng([*run.words, *path]))
+        return [made[id(run.belief), run.words] for run in self.runs]
+
+    def _thetas(self, n: int, *path: int) -> Float[np.ndarray, "G N ..."]:
+        return np.stack(self._each(lambda belief, random: _draw(belief, random, n), *path))
+
+    def first(self, n: int) -> Float[np.ndarray, "G N ..."]:
+        """A few draws for the checks before the start."""
+        return self._thetas(n, ITERATION, 0)
+
+    def held_out(self, n: int) -> Float[np.ndarray, "G N ..."]:
+        """Draws that no gradient sees, for the output rule; none when `n` is 0."""
+        return self._thetas(n, HELD_OUT) if n else np.zeros((len(self.runs), 0))
+
+    def evaluation(self, n: int) -> Float[np.ndarray, "G N ..."]:
+        """Draws that neither the gradients nor the output rule see."""
+        return self._thetas(n, EVALUATION)
+
+    def sizes(self, samples: int) -> tuple[int, int]:
+        """Iterations in a unit, and units in a block."""
+        size = 8 * samples * self.evaluation(1)[0, 0].size
+        unit = int(np.clip(UNIT_BYTES // size, 1, UNIT_ITERATIONS))
+        return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.runs)), 1, BLOCK_UNITS))
+
+    def block(
+        self, samples: int, first: int, start: int, end: int
+    ) -> tuple[Float[np.ndarray, "T G R ..."], Float[np.ndarray, "T G"]]:
+        """Draws and uniform numbers of the block of iterations that begins at `first`.
+
+        Only the units that hold iterations `start..end-1` are drawn; the others are left empty.
+        """
+        unit, units = self.sizes(samples)
+        shape = self.evaluation(1).shape[2:]
+        thetas = np.zeros((units * unit, len(self.runs), samples, *shape))
+        uniforms = np.zeros((units * unit, len(self.runs)))
+        for number in range(units):
+            begins = first + number * unit
+            if begins >= end or begins + unit <= start:
+                continue
+            rows = slice(number * unit, (number + 1) * unit)
+            drawn = self._each(
+                lambda belief, random: (_draw(belief, random, unit * samples), random.random(unit)),
+                ITERATION,
+                begins // unit,
+            )
+            for g, (theta, uniform) in enumerate(drawn):
+                thetas[rows, g] = theta.reshape(unit, samples, *shape)
+                uniforms[rows, g] = uniform
+        return thetas, uniforms
+
+
+def _draw(belief: Posterior, random: np.random.Generator, n: int) -> np.ndarray:
+    return np.asarray(belief.draw(random, n), dtype=np.float64)
