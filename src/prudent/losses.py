@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from .errors import InputError
 from .kernels import Kernel
 from .models import MDP, AbstractFamily
 
-Loss = Callable[[Array, MDP], Array]
+Loss = Callable[[Any, MDP], Any]
 """`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
 
 
@@ -28,7 +29,7 @@ class ExpectedCost(eqx.Module):
     4.0
     """
 
-    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ""]:
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ""] | np.floating:
         return (occupancy * mdp.cost).sum()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array
+from ..arrays import Array, as_float, is_concrete
 from ..errors import InputError
 from ..gradients import Adjoint, Problem
 from .outputs import Kept, LastIterate, Output, start, where
@@ -39,7 +40,7 @@ class BRPG(eqx.Module):
     samples: int = eqx.field(static=True, default=30)
     iterations: int = eqx.field(static=True, default=100)
     step: float | optax.GradientTransformation = eqx.field(static=True, default=1.0)
-    tolerance: float = 0.0
+    tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
     output: Output = LastIterate()
     evaluation: int = eqx.field(static=True, default=1000)
 
@@ -52,8 +53,12 @@ class BRPG(eqx.Module):
             isinstance(self.step, int | float) and 0 < self.step < float("inf")
         ):
             raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
-        if isinstance(self.tolerance, int | float) and not self.tolerance >= 0:
-            raise InputError(f"BRPG tolerance must be >= 0, got {self.tolerance!r}")
+        if is_concrete(self.tolerance) and not self.tolerance >= 0:
+            raise InputError(f"BRPG tolerance must be >= 0, got {self.tolerance}")
+
+    def for_loop(self) -> BRPG:
+        """The settings the compiled loop depends on: how long it runs is not one of them."""
+        return dataclasses.replace(self, iterations=0, evaluation=1)
 
     @property
     def optimiser(self) -> optax.GradientTransformation:

@@ -192,7 +192,7 @@ def _solve_batch(
         initial = parts.policy.initial(model.support.states, model.support.actions)
         check_start(problem, initial, draws.first(min(settings.samples, 8)))
         everywhere = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(runs), *leaf.shape)), initial)
-        state, histories, start = begin(settings, everywhere, len(runs)), [np.empty((0, 3))] * len(runs), 0
+        state, histories, start = begin(settings.for_loop(), everywhere, len(runs)), [np.empty((0, 3))] * len(runs), 0
     else:
         state, histories, start = _restore(before, settings, runs)
     held_out = draws.held_out(settings.output.held_out())
@@ -234,6 +234,7 @@ def _iterate(
 ) -> tuple[State, np.ndarray]:
     """Run `settings.iterations` more iterations; the final state and the history `[T, 3, G]`."""
     settings = parts.settings
+    loop_settings = settings.for_loop()
     end = start + settings.iterations
     length = int(np.prod(draws.sizes(settings.samples)))
     traces = [np.empty((0, 3, len(draws.runs)))]
@@ -248,7 +249,7 @@ def _iterate(
                 state, position, trace = run_block(
                     problem,
                     parts.gradient,
-                    settings,
+                    loop_settings,
                     state,
                     thetas,
                     uniforms,

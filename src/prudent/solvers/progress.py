@@ -57,7 +57,8 @@ class Progress:
             MofNCompleteColumn(),
             TextColumn("objective {task.fields[objective]:.4f}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            # Asked for by name, the bar is drawn even where the terminal cannot be recognised.
+            console=Console(stderr=True, force_terminal=True),
             transient=True,
         )
         self.bar.start()

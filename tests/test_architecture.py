@@ -1,0 +1,118 @@
+"""The rules of the house: stages import backwards only, importing is light, the flag is left alone."""
+
+import ast
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prudent as pr
+
+PACKAGE = Path(pr.__file__).parent
+
+STAGES = [
+    ("errors",),
+    ("arrays",),
+    ("kernels",),
+    ("models",),
+    ("transitions",),
+    ("posteriors",),
+    ("policies",),
+    ("occupancies",),
+    ("losses",),
+    ("risks",),
+    ("gradients",),
+    ("solvers",),
+    ("evaluation",),
+    ("episodes",),
+    ("baselines",),
+    ("envs",),
+    ("experiments",),
+    ("plots", "report"),
+    ("cli",),
+]
+STAGE = {module: number for number, modules in enumerate(STAGES) for module in modules}
+
+
+def modules():
+    return [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
+
+
+def imported_stages(path):
+    """Names of the package's top-level modules that a file imports, lazily or not."""
+    inside = path.relative_to(PACKAGE).parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*inside[:-1]][: len(inside) - node.level]
+            target = base + (node.module.split(".") if node.module else [])
+            yield from ([target[0]] if target else [alias.name for alias in node.names])
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            yield from (name.split(".")[1] for name in names if name.startswith("prudent."))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_earlier_stages(path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert own in STAGE, f"{own} has no stage; add it to STAGES and to the table in docs/design.md"
+    for other in imported_stages(path):
+        assert STAGE[other] <= STAGE[own], f"{own} (stage {STAGE[own]}) imports {other} (stage {STAGE[other]})"
+        if other != own:
+            assert STAGE[other] < STAGE[own], f"{own} imports {other} of its own stage"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_grows_past_four_hundred_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_and_the_command_line_do_not_import_jax():
+    assert run("import sys, prudent, prudent.cli, prudent.errors; print('jax' in sys.modules)") == "False"
+
+
+SOLVE = """
+import hashlib, jax
+jax.config.update("jax_enable_x64", {flag})
+import prudent as pr
+lake = pr.envs.frozen_lake("SF\\nHG")
+belief = lake.prior.update(lake.trials(n=5, truth=(0.3, 0.1), seed=3))
+solution = pr.solve(lake, belief, risk=pr.CVaR(0.5), solver=pr.BRPG(iterations=12, evaluation=50), seed=7)
+result = pr.evaluate(solution.policy, lake, belief, samples=50)
+arrays = [solution.policy.probabilities, solution.losses, solution.weights, solution.history.objective, result.losses]
+assert all(a.dtype == "float64" for a in arrays), [a.dtype for a in arrays]
+assert jax.config.jax_enable_x64 is {flag}
+print(hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest())
+"""
+
+
+def test_same_seed_same_bits_in_two_processes_whatever_the_flag():
+    first, second, flagged = run(SOLVE.format(flag=False)), run(SOLVE.format(flag=False)), run(SOLVE.format(flag=True))
+    assert first == second == flagged
+    assert len(first) == len(hashlib.sha256().hexdigest())
+
+
+def test_importing_leaves_the_flag_as_it_was():
+    code = "import jax, prudent as pr; pr.CVaR, pr.solve, pr.envs; print(jax.config.jax_enable_x64)"
+    assert run(code) == "False"
+
+
+def test_public_calls_take_and_give_float64_numpy():
+    kernel = pr.Kernel.dense(np.array([[[0.1, 0.9]], [[0.5, 0.5]]]))
+    mdp = pr.MDP(kernel, [[1.0], [0.0]], 0, 0.9)
+    for array in (
+        pr.pull(kernel, np.ones(2)),
+        pr.push(kernel, np.ones((2, 1))),
+        pr.transition_matrix(kernel, np.ones((2, 1))),
+        pr.identity_minus(kernel, np.ones((2, 1)), 0.9),
+        pr.occupancy(mdp, np.ones((2, 1))),
+        pr.CVaR(0.5)([1.0, 2.0]).weights,
+    ):
+        assert isinstance(array, np.ndarray)
+        assert array.dtype == np.float64

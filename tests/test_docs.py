@@ -1,0 +1,113 @@
+"""The words are true: the examples run and print what the pages say, and every public name is documented."""
+
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prudent as pr
+
+ROOT = Path(__file__).resolve().parent.parent
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+
+
+def fences(page):
+    """The (language, content) of each fenced block of a page that names a language."""
+    return FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def run(code, names):
+    """Run a block in a namespace; what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "<fence>", "exec"), names)
+    return printed.getvalue()
+
+
+def words(line):
+    """A line without its numbers and spaces."""
+    return "".join(NUMBER.sub("#", line).split())
+
+
+def assert_prints(stated, printed):
+    """Same words, and numbers alike; seconds are nobody's promise, and neither is the last digit."""
+    stated, printed = (
+        [line for line in text.splitlines() if not line.startswith("seconds")] for text in (stated, printed)
+    )
+    assert [words(line) for line in stated] == [words(line) for line in printed]
+    for ours, theirs in zip(stated, printed, strict=True):
+        np.testing.assert_allclose(
+            [float(number) for number in NUMBER.findall(ours)],
+            [float(number) for number in NUMBER.findall(theirs)],
+            rtol=0.02,
+            atol=0.02,
+            err_msg=f"the page says {ours!r}, the code prints {theirs!r}",
+        )
+
+
+def run_page(blocks):
+    """Run Python blocks in order in one namespace, and hold each `text` block against the output before it."""
+    names, printed = {"__name__": "page"}, None
+    for language, content in blocks:
+        if language == "python":
+            printed = run(content, names)
+        elif language == "text" and printed is not None:
+            assert_prints(content, printed)
+    return names
+
+
+def test_the_first_example_of_the_readme_runs_as_written():
+    language, code = next(block for block in fences("README.md") if block[0] == "python")
+    assert code.startswith("import prudent as pr\n\nlake ")
+    names = run_page([(language, code), next(block for block in fences("README.md") if block[0] == "text")])
+    assert names["solution"].policy.probabilities.shape == (25, 4)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 10
+
+
+@pytest.mark.parametrize(("page", "skipped"), [("README.md", 1), ("CONTRIBUTING.md", 0), ("docs/quickstart.md", 0)])
+def test_the_examples_of_a_page_run_in_order(page, skipped):
+    blocks = fences(page)
+    python = [position for position, (language, _) in enumerate(blocks) if language == "python"]
+    names = run_page(blocks[python[skipped] :])
+    assert names["solution"].status.ok
+
+
+def test_the_readme_stays_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} points at {target}"
+
+
+PUBLIC = sorted(pr.__all__)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_is_in_the_reference(name):
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\.\. auto\w+:: prudent\.{name}$", reference, re.MULTILINE), f"add {name} to docs/api.md"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_has_a_docstring(name):
+    text = getattr(pr, name).__doc__
+    # Without one of its own, equinox and enum put a generated signature there.
+    assert text and not text.startswith(f"{name}("), f"{name} has no docstring"
+
+
+def called_by_users(name):
+    thing = getattr(pr, name)
+    return inspect.isfunction(thing) or (inspect.isclass(thing) and not inspect.isabstract(thing))
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if called_by_users(name)])
+def test_a_public_function_or_class_shows_an_example(name):
+    assert ">>>" in getattr(pr, name).__doc__, f"{name} has no example (>>>) in its docstring"

@@ -1,0 +1,165 @@
+"""The gradient of the composed objective against central differences computed by NumPy alone."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import prudent as pr
+from prudent.gradients import Adjoint, Problem
+from prudent.occupancies import measure
+
+from .problems import numpy_occupancy, random_mdp, random_policy, softmax
+
+DRAWS = 6
+ACTIONS = 3
+MDPS_A_SIZE = 40
+RISKS = {"expectation": pr.Expectation(), "cvar": pr.CVaR(0.6), "worst case": pr.WorstCase()}
+
+
+def spread(occupancy, mdp):
+    """A convex, nonlinear loss that also looks at the model: entropy, a quadratic and the cost."""
+    share = (1.0 - mdp.discount) * occupancy
+    return (share * jnp.log(share)).sum() + 2.0 * (share**2).sum() + (share * mdp.cost).sum()
+
+
+def numpy_losses(name, occupancy, cost, discount):
+    if name == "linear":
+        return (occupancy * cost).sum(axis=(-2, -1))
+    share = (1.0 - discount) * occupancy
+    return (share * np.log(share) + 2.0 * share**2 + share * cost).sum(axis=(-2, -1))
+
+
+def numpy_risk(name, losses):
+    """Along the last axis; CVaR 0.6 of 6 draws takes the worst 2.4 of them."""
+    ordered = np.sort(losses, axis=-1)[..., ::-1]
+    if name == "expectation":
+        return ordered.mean(axis=-1)
+    if name == "worst case":
+        return ordered[..., 0]
+    return (ordered[..., 0] + ordered[..., 1] + 0.4 * ordered[..., 2]) / 2.4
+
+
+def numpy_objective(loss, risk, logits, tables, cost, start, discount):
+    """`logits [..., S, A]`, `tables [R, S, A, S]` to the objective `[...]`."""
+    policy = softmax(logits)[..., None, :, :]
+    chain = np.einsum("...rsa,rsat->...rst", np.broadcast_to(policy, (*policy.shape[:-3], *tables.shape[:3])), tables)
+    matrix = np.eye(len(start)) - discount * np.swapaxes(chain, -1, -2)
+    right = np.broadcast_to(start[:, None], (*matrix.shape[:-1], 1))
+    visits = np.linalg.solve(matrix, right)
+    return numpy_risk(risk, numpy_losses(loss, visits * policy, cost, discount))
+
+
+def differences(loss, risk, logits, *arguments, width=1e-5):
+    shifts = width * np.eye(logits.size).reshape(-1, *logits.shape)
+    up = numpy_objective(loss, risk, logits + shifts, *arguments)
+    down = numpy_objective(loss, risk, logits - shifts, *arguments)
+    return ((up - down) / (2 * width)).reshape(logits.shape)
+
+
+@eqx.filter_jit
+def all_gradients(family, logits, tables):
+    out = {}
+    for loss_name, loss in (("linear", pr.ExpectedCost()), ("nonlinear", spread)):
+        for risk_name, risk in RISKS.items():
+            stacked = jax.tree.map(lambda leaf: leaf[None], risk)
+            problem = Problem(family, loss, stacked, pr.Softmax(), pr.Exact().resolve(family.support))
+            result, gradient = Adjoint()(problem, logits[None], tables[None])
+            out[loss_name, risk_name] = (result.value[0], gradient[0])
+    return out
+
+
+def well_separated(tables, logits, cost, start, discount):
+    """No two losses so close that a difference step could swap them."""
+    for loss in ("linear", "nonlinear"):
+        policy = softmax(logits)
+        occupancy = np.stack([numpy_occupancy(table, policy, start, discount) for table in tables])
+        if np.diff(np.sort(numpy_losses(loss, occupancy, cost, discount))).min() < 1e-3:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("states", [2, 3, 5, 8, 12])
+def test_adjoint_gradient_agrees_with_central_differences(states):
+    """5 sizes x 40 MDPs, discounts 0.5 to 0.99, three risks, a linear and a nonlinear loss."""
+    random = np.random.default_rng(states)
+    worst = 0.0
+    checked = 0
+    while checked < MDPS_A_SIZE:
+        discount = random.uniform(0.5, 0.99)
+        start, cost = random.dirichlet(np.ones(states)), random.uniform(size=(states, ACTIONS))
+        tables = random.dirichlet(np.full(states, 0.7), size=(DRAWS, states, ACTIONS))
+        logits = random.normal(size=(states, ACTIONS))
+        if not well_separated(tables, logits, cost, start, discount):
+            continue
+        family = pr.TabularFamily(pr.Support.dense(states, ACTIONS), cost, start, discount)
+        with jax.enable_x64(True):
+            found = jax.tree.map(np.asarray, all_gradients(family, logits, tables))
+        for (loss, risk), (value, gradient) in found.items():
+            arguments = (tables, cost, start, discount)
+            np.testing.assert_allclose(value, numpy_objective(loss, risk, logits, *arguments), rtol=1e-10)
+            expected = differences(loss, risk, logits, *arguments)
+            worst = max(worst, np.abs(gradient - expected).max() / np.abs(expected).max())
+        checked += 1
+    assert worst <= 1e-6, worst
+
+
+METHODS = {
+    "elimination": lambda support: pr.Exact(pr.Elimination.of(support)),
+    "krylov": lambda support: pr.Exact(pr.Krylov(support.is_dense, residual=1e-13)),
+    "truncated": lambda support: pr.Truncated(9),
+}
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_derivatives_by_kernel_policy_start_and_discount(name, dense):
+    """Every derivative of the occupancy, along a random direction of all four inputs at once."""
+    random = np.random.default_rng(5)
+    mdp = random_mdp(random, 6, 2, 6 if dense else 3, discount=0.8)
+    if dense:
+        mdp = pr.MDP(pr.Kernel.dense(mdp.kernel.table()), mdp.cost, mdp.start, mdp.discount)
+    support = mdp.kernel.support
+    method = METHODS[name](support).resolve(support)
+    axis = pr.Krylov.of(support).axis() if name == "truncated" else method.solver.axis()
+    probability = np.expand_dims(mdp.kernel.probability, axis)
+    policy = np.expand_dims(random_policy(random, 6, 2), axis)
+    weights = random.normal(size=policy.shape)
+
+    def value(probability, policy, start, discount):
+        return (measure(method, support, probability, policy, start, discount) * weights).sum()
+
+    inputs = (probability, policy, np.asarray(mdp.start), np.asarray(mdp.discount))
+    with jax.enable_x64(True):
+        compiled = eqx.filter_jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3)))
+        _, slopes = compiled(*inputs)
+        for which, slope in enumerate(slopes):
+            direction = random.normal(size=inputs[which].shape)
+            ends = []
+            for sign in (1, -1):
+                moved = list(inputs)
+                moved[which] = inputs[which] + sign * 1e-5 * direction
+                ends.append(float(compiled(*moved)[0]))
+            expected = (ends[0] - ends[1]) / 2e-5
+            np.testing.assert_allclose((np.asarray(slope) * direction).sum(), expected, rtol=2e-6, err_msg=str(which))
+
+
+def test_batched_gradients_are_the_single_ones():
+    lake = pr.envs.frozen_lake("SFF\nFHF\nFFG")
+    random = np.random.default_rng(0)
+    logits, thetas = random.normal(size=(4, 9, 4)), random.uniform(size=(4, 5, 2))
+    levels = np.array([0.0, 0.3, 0.6, 0.9])
+    method = pr.Exact().resolve(lake.support)
+
+    @eqx.filter_jit
+    def gradient(risk, logits, thetas):
+        return Adjoint()(Problem(lake, pr.ExpectedCost(), risk, pr.Softmax(), method), logits, thetas)
+
+    with jax.enable_x64(True):
+        together, slopes = gradient(pr.CVaR(levels), logits, thetas)
+        for g in range(4):
+            alone, slope = gradient(pr.CVaR(levels[g : g + 1]), logits[g : g + 1], thetas[g : g + 1])
+            np.testing.assert_allclose(alone.value[0], together.value[g], rtol=1e-13)
+            np.testing.assert_allclose(slope[0], slopes[g], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(np.mean(together.weights[g]), 1.0, rtol=1e-12)

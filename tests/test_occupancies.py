@@ -1,0 +1,144 @@
+"""Occupancies: the definition, flow balance, every solver against NumPy, truncation and its bound."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import prudent as pr
+from prudent.occupancies import measure
+
+from .problems import densified, numpy_occupancy, random_mdp, random_policy
+
+
+def solver_methods(support):
+    """Every way to the exact occupancy on a support."""
+    return {
+        "chosen by size": pr.Exact(),
+        "elimination": pr.Exact(pr.Elimination.of(support)),
+        "krylov": pr.Exact(pr.Krylov.of(support)),
+        "fixed point only": pr.Exact(pr.Krylov(support.is_dense, sweeps=0)),
+    }
+
+
+SIZES = [(1, 1, 1), (2, 2, 2), (6, 3, 2), (13, 2, 13), (23, 3, 4)]
+
+
+@pytest.mark.parametrize("name", ["chosen by size", "elimination", "krylov", "fixed point only"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dense", [False, True])
+def test_every_solver_agrees_with_numpy(size, name, dense):
+    random = np.random.default_rng(0)
+    mdp = random_mdp(random, *size, discount=0.95)
+    policy = random_policy(random, *size[:2])
+    expected = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, 0.95)
+    mdp = densified(mdp) if dense else mdp
+    found = pr.occupancy(mdp, policy, solver_methods(mdp.kernel.support)[name])
+    tolerance = 1e-12 if name in ("elimination", "chosen by size") else 1e-8
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * expected.max())
+
+
+def batch_of_measures(sizes, count, seed):
+    """Occupancies of many random MDPs of one shape in one compiled call, for laws over many examples."""
+    states, actions, successors = sizes
+    random = np.random.default_rng(seed)
+    support = random_mdp(random, *sizes).kernel.support
+    probability = random.dirichlet(np.ones(successors) * 0.3, size=(count, states, actions))
+    policy = random.dirichlet(np.ones(actions) * 0.3, size=(count, states))
+    start = random.dirichlet(np.ones(states))
+    return support, probability, policy, start
+
+
+def run_measure(method, support, probability, policy, start, discount):
+    method = method.resolve(support)
+    axis = method.solver.axis() if isinstance(method, pr.Exact) else pr.Krylov.of(support).axis()
+    move = (lambda x: x) if axis == 0 else (lambda x: np.moveaxis(x, 0, -1))
+    with jax.enable_x64(True):
+        out = eqx.filter_jit(measure)(method, support, move(probability), move(policy), start, np.float64(discount))
+    return np.moveaxis(np.asarray(out), axis, 0)
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.9, 0.99, 0.9999])
+@pytest.mark.parametrize("sizes", [(9, 3, 3), (60, 2, 4)])
+def test_mass_and_flow_balance(sizes, discount):
+    support, probability, policy, start = batch_of_measures(sizes, 100, seed=1)
+    occupancy = run_measure(pr.Exact(), support, probability, policy, start, discount)
+    mass = 1.0 / (1.0 - discount)
+    np.testing.assert_allclose(occupancy.sum(axis=(1, 2)) / mass, 1.0, rtol=0, atol=1e-10)
+    inflow = np.zeros((100, sizes[0]))
+    np.add.at(
+        inflow,
+        (np.arange(100)[:, None, None, None], support.index()[None]),
+        occupancy[..., None] * probability,
+    )
+    np.testing.assert_allclose((occupancy.sum(axis=2) - discount * inflow - start) / mass, 0.0, rtol=0, atol=1e-10)
+
+
+def test_dense_and_successor_list_paths_agree():
+    support, probability, policy, start = batch_of_measures((11, 3, 4), 200, seed=2)
+    table = np.zeros((200, 11, 3, 11))
+    n, s, a = np.ogrid[:200, :11, :3]
+    np.add.at(table, (n[..., None], s[..., None], a[..., None], support.index()[None]), probability)
+    sparse = run_measure(pr.Exact(), support, probability, policy, start, 0.97)
+    dense = run_measure(pr.Exact(), pr.Support.dense(11, 3), table, policy, start, 0.97)
+    np.testing.assert_allclose(sparse, dense, rtol=0, atol=1e-12 * dense.max())
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.8, 0.97]))
+def test_occupancy_is_a_measure_with_the_policy_as_its_conditional(seed, discount):
+    random = np.random.default_rng(seed)
+    mdp = random_mdp(random, 6, 3, 2, discount=discount)
+    policy = random_policy(random, 6, 3)
+    occupancy = pr.occupancy(mdp, policy)
+    assert np.all(occupancy >= 0)
+    np.testing.assert_allclose(occupancy.sum() * (1 - discount), 1.0, atol=1e-10)
+    np.testing.assert_allclose(occupancy, occupancy.sum(axis=1, keepdims=True) * policy, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [(8, 2, 3), (8, 2, 8), (70, 2, 3)])
+def test_truncation_is_the_partial_sum_and_its_bound_holds(sizes):
+    random = np.random.default_rng(3)
+    mdp = random_mdp(random, *sizes, discount=0.9)
+    policy = random_policy(random, *sizes[:2])
+    exact = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, 0.9)
+    chain = np.einsum("sa,sat->st", policy, mdp.kernel.table())
+    now, total = np.array(mdp.start), np.array(mdp.start)
+    for horizon in range(1, 31):
+        now = 0.9 * now @ chain
+        total = total + now
+        if horizon in (1, 7, 30):
+            method = pr.Truncated(horizon)
+            found = pr.occupancy(mdp, policy, method)
+            np.testing.assert_allclose(found, total[:, None] * policy, rtol=0, atol=1e-12)
+            missing = np.abs(exact - found).sum()
+            # All of the missing mass is on one side, so the bound is met with equality.
+            np.testing.assert_allclose(missing, method.error_bound(0.9), rtol=1e-9)
+    np.testing.assert_allclose(pr.occupancy(mdp, policy, pr.Truncated(0)), np.array(mdp.start)[:, None] * policy)
+
+
+def test_krylov_meets_its_residual_on_a_slow_chain():
+    # A long corridor with a small chance to move: the hardest kind for an iterative method.
+    states = 400
+    successor = np.stack([np.arange(states), np.minimum(np.arange(states) + 1, states - 1)], axis=1)[:, None]
+    kernel = pr.Kernel(pr.Support.lists(successor), np.broadcast_to([0.7, 0.3], (states, 1, 2)).copy())
+    mdp = pr.MDP(kernel, np.ones((states, 1)), 0, 0.999)
+    policy = np.ones((states, 1))
+    found = pr.occupancy(mdp, policy)
+    expected = numpy_occupancy(kernel.table(), policy, mdp.start, 0.999)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * expected.max())
+    np.testing.assert_allclose(found.sum() * 0.001, 1.0, rtol=1e-8)
+
+
+def test_elimination_reorders_only_when_that_saves_work():
+    lake = pr.envs.frozen_lake()
+    assert pr.Elimination.of(lake.support).order == tuple(range(25))
+    shuffled = np.random.default_rng(0).permutation(40)
+    position = np.argsort(shuffled)
+    ring = np.stack([np.arange(40), (np.arange(40) + 1) % 40], axis=1)
+    corridor = np.minimum(ring, 39)[:, None]
+    scrambled = position[corridor][shuffled]
+    plan = pr.Elimination.of(pr.Support.lists(scrambled))
+    assert plan.order != tuple(range(40))
+    assert max(end - 5 * step for step, end in enumerate(plan.reach)) < 15

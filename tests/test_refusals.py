@@ -1,0 +1,729 @@
+"""Bad input is refused with a message that says what is wrong, where, and what to do about it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import prudent as pr
+
+NAN, INF = np.nan, np.inf
+
+# ---------------------------------------------------------------- sound parts that the tables spoil one at a time
+
+DENSE = pr.Support.dense(2, 2)
+RAGGED = pr.Support.lists([[[0, 1], [1]], [[1], [0, 1]]])
+HALF = np.full((2, 2, 2), 0.5)
+KERNEL = pr.Kernel.dense(HALF)
+COST = np.ones((2, 2))
+MDP = pr.MDP(KERNEL, COST, start=0, discount=0.9)
+TABULAR = pr.TabularFamily(DENSE, COST, start=0, discount=0.9)
+DIRICHLET = pr.Dirichlet.symmetric(DENSE)
+UNIFORM = np.full((2, 2), 0.5)
+LAKE = pr.envs.frozen_lake("SF\nHG")
+ANYWHERE = np.full((4, 4), 0.25)
+SMALL = pr.BRPG(samples=4, iterations=2, evaluation=4)
+
+
+def spoilt(array, where, value):
+    array = np.array(array, dtype=float)
+    array[where] = value
+    return array
+
+
+def mdp(**changes):
+    return pr.MDP(**({"kernel": KERNEL, "cost": COST, "start": 0, "discount": 0.9} | changes))
+
+
+def log(records, **changes):
+    return pr.Transitions.from_records(records, **({"states": 2, "actions": 2} | changes))
+
+
+def move(theta):
+    """Stay with probability theta, whatever is done."""
+    stay = jnp.stack([jnp.stack([theta[0], 1 - theta[0]]), jnp.stack([1 - theta[0], theta[0]])])
+    return jnp.broadcast_to(stay[:, None], (2, 2, 2))
+
+
+def family(**changes):
+    parts = {"support": DENSE, "probability": move, "cost": COST, "start": 0, "discount": 0.9}
+    return pr.Family(**(parts | changes))
+
+
+STAY = family()
+COIN = pr.Beta.uniform(1)
+
+
+def table(*entries):
+    """Parameters of a test from entries (name, call, message)."""
+    names = [name for name, *_ in entries]
+    assert len(set(names)) == len(names), "two entries share a name"
+    return pytest.mark.parametrize(("call", "message"), [entry[1:] for entry in entries], ids=names)
+
+
+# ---------------------------------------------------------------- the parts
+
+
+@table(
+    ("nan", lambda: pr.Kernel.dense(spoilt(HALF, (1, 0, 1), NAN)), r"transition prob.*nan at index \(1, 0, 1\)"),
+    ("infinite", lambda: pr.Kernel.dense(spoilt(HALF, (0, 1, 1), INF)), r"transition prob.*inf at index \(0, 1, 1\)"),
+    ("negative", lambda: pr.Kernel.dense(spoilt(HALF, (1, 0), (1.5, -0.5))), r"negative.*-0.5.*state 1, action 0"),
+    ("row off 1", lambda: pr.Kernel.dense(spoilt(HALF, (0, 1, 0), 0.5 + 2e-8)), r"sum to 1.*state 0, action 1.*divide"),
+    ("counts", lambda: pr.Kernel.dense(4 * HALF), r"sums to 4.0 at state 0, action 0; divide by the sum"),
+    ("not three axes", lambda: pr.Kernel.dense(UNIFORM), r"\[state, action, next_state\].*\(2, 2\)"),
+    ("not square", lambda: pr.Kernel.dense(np.full((2, 2, 4), 0.25)), r"\[state, action, next_state\].*\(2, 2, 4\)"),
+    ("no state", lambda: pr.Kernel.dense(np.zeros((0, 1, 0))), r"at least one state"),
+    ("ragged table", lambda: pr.Kernel.dense([[[0.5, 0.5], [1.0]]]), r"array of numbers"),
+    ("words", lambda: pr.Kernel.dense([[["all"]]]), r"array of numbers.*all"),
+    ("None", lambda: pr.Kernel(DENSE, None), r"None"),
+    ("a word", lambda: pr.Kernel(DENSE, "half"), r"half"),
+    ("shape of another support", lambda: pr.Kernel(DENSE, HALF[:1]), r"\(1, 2, 2\).*\(2, 2, 2\).*\[state, action"),
+    ("support not made", lambda: pr.Kernel([[[0, 1]]], [[[0.5, 0.5]]]), r"[Ss]upport"),
+    ("on padding", lambda: pr.Kernel(RAGGED, HALF), r"padding"),
+    (
+        "too few numbers",
+        lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[1.0]], [[1.0]]]),
+        r"state 0, action 0 has 1 probabilities",
+    ),
+    ("too many states", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[0.5, 0.5]], [[1.0]], [[1.0]]]), r"3.*states"),
+    ("too few states", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[0.5, 0.5]]]), r"states?\b.*1"),
+    ("too many actions", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[0.5, 0.5], [1.0]], [[1.0]]]), r"state 0.*2"),
+    ("flat", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [0.5, 0.5]), r"\[state, action"),
+    ("words in lists", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[["all", 0.5]], [[1.0]]]), r"all"),
+)
+def test_kernels_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("no successor", lambda: pr.Support.lists([[[0], []], [[1], [0]]]), r"state 0, action 1 lists no successor"),
+    ("no successor at all", lambda: pr.Support.lists([[[]], [[]]]), r"\[state, action, successor\].*\(2, 1, 0\)"),
+    ("no action", lambda: pr.Support.lists([[], []]), r"\[state, action, successor\].*\(2, 0\)"),
+    ("nothing", lambda: pr.Support.lists([]), r"\[state, action, successor\].*\(0,\)"),
+    ("None", lambda: pr.Support.lists(None), r"\[state, action, successor\]|None"),
+    ("ragged actions", lambda: pr.Support.lists([[[0, 1]], [[1], [0]]]), r"same number of actions, got \[1, 2\]"),
+    ("unknown", lambda: pr.Support.lists([[[0, 5]], [[0, 1]]]), r"successor 5 at index \(0, 0, 1\) is unknown.*0 to 1"),
+    ("unknown in ragged", lambda: pr.Support.lists([[[0]], [[0, 5]]]), r"successor 5.* \(1, 0, 1\) is unknown"),
+    ("negative", lambda: pr.Support.lists([[[0, -1]], [[1]]]), r"successor -1.* \(0, 0, 1\) is negative"),
+    ("fractional", lambda: pr.Support.lists([[[0, 0.5]], [[1, 0]]]), r"0.5 at index \(0, 0, 1\) is not a whole"),
+    ("nan", lambda: pr.Support.lists([[[0, NAN]], [[1, 0]]]), r"nan at index \(0, 0, 1\) is not a number"),
+    ("words", lambda: pr.Support.lists([[["home"]]]), r"whole numbers.*home"),
+    ("words in ragged", lambda: pr.Support.lists([[["home"], [0, 1]]]), r"home"),
+    ("numbers for lists", lambda: pr.Support.lists([[0, 1], [[1], 2]]), r"state 0, action 0|list"),
+    ("states differ", lambda: pr.Support.lists([[[0]], [[1]]], states=3), r"2 states but states=3"),
+    ("no state", lambda: pr.Support.dense(0, 1), r"at least one state.*0 and 1"),
+    ("fractional size", lambda: pr.Support.dense(2.5, 1), r"2\.5"),
+    ("a word for a size", lambda: pr.Support.dense("two", 1), r"two"),
+)
+def test_supports_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("cost nan", lambda: mdp(cost=spoilt(COST, (1, 0), NAN)), r"cost.*nan at index \(1, 0\)"),
+    ("cost infinite", lambda: mdp(cost=spoilt(COST, (0, 1), -INF)), r"cost.*-inf at index \(0, 1\)"),
+    ("cost shape", lambda: mdp(cost=np.ones((2, 3))), r"cost.*\[state, action\].*\(2, 2\), got \(2, 3\)"),
+    ("cost one number", lambda: mdp(cost=1.0), r"cost.*\(2, 2\), got \(\)"),
+    ("cost words", lambda: mdp(cost=[["a", "b"], ["c", "d"]]), r"array of numbers"),
+    ("cost complex", lambda: mdp(cost=1j * COST), r"number"),
+    ("cost None", lambda: mdp(cost=None), r"None"),
+    ("start nan", lambda: mdp(start=[NAN, 1.0]), r"start.*nan at index \(0,\)"),
+    ("start infinite", lambda: mdp(start=[0.0, INF]), r"start.*inf at index \(1,\)"),
+    ("start negative", lambda: mdp(start=[1.5, -0.5]), r"start.*negative.*-0.5.*entry 1"),
+    ("start off 1", lambda: mdp(start=[0.5, 0.5 + 2e-8]), r"start.*sum to 1"),
+    ("start shape", lambda: mdp(start=[0.5, 0.25, 0.25]), r"start.*2 states, got shape \(3,\)"),
+    ("start unknown", lambda: mdp(start=2), r"start state 2 is unknown.*0 to 1"),
+    ("start negative state", lambda: mdp(start=-1), r"start state -1 is unknown.*0 to 1"),
+    ("start fractional", lambda: mdp(start=0.5), r"start must be a state number or a distribution"),
+    ("start None", lambda: mdp(start=None), r"start"),
+    ("kernel a table", lambda: mdp(kernel=HALF), r"[Kk]ernel"),
+    *(
+        (f"discount {value}", lambda value=value: mdp(discount=value), r"discount.*\[0, 1\), got")
+        for value in (1.0, -0.1, NAN, 1.5, INF, [0.9, 0.9], None, "0.9")
+    ),
+    ("replaced discount", lambda: dataclasses.replace(MDP, discount=1.0), r"discount.*\[0, 1\), got 1.0"),
+    ("replaced cost", lambda: dataclasses.replace(MDP, cost=[[1.0, 1.0]]), r"cost.*\(2, 2\), got \(1, 2\)"),
+)
+def test_models_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("theta nan", lambda: LAKE.at([0.3, NAN]), r"theta.*nan at index \(1,\)"),
+    ("theta infinite", lambda: TABULAR.at(spoilt(HALF, (0, 0, 1), INF)), r"theta.*inf at index \(0, 0, 1\)"),
+    ("theta no chance", lambda: LAKE.at([1.5, 0.1]), r"negative.*state 0, action 0"),
+    ("theta too short", lambda: LAKE.at([0.3]), r"\(1,\)|theta.*2|two"),
+    ("theta too long", lambda: LAKE.at([0.3, 0.02, 0.5]), r"\(3,\)|theta.*2|two"),
+    ("theta one number", lambda: LAKE.at(0.3), r"\(\)|theta.*2|two"),
+    ("theta None", lambda: LAKE.at(None), r"None"),
+    ("table too small", lambda: TABULAR.at([[[0.5, 0.5]]]), r"\(1, 1, 2\).*\(2, 2, 2\)"),
+    ("table off 1", lambda: TABULAR.at(0.9 * HALF), r"sum to 1.*state 0, action 0"),
+    ("probability shape", lambda: family(probability=lambda theta: theta).at([0.5]), r"\(1,\), expected \(2, 2, 2\)"),
+    (
+        "probability off 1",
+        lambda: family(probability=lambda theta: 0.9 * move(theta)).at([0.5]),
+        r"sum to 1.*state 0, action 0",
+    ),
+    (
+        "probability nan",
+        lambda: family(probability=lambda theta: move(theta) / 0.0).at([0.5]),
+        r"prob.*index \(0, 0, 0",
+    ),
+    ("probability array shape", lambda: family(probability=HALF[:1]), r"\(1, 2, 2\).*\(2, 2, 2\)"),
+    ("probability array off 1", lambda: family(probability=0.9 * HALF), r"sum to 1.*state 0, action 0"),
+    ("probability None", lambda: family(probability=None), r"None|probability"),
+    ("cost nan", lambda: family(cost=spoilt(COST, (1, 0), NAN)), r"cost.*nan at index \(1, 0\)"),
+    (
+        "cost function nan",
+        lambda: family(cost=lambda theta: COST * jnp.log(-theta[0])).at([0.5]),
+        r"cost.*nan at index",
+    ),
+    ("cost shape", lambda: family(cost=[1.0, 1.0]), r"cost must have shape \(2, 2\).*got \(2,\)"),
+    ("cost function shape", lambda: family(cost=lambda theta: theta).at([0.5]), r"cost must have shape.*got \(1,\)"),
+    ("cost None", lambda: family(cost=None), r"None|cost"),
+    ("start", lambda: family(start=2), r"start state 2 is unknown"),
+    ("discount", lambda: family(discount=1.0), r"discount.*\[0, 1\), got 1.0"),
+    ("support not made", lambda: family(support=[[[0, 1]]]), r"[Ss]upport"),
+    ("tabular cost nan", lambda: pr.TabularFamily(DENSE, NAN * COST, 0, 0.9), r"cost.*nan at index \(0, 0\)"),
+    ("tabular cost shape", lambda: pr.TabularFamily(DENSE, COST[:1], 0, 0.9), r"cost must have shape.*got \(1, 2\)"),
+    ("tabular cost a word", lambda: pr.TabularFamily(DENSE, "dear", 0, 0.9), r"dear"),
+    ("tabular discount", lambda: pr.TabularFamily(DENSE, COST, 0, -0.1), r"discount.*\[0, 1\), got -0.1"),
+    ("tabular start", lambda: pr.TabularFamily(DENSE, COST, [0.5, 0.6], 0.9), r"start.*sum to 1"),
+)
+def test_families_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("empty", lambda: log([]), r"no row; observe at least one"),
+    ("unknown state", lambda: log([(0, 0, 1), (2, 0, 1)]), r"^state 2 at row 1 is unknown.*0 to 1"),
+    ("unknown action", lambda: log([(0, 0, 1), (1, 7, 1)]), r"^action 7 at row 1 is unknown.*0 to 1"),
+    ("unknown successor", lambda: log([(0, 0, 2)]), r"^next_state 2 at row 0 is unknown"),
+    ("negative", lambda: log([(0, 0, 1), (0, 0, 1), (0, -1, 1)]), r"^action -1 at row 2 is negative"),
+    ("fractional", lambda: log([(0, 0, 1), (0.5, 0, 1)]), r"^state 0.5 at row 1 is not a whole number"),
+    ("nan", lambda: log([(0, 0, 1), (NAN, 0, 1)]), r"^state nan at row 1 is not a number"),
+    ("infinite", lambda: log([(0, 0, 1), (0, 0, INF)]), r"^next_state inf at row 1 is not a number"),
+    ("words", lambda: log([(0, 0, 1), (0, "left", 1)]), r"^action .*left.* row 1"),
+    ("None", lambda: log([(0, 0, 1), (0, None, 1)]), r"^action .*None.* row 1"),
+    ("two columns", lambda: log([(0, 1), (1, 0)]), r"\(state, action, next_state\).*\(2, 2\)"),
+    ("one row flat", lambda: log((0, 0, 1)), r"\(state, action, next_state\).*\(3,\)"),
+    ("ragged", lambda: log([(0, 0, 1), (0, 0)]), r"\(state, action, next_state\)|row 1"),
+    ("count negative", lambda: log([(0, 0, 1), (1, 0, 1)], count=[1, -2]), r"count -2.* at row 1 is negative"),
+    ("count nan", lambda: log([(0, 0, 1), (1, 0, 1)], count=[1, NAN]), r"count.*nan at index \(1,\)"),
+    ("count shape", lambda: log([(0, 0, 1), (1, 0, 1)], count=[1]), r"count.*2 rows, got shape \(1,\)"),
+    ("count words", lambda: log([(0, 0, 1)], count=["many"]), r"count.*many"),
+    ("fractional size", lambda: log([(0, 0, 1)], states=2.5), r"2\.5"),
+    (
+        "made by hand",
+        lambda: pr.Transitions(np.array([-1]), np.array([0]), np.array([0]), np.ones(1), 2, 2),
+        r"state -1 at row 0 is negative",
+    ),
+    ("trials negative", lambda: pr.Trials([[1, 2], [3, -4]]), r">= 0.*coordinate 1"),
+    ("trials fractional", lambda: pr.Trials([[0.5, 2]]), r"whole numbers.*coordinate 0"),
+    ("trials nan", lambda: pr.Trials([[1, NAN]]), r"trial count.*nan at index \(0, 1\)"),
+    ("trials infinite", lambda: pr.Trials([[1, INF]]), r"trial count.*inf at index \(0, 1\)"),
+    ("trials shape", lambda: pr.Trials([1, 2]), r"\(success, failure\).*\(2,\)"),
+    ("trials empty", lambda: pr.Trials([]), r"\(success, failure\).*\(0,\)"),
+    ("trials ragged", lambda: pr.Trials([[1, 2], [3]]), r"\(success, failure\)|number"),
+    ("trials words", lambda: pr.Trials([["one", 2]]), r"one"),
+    ("no lake trial", lambda: LAKE.trials(n=0, truth=(0.3, 0.02)), r"n >= 1.*got 0"),
+    ("lake truth", lambda: LAKE.trials(n=5, truth=(0.3, 1.2)), r"truth.*two probabilities.*1.2"),
+    ("lake truth nan", lambda: LAKE.trials(n=5, truth=(0.3, NAN)), r"truth.*two probabilities.*nan"),
+    ("lake truth shape", lambda: LAKE.trials(n=5, truth=0.3), r"truth.*two probabilities.*0.3"),
+)
+def test_logs_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+SEEN = np.zeros((2, 2, 2))
+
+
+@table(
+    ("beta nan", lambda: pr.Beta([[1.0, NAN]], [[0, 0]]), r"Beta prior.*nan at index \(0, 1\)"),
+    ("beta infinite", lambda: pr.Beta([[1.0, INF]], [[0, 0]]), r"Beta prior.*inf at index \(0, 1\)"),
+    ("beta negative", lambda: pr.Beta([[1.0, -2.0]], [[0, 0]]), r"Beta prior must be positive, got -2.0; 1 is"),
+    ("beta zero", lambda: pr.Beta([[1.0, 0.0]], [[0, 0]]), r"Beta prior must be positive.*1 is the uniform"),
+    ("beta shape", lambda: pr.Beta([1.0, 1.0], [0, 0]), r"\(D, 2\), got \(2,\)"),
+    ("beta counts shape", lambda: pr.Beta([[1.0, 1.0]], np.zeros((2, 2))), r"\(D, 2\), got \(1, 2\) and \(2, 2\)"),
+    ("beta counts negative", lambda: pr.Beta([[1.0, 1.0]], [[-1, 0]]), r"counts?.*-1"),
+    ("beta counts nan", lambda: pr.Beta([[1.0, 1.0]], [[NAN, 0]]), r"counts?.*nan"),
+    ("beta counts None", lambda: pr.Beta([[1.0, 1.0]], None), r"None"),
+    ("beta of nothing", lambda: pr.Beta.uniform(0), r"\b0\b"),
+    ("beta of minus one", lambda: pr.Beta.uniform(-1), r"-1"),
+    ("beta of a fraction", lambda: pr.Beta.uniform(1.5), r"1\.5"),
+    ("beta wrong log", lambda: COIN.update(log([(0, 0, 1)])), r"Trials, got Transitions"),
+    ("beta long log", lambda: COIN.update(pr.Trials([[1, 2], [3, 4]])), r"log has 2 coordinates, the posterior 1"),
+    (
+        "beta no data",
+        lambda: pr.Beta.uniform(2).update(pr.Trials([[1, 1], [0, 0]])).maximum_likelihood(),
+        r"no trial of coordinate 1.*mean\(\)",
+    ),
+    (
+        "dirichlet nan",
+        lambda: pr.Dirichlet(DENSE, spoilt(HALF, (1, 0, 1), NAN), SEEN),
+        r"Dirichlet prior.*nan at index \(1, 0, 1\)",
+    ),
+    ("dirichlet infinite", lambda: pr.Dirichlet.symmetric(DENSE, INF), r"Dirichlet (prior|weight).*inf"),
+    ("dirichlet infinite ragged", lambda: pr.Dirichlet.symmetric(RAGGED, INF), r"Dirichlet (prior|weight).*inf"),
+    ("dirichlet negative", lambda: pr.Dirichlet(DENSE, -HALF, SEEN), r"Dirichlet prior must be positive, got -0.5"),
+    ("dirichlet weight", lambda: pr.Dirichlet.symmetric(DENSE, 0.0), r"weight must be > 0, got 0.0; 1 is"),
+    ("dirichlet weight nan", lambda: pr.Dirichlet.symmetric(DENSE, NAN), r"weight must be > 0, got nan"),
+    ("dirichlet weight a word", lambda: pr.Dirichlet.symmetric(DENSE, "flat"), r"weight must be > 0.*flat"),
+    ("dirichlet shape", lambda: pr.Dirichlet(DENSE, HALF[:1], SEEN), r"\(2, 2, 2\), got \(1, 2, 2\)"),
+    ("dirichlet counts shape", lambda: pr.Dirichlet(DENSE, HALF, SEEN[:1]), r"\(2, 2, 2\).*\(1, 2, 2\)"),
+    ("dirichlet counts negative", lambda: pr.Dirichlet(DENSE, HALF, spoilt(SEEN, (1, 0, 1), -3)), r"counts?.*-3"),
+    ("dirichlet counts nan", lambda: pr.Dirichlet(DENSE, HALF, spoilt(SEEN, (1, 0, 1), NAN)), r"counts?.*nan"),
+    ("dirichlet empty row", lambda: pr.Dirichlet(DENSE, spoilt(HALF, (1, 0), 0.0), SEEN), r"state 1, action 0; give"),
+    ("dirichlet on padding", lambda: pr.Dirichlet(RAGGED, HALF, SEEN), r"padding|state 0, action 1"),
+    (
+        "dirichlet repeats",
+        lambda: pr.Dirichlet.symmetric(pr.Support.lists([[[0, 1]], [[1, 1]]])),
+        r"state 1, action 0 lists a successor twice",
+    ),
+    ("dirichlet wrong log", lambda: DIRICHLET.update(pr.Trials([[1, 2]])), r"Transitions, got Trials"),
+    ("dirichlet other sizes", lambda: DIRICHLET.update(log([(0, 0, 1)], states=3)), r"3 states and 2 actions.*2 and 2"),
+    (
+        "dirichlet off support",
+        lambda: pr.Dirichlet.symmetric(RAGGED).update(log([(0, 0, 1), (1, 0, 0)])),
+        r"row 1 .*state 1 by action 0 to state 0.*add it to the support",
+    ),
+    ("dirichlet no data", lambda: DIRICHLET.maximum_likelihood(), r"4 .*no data.*state 0, action 0.*mean\(\)"),
+    ("dirichlet stand-in shape", lambda: DIRICHLET.maximum_likelihood(unseen=np.ones(5)), r"unseen.*\(5,\)"),
+    ("dirichlet stand-in number", lambda: DIRICHLET.maximum_likelihood(unseen=0.3), r"unseen.*\(\)"),
+    ("point nan", lambda: pr.Point([0.3, NAN]), r"theta.*nan at index \(1,\)"),
+    ("point infinite", lambda: pr.Point(INF), r"theta.*inf"),
+    ("point None", lambda: pr.Point(None), r"None"),
+    ("point a word", lambda: pr.Point("truth"), r"truth"),
+    *(
+        (f"number of draws {n!r}", lambda n=n: COIN.sample(0, n), r"number of draws.*>= 1, got")
+        for n in (0, -1, 2.0, True, None)
+    ),
+)
+def test_posteriors_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("negative", lambda: COIN.sample(-1, 3), r"seed.*>= 0.*got -1"),
+    ("fraction", lambda: COIN.sample(0.5, 3), r"seed.*got 0.5"),
+    ("True", lambda: COIN.sample(True, 3), r"seed.*got True"),
+    ("None", lambda: COIN.sample(None, 3), r"seed.*got None"),
+    ("plain array", lambda: COIN.sample(jnp.array([0, 1], dtype=jnp.uint32), 3), r"plain array, use jax.random.key"),
+    ("NumPy array", lambda: COIN.sample(np.array([0, 1]), 3), r"seed.*jax.random.key"),
+    ("several keys", lambda: COIN.sample(jax.random.split(jax.random.key(0), 2), 3), r"seed|one .*key"),
+    ("too large", lambda: COIN.sample(2**70, 3), r"seed.*\d"),
+    ("solve", lambda: pr.solve(STAY, COIN, solver=SMALL, seed=-1), r"seed.*>= 0.*got -1"),
+    ("solve_many", lambda: pr.solve_many(STAY, [COIN], [pr.CVaR(0.9)], solver=SMALL, seed=0.5), r"seed.*got 0.5"),
+    ("evaluate", lambda: pr.evaluate(UNIFORM, STAY, COIN, seed=-1), r"seed.*>= 0.*got -1"),
+    ("trials", lambda: LAKE.trials(n=5, truth=(0.3, 0.02), seed=-1), r"seed.*>= 0.*got -1"),
+)
+def test_seeds_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("nan", lambda: pr.TabularPolicy(spoilt(UNIFORM, (1, 0), NAN)), r"policy.*nan at index \(1, 0\)"),
+    ("infinite", lambda: pr.TabularPolicy(spoilt(UNIFORM, (1, 0), INF)), r"policy.*inf at index \(1, 0\)"),
+    ("negative", lambda: pr.TabularPolicy([[0.5, 0.5], [1.5, -0.5]]), r"policy.*negative.*-0.5 at state 1, entry 1"),
+    ("off 1", lambda: pr.TabularPolicy([[0.5, 0.5], [0.5, 0.5 + 2e-8]]), r"policy must sum to 1.*state 1"),
+    ("one axis", lambda: pr.TabularPolicy([0.5, 0.5]), r"\[state, action\], got shape \(2,\)"),
+    ("no action", lambda: pr.TabularPolicy(np.zeros((2, 0))), r"sum|shape"),
+    ("ragged", lambda: pr.TabularPolicy([[0.5, 0.5], [1.0]]), r"array of numbers"),
+    ("a word", lambda: pr.TabularPolicy("up"), r"\[state, action\]|up"),
+    ("unknown action", lambda: pr.TabularPolicy.deterministic([0, 7], 2), r"action 7 at row 1 is unknown"),
+    ("negative action", lambda: pr.TabularPolicy.deterministic([0, -1], 2), r"action -1 at row 1 is negative"),
+    ("fractional action", lambda: pr.TabularPolicy.deterministic([0, 0.5], 2), r"action 0.5 at row 1 is not a whole"),
+    ("occupancy shape", lambda: pr.occupancy(MDP, ANYWHERE), r"policy has shape \(4, 4\).*\(2, 2\)"),
+    ("occupancy off 1", lambda: pr.occupancy(MDP, 0.9 * UNIFORM), r"policy must sum to 1.*state 0"),
+    ("evaluate shape", lambda: pr.evaluate(UNIFORM, LAKE, LAKE.prior), r"policy has shape \(2, 2\).*\(4, 4\)"),
+    ("loss_at shape", lambda: pr.loss_at(UNIFORM, LAKE, (0.3, 0.02)), r"policy has shape \(2, 2\).*\(4, 4\)"),
+    ("one of several", lambda: pr.loss_at([ANYWHERE, UNIFORM], LAKE, (0.3, 0.02)), r"policy has shape \(2, 2\)"),
+    ("none of several", lambda: pr.loss_at([], LAKE, (0.3, 0.02)), r"polic"),
+    ("drawn shape", lambda: LAKE.draw(UNIFORM), r"policy has shape \(2, 2\).*\(4, 4\)"),
+    ("box upside down", lambda: pr.Box(1.0, -1.0), r"low < high, got \[1.0, -1.0\]"),
+    ("box nan", lambda: pr.Box(NAN, 1.0), r"low < high"),
+    ("ball of nothing", lambda: pr.Ball(0.0), r"radius > 0, got 0.0"),
+    ("ball nan", lambda: pr.Ball(NAN), r"radius > 0, got nan"),
+)
+def test_policies_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    *(
+        (f"level {level}", lambda level=level: pr.CVaR(level), r"level.*\[0, 1\), got.*WorstCase")
+        for level in (1.0, -0.1, NAN, 1.5, INF, [0.5, 1.0])
+    ),
+    ("level None", lambda: pr.CVaR(None), r"level|None"),
+    ("level a word", lambda: pr.CVaR("0.9"), r"level|0\.9"),
+    ("several levels at once", lambda: pr.CVaR([0.1, 0.5])([1.0, 2.0]), r"level"),
+    ("several levels, other size", lambda: pr.CVaR([0.1, 0.5])([1.0, 2.0, 3.0]), r"level"),
+    ("loss nan", lambda: pr.CVaR(0.9)([1.0, NAN]), r"loss.*nan at index \(1,\)"),
+    ("loss infinite", lambda: pr.Expectation()([1.0, INF]), r"loss.*inf at index \(1,\)"),
+    ("JAX loss nan", lambda: pr.WorstCase()(jnp.array([1.0, NAN])), r"loss.*nan at index \(1,\)"),
+    ("no loss", lambda: pr.CVaR(0.9)([]), r"at least one loss, got shape \(0,\)"),
+    ("one number", lambda: pr.CVaR(0.9)(1.0), r"at least one loss, got shape \(\)"),
+    ("a table", lambda: pr.CVaR(0.9)(UNIFORM), r"at least one loss, got shape \(2, 2\)"),
+    ("None", lambda: pr.CVaR(0.9)(None), r"loss|None"),
+    ("weights too few", lambda: pr.CVaR(0.9)([1.0, 2.0], [1.0]), r"2 losses need as many weights, got shape \(1,\)"),
+    ("weights negative", lambda: pr.CVaR(0.9)([1.0, 2.0], [1.5, -0.5]), r"weights.*negative.*-0.5.*entry 1"),
+    ("weights off 1", lambda: pr.CVaR(0.9)([1.0, 2.0], [0.5, 0.5 + 2e-8]), r"weights must sum to 1"),
+    ("weights nan", lambda: pr.CVaR(0.9)([1.0, 2.0], [0.5, NAN]), r"weight.*nan at index \(1,\)"),
+    ("error of nan", lambda: pr.CVaR(0.9).standard_error([1.0, NAN]), r"loss.*nan at index \(1,\)"),
+)
+def test_risks_and_samples_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("samples 0", lambda: pr.BRPG(samples=0), r"samples.*>= 1, got 0"),
+    ("samples fractional", lambda: pr.BRPG(samples=2.5), r"samples.*whole number >= 1, got 2.5"),
+    ("samples True", lambda: pr.BRPG(samples=True), r"samples.*>= 1, got True"),
+    ("iterations negative", lambda: pr.BRPG(iterations=-1), r"iterations.*>= 0, got -1"),
+    ("evaluation 0", lambda: pr.BRPG(evaluation=0), r"evaluation.*>= 1, got 0"),
+    *(
+        (f"step {step}", lambda step=step: pr.BRPG(step=step), r"step.*> 0 or an optax.*got")
+        for step in (0, 0.0, -1.0, NAN, INF, None, "long")
+    ),
+    ("tolerance negative", lambda: pr.BRPG(tolerance=-1e-3), r"tolerance.*>= 0, got -0.001"),
+    ("tolerance nan", lambda: pr.BRPG(tolerance=NAN), r"tolerance.*>= 0, got nan"),
+    ("tolerance a word", lambda: pr.BRPG(tolerance="small"), r"small"),
+    ("output a word", lambda: pr.BRPG(output="last"), r"output.*last"),
+    ("held out samples", lambda: pr.BestHeldOut(samples=0), r"samples >= 1.*got 0"),
+    ("held out fraction", lambda: pr.BestHeldOut(samples=2.5), r"2\.5"),
+    ("held out every", lambda: pr.BestHeldOut(every=0), r"every >= 1.*0"),
+    ("horizon negative", lambda: pr.Truncated(horizon=-1), r"horizon.*>= 0, got -1"),
+    ("horizon fractional", lambda: pr.Truncated(horizon=2.5), r"horizon.*whole number.*got 2.5"),
+    ("horizon True", lambda: pr.Truncated(horizon=True), r"horizon.*got True"),
+    ("horizon None", lambda: pr.Truncated(horizon=None), r"horizon.*got None"),
+)
+def test_settings_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@table(
+    ("ragged", lambda: pr.envs.frozen_lake("SFF\nFG"), r"row 1 of the map has 2 tiles, row 0 has 3"),
+    (
+        "unknown tile",
+        lambda: pr.envs.frozen_lake("SFF\nFXG"),
+        r"unknown tile 'X' at row 1, column 1; use S, F, H and G",
+    ),
+    ("small letter", lambda: pr.envs.frozen_lake("sF\nFG"), r"unknown tile 's' at row 0, column 0"),
+    ("no goal", lambda: pr.envs.frozen_lake("SF\nFF"), r"one S and at least one G, got 1 and 0"),
+    ("no start", lambda: pr.envs.frozen_lake("FF\nFG"), r"one S and at least one G, got 0 and 1"),
+    ("two starts", lambda: pr.envs.frozen_lake("SS\nFG"), r"one S and at least one G, got 2 and 1"),
+    ("empty", lambda: pr.envs.frozen_lake(" \n "), r"map is empty"),
+    ("a list of rows", lambda: pr.envs.frozen_lake(["SF", "FG"]), r"map|lines?|text"),
+    ("discount", lambda: pr.envs.frozen_lake("SG", discount=1.0), r"discount.*\[0, 1\), got 1.0"),
+)
+def test_maps_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+LISTS = pr.Kernel.sparse([[[0, 1]], [[1, 0]]], [[[0.5, 0.5]], [[0.5, 0.5]]])
+
+
+@table(
+    ("pull too short", lambda: pr.pull(KERNEL, np.zeros(1)), r"\(1,\)"),
+    ("pull too long", lambda: pr.pull(KERNEL, np.zeros(3)), r"\(3,\)"),
+    ("pull on lists too short", lambda: pr.pull(LISTS, np.zeros(1)), r"\(1,\)"),
+    ("pull on lists too short in JAX", lambda: pr.pull(LISTS, jnp.zeros(1)), r"\(1,\)"),
+    ("pull on lists too long", lambda: pr.pull(LISTS, np.zeros(3)), r"\(3,\)"),
+    ("push", lambda: pr.push(KERNEL, np.ones((2, 1))), r"\(2, 1\)"),
+    ("transition matrix", lambda: pr.transition_matrix(KERNEL, np.ones((2, 1))), r"\(2, 1\)"),
+    ("identity minus", lambda: pr.identity_minus(KERNEL, np.ones((2, 1)), 0.9), r"\(2, 1\)"),
+    ("occupancy method", lambda: pr.occupancy(MDP, UNIFORM, "exact"), r"exact"),
+    ("occupancy of a family", lambda: pr.occupancy(LAKE, ANYWHERE), r"MDP|FrozenLake"),
+    ("plan of a family", lambda: pr.plan(LAKE), r"MDP|FrozenLake"),
+    ("evaluate an mdp", lambda: pr.evaluate(UNIFORM, MDP, COIN, samples=4), r"model must be a Family, got MDP"),
+    ("evaluate no belief", lambda: pr.evaluate(UNIFORM, STAY, [0.5], samples=4), r"belief must be .*posterior"),
+    ("evaluate no risk", lambda: pr.evaluate(UNIFORM, STAY, COIN, risk=0.9, samples=4), r"risk must be .*CVaR"),
+    ("evaluate no draw", lambda: pr.evaluate(UNIFORM, STAY, COIN, samples=0), r"number of draws.*>= 1, got 0"),
+    (
+        "evaluate beyond chance",
+        lambda: pr.evaluate(UNIFORM, STAY, pr.Point([1.5]), samples=4),
+        r"negative.*state 0, action 0",
+    ),
+    (
+        "evaluate another theta",
+        lambda: pr.evaluate(ANYWHERE, LAKE, pr.Beta.uniform(1), samples=4),
+        r"\(1,\)|theta.*2|two|belief",
+    ),
+    (
+        "evaluate vector loss",
+        lambda: pr.evaluate(UNIFORM, STAY, COIN, loss=lambda occupancy, mdp: occupancy, samples=4),
+        r"loss must return one number",
+    ),
+    (
+        "evaluate nan loss",
+        lambda: pr.evaluate(UNIFORM, STAY, COIN, loss=lambda occupancy, mdp: NAN * occupancy.sum(), samples=4),
+        r"loss is nan.*theta",
+    ),
+    ("loss_at nan", lambda: pr.loss_at(UNIFORM, STAY, [NAN]), r"theta.*nan at index \(0,\)"),
+    ("loss_at beyond chance", lambda: pr.loss_at(UNIFORM, STAY, [1.5]), r"negative.*state 0, action 0"),
+    ("loss_at another theta", lambda: pr.loss_at(ANYWHERE, LAKE, [0.3]), r"\(1,\)|theta.*2|two"),
+)
+def test_operations_are_refused(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+# ---------------------------------------------------------------- solve refuses before its loop is compiled
+
+
+class Drawn(pr.Posterior):
+    """A user's posterior whose draws are whatever `make(n)` returns."""
+
+    make: object
+
+    def draw(self, generator, n):
+        return self.make(n)
+
+
+class Narrow(pr.Parametrisation):
+    """A user's policy with one action too few."""
+
+    within: pr.Everywhere = pr.Everywhere()
+
+    def initial(self, states, actions):
+        return jnp.zeros((states, actions - 1))
+
+    def probabilities(self, parameters):
+        return jax.nn.softmax(parameters, axis=-1)
+
+
+class Unnormalised(pr.Parametrisation):
+    """A user's policy whose rows sum to the number of actions."""
+
+    within: pr.Everywhere = pr.Everywhere()
+
+    def initial(self, states, actions):
+        return jnp.zeros((states, actions))
+
+    def probabilities(self, parameters):
+        return jnp.exp(parameters)
+
+
+def attempt(model=STAY, belief=COIN, **changes):
+    return pr.solve(model, belief, **({"solver": SMALL} | changes))
+
+
+def divides_by_zero(occupancy, mdp):
+    return occupancy.sum() / 0
+
+
+def raises(occupancy, mdp):
+    raise RuntimeError("no licence for this loss")
+
+
+# State 1 of this family is never reached, so its occupancy is exactly 0.
+ALONE = pr.Family(DENSE, np.broadcast_to(np.eye(2)[:, None], (2, 2, 2)), COST, start=0, discount=0.9)
+OTHER_SUPPORT = pr.Support.lists([[[0, 1], [0, 1]], [[1, 0], [0, 1]]])
+
+SOLVE = (
+    (
+        "loss a vector",
+        lambda: attempt(loss=lambda occupancy, mdp: occupancy[0]),
+        r"loss must return one number.*sum or",
+    ),
+    ("loss None", lambda: attempt(loss=lambda occupancy, mdp: None), r"loss must return one number, got None"),
+    (
+        "loss a pair",
+        lambda: attempt(loss=lambda occupancy, mdp: (occupancy.sum(),) * 2),
+        r"loss must return one number",
+    ),
+    ("loss nan", lambda: attempt(loss=lambda o, mdp: jnp.log(-o).sum()), r"loss is nan at the starting policy; keep"),
+    ("loss infinite", lambda: attempt(loss=lambda o, mdp: o.sum() / 0.0), r"loss is inf at the starting policy; keep"),
+    ("loss whole", lambda: attempt(loss=lambda o, mdp: jnp.argmax(o)), r"loss must return a real number, got int"),
+    ("loss truth", lambda: attempt(loss=lambda o, mdp: o.sum() > 1), r"loss must return a real number, got bool"),
+    ("loss complex", lambda: attempt(loss=lambda o, mdp: 1j * o.sum()), r"loss must return a real number, got complex"),
+    (
+        "loss slope",
+        lambda: attempt(ALONE, loss=lambda o, mdp: jnp.sqrt(o).sum()),
+        r"gradient of the loss is inf.*state 1, action 0, occupancy 0",
+    ),
+    (
+        "loss slope nan",
+        lambda: attempt(ALONE, loss=lambda o, mdp: jnp.where(o > 0, o * jnp.log(o), 0.0).sum()),
+        r"gradient of the loss is nan.*state 1, action 0.*off zero",
+    ),
+    (
+        "loss signature",
+        lambda: attempt(loss=lambda occupancy: occupancy.sum()),
+        r"could not be evaluated.*loss\(occupa",
+    ),
+    ("loss in NumPy", lambda: attempt(loss=lambda o, mdp: np.array(o).sum()), r"could not be evaluated"),
+    ("loss shapes", lambda: attempt(loss=lambda o, mdp: (o * jnp.ones(3)).sum()), r"could not be evaluated"),
+    ("loss raises", lambda: attempt(loss=raises), r"could not be evaluated.*no licence"),
+    ("loss a number", lambda: attempt(loss=3.0), r"loss must be a function \(occupancy, mdp\)"),
+    (
+        "probability shape",
+        lambda: attempt(family(probability=lambda theta: theta)),
+        r"draw theta = .*returned shape \(1,\), expected \(2, 2, 2\)",
+    ),
+    (
+        "probability off 1",
+        lambda: attempt(family(probability=lambda theta: move(theta) * (1 + theta[0]))),
+        r"draw theta = \[0.*sum to 1.*state 0, action 0",
+    ),
+    (
+        "probability nan",
+        lambda: attempt(family(probability=lambda theta: jnp.log(-theta[0]) * move(theta))),
+        r"draw theta = .*nan at index",
+    ),
+    (
+        "probability a list",
+        lambda: attempt(family(probability=lambda theta: [[theta[0]]])),
+        r"probability|famil.*posterior draw",
+    ),
+    (
+        "probability raises",
+        lambda: attempt(family(probability=lambda theta: {}["missing"])),
+        r"famil.*posterior draw.*missing",
+    ),
+    ("cost shape", lambda: attempt(family(cost=lambda theta: theta)), r"draw theta = .*cost must have shape"),
+    ("cost nan", lambda: attempt(family(cost=lambda theta: COST * jnp.log(-theta[0]))), r"draw theta = .*cost.*nan"),
+    ("belief beyond chance", lambda: attempt(belief=pr.Point([1.5])), r"theta = \[1.5\].*negative.*state 0, action 0"),
+    ("belief of another kind", lambda: attempt(belief=[0.5]), r"belief must be a posterior"),
+    ("belief too short", lambda: attempt(LAKE, pr.Beta.uniform(1)), r"\(1,\)|theta.*2|two"),
+    ("belief too long", lambda: attempt(LAKE, pr.Beta.uniform(3)), r"\(3,\)|theta.*2|two"),
+    ("belief a table", lambda: attempt(LAKE, DIRICHLET), r"posterior draw.*\(2, 2, 2\).*about this family's theta"),
+    ("belief no table", lambda: attempt(TABULAR, pr.Beta.uniform(2)), r"\(2,\).*support.*\(2, 2, 2\)"),
+    ("belief nan", lambda: attempt(belief=Drawn(lambda n: np.full((n, 1), NAN))), r"posterior draw of theta.*nan"),
+    ("belief one draw for n", lambda: attempt(belief=Drawn(lambda n: np.full((1, 1), 0.5))), r"draw|\(1, 1\)"),
+    ("belief no batch", lambda: attempt(belief=Drawn(lambda n: np.array([0.5]))), r"posterior draw of shape \(\)|draw"),
+    ("belief of words", lambda: attempt(belief=Drawn(lambda n: [["half"]] * n)), r"draw|half"),
+    (
+        "supports differ in size",
+        lambda: attempt(TABULAR, pr.Dirichlet.symmetric(pr.Support.dense(3, 2))),
+        r"different supports \(\(2, 2, 2\) and \(3, 2, 3\).*same Support",
+    ),
+    (
+        "supports differ",
+        lambda: attempt(TABULAR, pr.Dirichlet.symmetric(OTHER_SUPPORT)),
+        r"different supports.*same Supp",
+    ),
+    ("model an mdp", lambda: attempt(MDP), r"model must be a Family, got MDP.*Family\(\.\.\.\)"),
+    ("risk a level", lambda: attempt(risk=0.9), r"risk must be a risk such as CVaR\(0.9\), got 0.9"),
+    (
+        "risk of several levels",
+        lambda: attempt(risk=pr.CVaR([0.5, 0.9])),
+        r"CVaR holds an array; give one risk a level",
+    ),
+    ("policy a table", lambda: attempt(policy=UNIFORM), r"policy must be Softmax\(\)"),
+    ("policy too narrow", lambda: attempt(policy=Narrow()), r"policy gives shape \(2, 1\).*\(2, 2\)"),
+    ("policy off 1", lambda: attempt(policy=Unnormalised()), r"policy must sum to 1.*2.0 at state 0"),
+    ("solver a number", lambda: attempt(solver=100), r"solver must be BRPG\(\), got 100"),
+    ("output a word", lambda: attempt(solver=pr.BRPG(output="last")), r"output"),
+    ("gradient a word", lambda: attempt(gradient="exact"), r"gradient must be Adjoint\(\), got 'exact'"),
+    ("occupancy a word", lambda: attempt(occupancy="exact"), r"occupancy must be Exact\(\) or Truncated.*'exact'"),
+    ("seed", lambda: attempt(seed=0.5), r"seed.*got 0.5"),
+    ("no belief", lambda: pr.solve_many(STAY, [], [pr.CVaR(0.9)], solver=SMALL), r"at least one belief.*0 and 1"),
+    ("no risk", lambda: pr.solve_many(STAY, [COIN], [], solver=SMALL), r"at least one belief.*1 and 0"),
+    (
+        "one belief of several",
+        lambda: pr.solve_many(STAY, [COIN, pr.Point([1.5])], [pr.CVaR(0.9)], solver=SMALL),
+        r"theta = \[1.5\].*negative",
+    ),
+    (
+        "beliefs of several shapes",
+        lambda: pr.solve_many(STAY, [COIN, pr.Beta.uniform(2)], [pr.CVaR(0.9)], solver=SMALL),
+        r"belief|shape",
+    ),
+    (
+        "nothing to resume",
+        lambda: pr.solve_many(STAY, [COIN], [pr.CVaR(0.9)], solver=SMALL, resume=[]),
+        r"resume must hold one solution for each",
+    ),
+)
+
+
+class LoopReached(Exception):
+    """The optimisation loop was called."""
+
+
+@pytest.fixture
+def loop_out_of_bounds(monkeypatch):
+    def loop(*args):
+        raise LoopReached
+
+    monkeypatch.setattr("prudent.solvers.driver.run_block", loop)
+
+
+@table(*SOLVE)
+@pytest.mark.usefixtures("loop_out_of_bounds")
+def test_solve_refuses_before_its_loop_is_compiled(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+@pytest.mark.usefixtures("loop_out_of_bounds")
+@pytest.mark.parametrize(("model", "belief"), [(STAY, COIN), (TABULAR, DIRICHLET)], ids=["family", "tabular"])
+def test_solve_reaches_its_loop_with_sound_input(model, belief):
+    with pytest.raises(LoopReached):
+        attempt(model, belief)
+
+
+# ---------------------------------------------------------------- the edge of what is allowed
+
+SLIGHTLY_OFF = np.array([0.5, 0.5 + 5e-9])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: pr.Kernel.dense(np.broadcast_to(SLIGHTLY_OFF, (2, 2, 2))),
+        lambda: mdp(start=SLIGHTLY_OFF),
+        lambda: pr.TabularPolicy([SLIGHTLY_OFF]),
+        lambda: pr.CVaR(0.5)([1.0, 2.0], SLIGHTLY_OFF),
+        lambda: mdp(discount=0.0),
+        lambda: mdp(discount=1.0 - 2.0**-53),
+        lambda: mdp(start=np.int64(1)),
+        lambda: pr.CVaR(0.0),
+        lambda: pr.CVaR(1.0 - 2.0**-53),
+        lambda: pr.Truncated(horizon=0),
+        lambda: pr.BRPG(samples=1, iterations=0, tolerance=0.0, evaluation=1),
+        lambda: pr.Trials([[0, 0]]),
+        lambda: log([(0.0, 0.0, 1.0)], count=[0]),
+        lambda: pr.Support.lists([[[0, 0]]]),
+        lambda: pr.envs.frozen_lake("SG"),
+        lambda: COIN.sample(np.int64(3), np.int64(2)),
+    ],
+    ids=[
+        "kernel row off by 5e-9",
+        "start off by 5e-9",
+        "policy row off by 5e-9",
+        "weights off by 5e-9",
+        "no discount",
+        "discount just below 1",
+        "start a NumPy number",
+        "level 0",
+        "level just below 1",
+        "horizon 0",
+        "least settings",
+        "no trial",
+        "whole numbers as floats",
+        "a successor listed twice",
+        "smallest map",
+        "NumPy seed and number",
+    ],
+)
+def test_the_edge_of_what_is_allowed_is_accepted(call):
+    call()
+
+
+def test_the_one_exception_is_a_value_error():
+    assert issubclass(pr.InputError, ValueError)

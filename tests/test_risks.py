@@ -1,0 +1,394 @@
+"""Risk measures against linear programs, the coherence axioms, differences and replications."""
+
+import functools
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, example, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import prudent as pr
+from prudent.arrays import in_float64
+from prudent.gradients import assess
+from prudent.risks import LARGEST_PAIRWISE, risk_value
+
+from .catalogue import RISKS, RiskCase
+
+each_risk = pytest.mark.parametrize("case", RISKS, ids=lambda case: case.name)
+
+
+# Compiled whole: one compilation for each kind of risk and size, instead of one an operation.
+call = in_float64(jax.jit(lambda risk, *sample: risk(*sample)))
+
+
+def distribution(rng: np.random.Generator, size: int) -> np.ndarray:
+    return rng.dirichlet(np.ones(size))
+
+
+# ---------------------------------------------------------------- CVaR against a linear program
+
+# (draws, samples): the 200 samples lie on both sides of the switch from comparing pairs to sorting.
+SIZES = {1: 10, 7: 50, 30: 40, LARGEST_PAIRWISE: 30, LARGEST_PAIRWISE + 1: 30, 90: 40}
+
+
+class Sample:
+    """One weighted sample, by turns with equal weights, ties, zero weights, and a whole or fractional tail."""
+
+    def __init__(self, size: int, number: int):
+        rng = np.random.default_rng([size, number])
+        tied, equal, zeros, whole = (bool(number >> bit & 1) for bit in range(4))
+        self.losses = rng.integers(0, 4, size).astype(float) if tied else rng.normal(size=size)
+        self.weights = np.full(size, 1.0 / size) if equal else distribution(rng, size)
+        if zeros and size > 1:
+            self.weights[rng.permutation(size)[: size // 3 + 1]] = 0.0
+            self.weights /= self.weights.sum()
+        self.level = 1.0 - rng.integers(1, size + 1) / size if whole else rng.uniform(0.0, 0.98)
+        self.distinct = np.unique(self.losses).size == size
+
+
+@functools.cache
+def samples(size: int) -> list[Sample]:
+    return [Sample(size, number) for number in range(SIZES[size])]
+
+
+@functools.cache
+def assessed(size: int) -> pr.Assessment:
+    """The library's value and weights of every sample of this size, from one compiled call."""
+    losses, weights, levels = (
+        np.stack([getattr(sample, name) for sample in samples(size)]) for name in ("losses", "weights", "level")
+    )
+    batched = jax.jit(jax.vmap(lambda level, *sample: pr.CVaR(level)(*sample)))
+    return in_float64(batched)(levels, losses, weights)
+
+
+def worst_density(sample: Sample) -> tuple[float, np.ndarray]:
+    """The linear program `max sum p xi C` over `0 <= xi <= 1 / (1 - level)`, `sum p xi = 1`."""
+    result = linprog(
+        -sample.weights * sample.losses,
+        A_eq=sample.weights[None, :],
+        b_eq=[1.0],
+        bounds=(0.0, 1.0 / (1.0 - sample.level)),
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert result.status == 0, result.message
+    return -result.fun, result.x
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_cvar_solves_its_linear_program(size):
+    for sample, value, density in zip(samples(size), *assessed(size), strict=True):
+        expected, optimum = worst_density(sample)
+        np.testing.assert_allclose(value, expected, rtol=0, atol=1e-9)
+        assert np.all((density >= 0) & (density <= 1.0 / (1.0 - sample.level) + 1e-9))
+        assert abs(sample.weights @ density - 1.0) <= 1e-9
+        assert abs((sample.weights * density) @ sample.losses - expected) <= 1e-9
+        if sample.distinct:
+            carried = sample.weights > 0
+            np.testing.assert_allclose(density[carried], optimum[carried], rtol=0, atol=1e-9)
+
+
+def test_the_linear_programs_cover_what_they_are_meant_to():
+    drawn = [sample for size in SIZES for sample in samples(size)]
+    assert len(drawn) == 200
+    tails = np.array([len(sample.losses) * (1.0 - sample.level) for sample in drawn])
+    whole = np.abs(tails - np.round(tails)) < 1e-9
+    for several in (whole, ~whole, [not s.distinct for s in drawn], [np.any(s.weights == 0) for s in drawn]):
+        assert np.sum(several) >= 40
+
+
+def test_equal_losses_share_their_weight_alike():
+    result = pr.CVaR(0.5)([1.0, 2.0, 2.0, 2.0, 0.0], [0.2, 0.1, 0.3, 0.3, 0.1])
+    np.testing.assert_allclose(result.weights, [0.0, 10 / 7, 10 / 7, 10 / 7, 0.0], rtol=0, atol=1e-12)
+
+
+# ---------------------------------------------------------------- coherence
+
+DRAWS = 12
+THOUSAND = settings(max_examples=1000, deadline=None, database=None, derandomize=True)
+
+
+def numbers(low: float, high: float) -> st.SearchStrategy[np.ndarray]:
+    """Twelve numbers on a coarse grid (many ties) or a fine one, out of one block of bytes."""
+
+    def scaled(kind: type, block: bytes) -> np.ndarray:
+        return low + (high - low) * np.frombuffer(block, kind) / float(np.iinfo(kind).max)
+
+    return st.one_of(
+        st.binary(min_size=DRAWS, max_size=DRAWS).map(lambda block: scaled(np.uint8, block)),
+        st.binary(min_size=4 * DRAWS, max_size=4 * DRAWS).map(lambda block: scaled(np.uint32, block)),
+    )
+
+
+def weighed(counts: bytes) -> np.ndarray:
+    # Small counts: draws of weight 0, equal weights and tails that end exactly at a draw are all common.
+    weights = np.frombuffer(counts, np.uint8) // 32
+    assume(weights.any())
+    return weights / weights.sum()
+
+
+losses = numbers(-10.0, 10.0)
+weights = st.binary(min_size=DRAWS, max_size=DRAWS).map(weighed)
+levels = st.one_of(st.floats(0.0, 0.99), st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9, 0.99]))
+sample = {"level": levels, "one": losses, "weights": weights}
+LARGER = sample | {"more": numbers(0.0, 5.0)}
+SPREAD = sample | {"other": losses, "share": st.floats(0.0, 1.0)}
+SCALED = sample | {"factor": st.floats(0.0, 100.0)}
+SURE = sample | {"sure": st.floats(-100.0, 100.0)}
+EQUAL = np.full(DRAWS, 1.0 / DRAWS)
+ROUNDING = 1e-9
+
+# Each example is put to every risk of the table: the risks share one compiled function, and a new one costs
+# next to nothing.
+every_risk = pytest.mark.parametrize("cases", [RISKS], ids=["every_risk"])
+
+
+@functools.cache
+def compiled(cases: tuple[RiskCase, ...]):
+    return jax.jit(lambda level, *sample: jax.numpy.stack([case.build(level)(*sample).value for case in cases]))
+
+
+def rho(cases: tuple[RiskCase, ...], level: float, losses: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The value of each risk of the table."""
+    with jax.enable_x64(True):
+        return np.asarray(compiled(cases)(level, losses, weights))
+
+
+def at_most(cases: tuple[RiskCase, ...], low: np.ndarray, high: np.ndarray) -> None:
+    broken = [case.name for case, holds in zip(cases, low <= high + ROUNDING, strict=True) if not holds]
+    assert not broken, (low, high)
+
+
+def same(cases: tuple[RiskCase, ...], one: np.ndarray, other: np.ndarray) -> None:
+    at_most(cases, np.abs(one - other), np.full(len(cases), 100 * ROUNDING))
+
+
+@every_risk
+@THOUSAND
+@given(**LARGER)
+def test_a_larger_loss_in_every_draw_is_no_less_risky(cases, level, one, more, weights):
+    at_most(cases, rho(cases, level, one, weights), rho(cases, level, one + more, weights))
+
+
+@every_risk
+@THOUSAND
+@given(**SPREAD)
+@example(level=0.5, one=np.arange(12.0), other=np.arange(12.0)[::-1], share=0.5, weights=EQUAL)
+def test_spreading_over_two_losses_is_no_more_risky(cases, level, one, other, share, weights):
+    first, second = (rho(cases, level, loss, weights) for loss in (one, other))
+    at_most(cases, rho(cases, level, one + other, weights), first + second)
+    mixed = rho(cases, level, share * one + (1.0 - share) * other, weights)
+    at_most(cases, mixed, share * first + (1.0 - share) * second)
+
+
+@every_risk
+@THOUSAND
+@given(**SCALED)
+def test_scaling_the_losses_scales_the_risk(cases, level, one, factor, weights):
+    same(cases, rho(cases, level, factor * one, weights), factor * rho(cases, level, one, weights))
+
+
+@every_risk
+@THOUSAND
+@given(**SURE)
+def test_a_sure_cost_adds_itself(cases, level, one, sure, weights):
+    same(cases, rho(cases, level, one + sure, weights), rho(cases, level, one, weights) + sure)
+
+
+class Median(pr.Risk):
+    """Not coherent: the value at risk of level one half is not convex."""
+
+    def density(self, losses, probabilities):
+        middle = losses == jax.numpy.sort(losses)[DRAWS // 2]
+        return middle / jax.numpy.maximum((probabilities * middle).sum(), 1e-6)
+
+
+class Deviation(pr.Risk):
+    """Not coherent: the mean plus three standard deviations is not monotone."""
+
+    def density(self, losses, probabilities):
+        mean = (probabilities * losses).sum()
+        spread = jax.numpy.sqrt((probabilities * (losses - mean) ** 2).sum() + 1e-12)
+        return 1.0 + 3.0 * (losses - mean) / spread
+
+
+class Entropic(pr.Risk):
+    """Not coherent: exponential tilting is not positively homogeneous."""
+
+    def density(self, losses, probabilities):
+        tilt = jax.numpy.exp(0.1 * losses)
+        return tilt / (probabilities * tilt).sum()
+
+
+class TooHeavy(pr.Risk):
+    """Not coherent: weights that sum to 1.01 do not pass a sure cost on."""
+
+    def density(self, losses, probabilities):
+        return jax.numpy.full_like(losses, 1.01)
+
+
+@pytest.mark.parametrize(
+    ("broken", "law", "drawn"),
+    [
+        (Deviation, test_a_larger_loss_in_every_draw_is_no_less_risky, LARGER),
+        (Median, test_spreading_over_two_losses_is_no_more_risky, SPREAD),
+        (Entropic, test_scaling_the_losses_scales_the_risk, SCALED),
+        (TooHeavy, test_a_sure_cost_adds_itself, SURE),
+    ],
+    ids=["monotonicity", "convexity", "homogeneity", "translation"],
+)
+def test_each_axiom_notices_a_measure_that_breaks_it(broken, law, drawn):
+    cases = (RiskCase(broken.__name__, lambda level: broken()),)
+
+    @settings(THOUSAND, phases=[Phase.generate])
+    @given(st.fixed_dictionaries(drawn))
+    def search(example):
+        law.hypothesis.inner_test(cases=cases, **example)
+
+    with pytest.raises(AssertionError, match=broken.__name__):
+        search()
+
+
+# ---------------------------------------------------------------- limits and code paths
+
+
+def random_sample(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([size, seed])
+    return rng.normal(size=size), distribution(rng, size)
+
+
+@pytest.mark.parametrize("size", [1, 12, 90])
+def test_cvar_at_level_0_is_the_expectation(size):
+    losses, weights = random_sample(size)
+    result = call(pr.CVaR(0.0), losses, weights)
+    np.testing.assert_allclose(result.value, weights @ losses, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.weights, 1.0, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.value, call(pr.Expectation(), losses, weights).value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("level", [1.0 - 1e-3, 1.0 - 1e-9, 1.0 - 2.0**-53])
+@pytest.mark.parametrize("size", [12, 90])
+def test_cvar_near_level_1_is_the_worst_case(size, level):
+    losses = random_sample(size)[0]
+    losses[[3, 7]] = losses.max() + 1.0
+    limit = call(pr.WorstCase(), losses)
+    result = call(pr.CVaR(level), losses)
+    np.testing.assert_allclose(result.value, limit.value, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.weights, limit.weights, rtol=0, atol=1e-9)
+
+
+def test_the_worst_case_leaves_out_draws_of_weight_0():
+    result = pr.WorstCase()([9.0, 1.0, 4.0, 4.0], [0.0, 0.5, 0.1, 0.4])
+    assert result.value == pytest.approx(4.0, abs=1e-12)
+    np.testing.assert_allclose(result.weights, [0.0, 0.0, 2.0, 2.0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [60, 70])
+def test_comparing_pairs_and_sorting_agree(size, monkeypatch):
+    losses, weights = random_sample(size)
+    losses[: size // 2] = np.round(losses[: size // 2])
+    weights[::7] = 0.0
+    weights /= weights.sum()
+    assert (size <= LARGEST_PAIRWISE) == (size == 60)
+    results = []
+    for largest in (0, size):
+        monkeypatch.setattr("prudent.risks.LARGEST_PAIRWISE", largest)
+        batched = jax.jit(jax.vmap(risk_value, in_axes=(0, None, None)))
+        results.append(in_float64(batched)(pr.CVaR([0.0, 0.3, 0.77, 0.9]), losses, weights))
+    (sorting, sorting_density), (pairs, pairs_density) = results
+    np.testing.assert_allclose(sorting, pairs, rtol=0, atol=1e-12)
+    carried = weights > 0
+    np.testing.assert_allclose(sorting_density[:, carried], pairs_density[:, carried], rtol=0, atol=1e-9)
+
+
+def test_the_sample_can_be_given_in_any_order():
+    losses, weights = random_sample(70)
+    order = np.random.default_rng(5).permutation(70)
+    there, here = call(pr.CVaR(0.8), losses[order], weights[order]), call(pr.CVaR(0.8), losses, weights)
+    np.testing.assert_allclose(there.value, here.value, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(there.weights, here.weights[order], rtol=0, atol=1e-9)
+
+
+# ---------------------------------------------------------------- derivatives and vmap
+
+
+@each_risk
+@pytest.mark.parametrize("size", [12, 70])
+def test_the_gradient_is_the_attaining_weights_and_the_difference_quotient(case, size):
+    losses, weights = random_sample(size)
+    assert np.diff(np.sort(losses)).min() > 1e-4
+    step = 1e-6
+    moves = losses + step * np.concatenate([np.eye(size), -np.eye(size)])
+
+    def value(losses, weights):
+        return risk_value(case.build(0.83), losses, weights)
+
+    slope, density = in_float64(jax.jit(jax.grad(value, has_aux=True)))(losses, weights)
+    values, _ = in_float64(jax.jit(jax.vmap(value, in_axes=(0, None))))(moves, weights)
+    above, below = np.split(values, 2)
+    np.testing.assert_allclose(slope, weights * density, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(slope, (above - below) / (2 * step), rtol=0, atol=1e-8)
+
+
+@each_risk
+@pytest.mark.parametrize("size", [12, 70])
+def test_a_loss_that_is_not_finite_is_never_hidden(case, size):
+    """Not even where its weight in the risk is 0: the solver must stop, not go on without that draw."""
+    sound = random_sample(size)[0]
+    spoilt = np.repeat(sound[None], 3 * size, axis=0)
+    spoilt[np.arange(3 * size), np.tile(np.arange(size), 3)] = np.repeat([np.nan, np.inf, -np.inf], size)
+    risks = case.build(np.full(3 * size, 0.83))
+    value, _ = in_float64(eqx.filter_jit(assess))(risks, spoilt)
+    assert not np.any(np.isfinite(value))
+    assert np.all(np.isfinite(in_float64(eqx.filter_jit(assess))(risks, np.repeat(sound[None], 3 * size, axis=0))[0]))
+
+
+@pytest.mark.parametrize("size", [12, 70])
+def test_levels_can_be_batched(size):
+    levels = np.array([0.0, 0.2, 0.5, 0.9, 0.99])
+    losses, weights = random_sample(size)
+    batched = in_float64(jax.jit(jax.vmap(risk_value, in_axes=(0, None, None))))
+    for j, (value, density) in enumerate(zip(*batched(pr.CVaR(levels), losses, weights), strict=True)):
+        expected = call(pr.CVaR(levels[j]), losses, weights)
+        np.testing.assert_allclose(value, expected.value, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(density, expected.weights, rtol=0, atol=1e-12)
+
+
+# ---------------------------------------------------------------- standard errors
+
+
+@pytest.mark.parametrize("risk", [pr.Expectation(), pr.CVaR(0.8)], ids=["expectation", "cvar"])
+def test_the_standard_error_is_the_spread_over_replications(risk):
+    losses = np.random.default_rng(7).exponential(size=(2000, 400))
+    both = jax.jit(jax.vmap(lambda row: (risk(row).value, risk.standard_error(row))))
+    values, errors = in_float64(both)(losses)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.1)
+
+
+def test_the_standard_error_of_the_mean_is_the_textbook_one():
+    losses = random_sample(50)[0]
+    assert pr.Expectation().standard_error(losses) == pytest.approx(losses.std() / np.sqrt(50), abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [20, 60, 400])
+def test_the_standard_error_of_cvar_does_not_hang_on_rounding(size):
+    """Where the tail holds a whole number of draws, any quantile between two neighbours will do, no other."""
+    losses = np.random.default_rng(size).exponential(size=size)
+    ordered = np.sort(losses)[::-1]
+    counts = np.unique(np.linspace(2, size - 1, 50).astype(int))
+    errors = in_float64(jax.jit(jax.vmap(lambda level: pr.CVaR(level).standard_error(losses))))(1.0 - counts / size)
+    for count, error in zip(counts, errors, strict=True):
+        least, most = (
+            np.std(np.maximum(losses - quantile, 0.0)) * np.sqrt(size) / count
+            for quantile in (ordered[count - 1], ordered[count])
+        )
+        assert least - 1e-9 <= error <= most + 1e-9, f"{count} of {size} draws in the tail"
+
+
+@each_risk
+def test_a_risk_says_whether_it_has_a_standard_error(case):
+    error = in_float64(jax.jit(lambda losses: case.build(0.83).standard_error(losses)))(random_sample(30)[0])
+    assert np.isnan(error) != case.has_standard_error
