@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.kernels.kernel import edge_weights
+from prudent.kernels.kernel import on_graph
 
 from .problems import random_kernel, random_policy
 
@@ -42,15 +42,22 @@ def test_dense_and_successor_list_kernels_agree(shape):
 
 
 def test_the_state_graph_merges_parallel_moves_and_keeps_their_mass():
-    # Both actions of state 0 lead to state 1 twice over; the graph has one edge with all the mass.
+    # Both actions of state 0 lead to state 1, one of them twice over; merged, there is one entry for it.
     support = pr.Support.lists([[[1, 1], [1, 0]], [[1, 1], [1, 1]]])
     policy = np.array([[0.25, 0.75], [0.5, 0.5]])
     probability = np.array([[[0.4, 0.6], [0.9, 0.1]], [[1.0, 0.0], [0.3, 0.7]]])
+    assert support.graph.successor.shape == (2, 1, 2)
     with jax.enable_x64(True):
-        edges = np.asarray(edge_weights(support, probability, policy))
+        merged, ones = (np.asarray(part) for part in on_graph(support, probability, policy))
     full = np.zeros((2, 2))
-    np.add.at(full, (np.arange(2)[:, None], support.graph.neighbour), edges)
+    np.add.at(full, (np.arange(2)[:, None, None], support.graph.successor), merged * ones[:, :, None])
     np.testing.assert_allclose(full, pr.transition_matrix(pr.Kernel(support, probability), policy), atol=1e-15)
+
+
+def test_lists_that_share_few_successors_are_not_merged():
+    support = pr.Support.lists(np.arange(24).reshape(6, 2, 2) % 6)
+    assert support.graph.slot is None
+    assert support.graph.successor.shape == (6, 2, 2)
 
 
 def test_ragged_lists_are_padded_with_zero_probability():

@@ -116,17 +116,20 @@ def transition_matrix_batch(support: Support, probability: Array, policy: Array)
     return empty.at[states, support.successor].add(weight)
 
 
-def edge_weights(support: Support, probability: Array, policy: Array) -> Array:
-    """`P_pi` along the state graph, `[S, W, ...]`: parallel moves to one state are merged."""
+def on_graph(support: Support, probability: Array, policy: Array) -> tuple[Array, Array]:
+    """Kernel and policy along the state graph, `[S, A', B', ...]` and `[S, A', ...]`.
+
+    Where the graph merges moves, the policy is folded into the probabilities and is 1 from then on.
+    """
     graph = support.graph
     assert graph is not None
-    states, width = graph.neighbour.shape
-    weight = probability * policy[:, :, None]
-    batch = weight.shape[3:]
-    merged = (
-        jnp.zeros((states * width, *batch), weight.dtype).at[graph.slot.reshape(-1)].add(weight.reshape(-1, *batch))
-    )
-    return merged.reshape(states, width, *batch)
+    if graph.slot is None:
+        return probability, policy
+    shape = graph.successor.shape
+    batch = probability.shape[3:]
+    weight = (probability * policy[:, :, None]).reshape(-1, *batch)
+    merged = jnp.zeros((int(np.prod(shape)), *batch), weight.dtype).at[graph.slot.reshape(-1)].add(weight)
+    return merged.reshape(*shape, *batch), jnp.ones((*shape[:2], *batch), weight.dtype)
 
 
 @in_float64

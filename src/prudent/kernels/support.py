@@ -15,58 +15,62 @@ from ..errors import InputError
 # than its faster gather is worth (a hub state that every state can fall back to).
 HUB_RATIO = 8
 
+# Merging parallel moves must shrink the lists at least this much to pay for the merged copy.
+MERGE_RATIO = 2
+
 
 class Graph(eqx.Module):
-    """The state graph: which states can follow a state under *some* action, duplicates merged.
+    """The state graph under any policy, in the form that moves mass and values fastest.
+
+    Where actions of a state share successors, their moves are merged into one list a state (`A' = 1`);
+    where they hardly do, the lists stay as they are (`A' = A`), and no second copy of the kernel is made.
 
     Attributes:
-        neighbour: `[S, W]` distinct successors of each state, padded with the state itself.
-        slot: `[S, A, B]` where entry `(s, a, b)` of the kernel lands in the flattened `[S * W]`.
+        successor: `[S, A', B']` next states.
+        slot: `[S, A, B]` where entry `(s, a, b)` of the kernel lands in the flattened merged lists;
+            None when nothing was merged.
         incoming: `[S, V]` the transpose: flattened entries that lead into each state, padded with
-            `S * W`; None when one state has so many that padding would not pay.
+            `S A' B'`; None when one state has so many that padding would not pay.
     """
 
-    neighbour: Int[Array, "S W"]
-    slot: Int[Array, "S A B"]
+    successor: Int[Array, "S E F"]
+    slot: Int[Array, "S A B"] | None
     incoming: Int[Array, "S V"] | None
 
     @staticmethod
     def of(successor: Int[np.ndarray, "S A B"], listed: Bool[np.ndarray, "S A B"] | None) -> Graph:
         states = successor.shape[0]
-        flat = successor.reshape(states, -1).astype(np.int64)
+        flat = successor.reshape(states, -1)
         # Padding entries carry probability 0; pointing them at the row's first entry adds no neighbour.
         if listed is not None:
             flat = np.where(listed.reshape(states, -1), flat, flat[:, :1])
-        arrivals = np.sort(flat, axis=1)
-        fresh = np.ones_like(arrivals, dtype=bool)
-        fresh[:, 1:] = arrivals[:, 1:] != arrivals[:, :-1]
-        width = int(fresh.sum(axis=1).max())
+        ordered = np.sort(flat, axis=1)
+        fresh = np.ones_like(ordered, dtype=bool)
+        fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
         rank = np.cumsum(fresh, axis=1) - 1
-        neighbour = np.repeat(np.arange(states)[:, None], width, axis=1)
-        rows = np.broadcast_to(np.arange(states)[:, None], arrivals.shape)
-        neighbour[rows, rank] = arrivals
-        order = np.argsort(flat, axis=1, kind="stable")
+        width = int(rank[:, -1].max()) + 1
+        if MERGE_RATIO * width > flat.shape[1]:
+            used = np.ones(flat.shape, dtype=bool) if listed is None else listed.reshape(flat.shape)
+            return Graph(successor, None, _transpose(flat, used))
+        neighbour = np.repeat(np.arange(states, dtype=np.int32)[:, None], width, axis=1)
+        np.put_along_axis(neighbour, rank, ordered, axis=1)
         column = np.empty_like(rank)
-        np.put_along_axis(column, order, rank, axis=1)
+        np.put_along_axis(column, np.argsort(flat, axis=1, kind="stable"), rank, axis=1)
         slot = (column + width * np.arange(states)[:, None]).reshape(successor.shape)
-        return Graph(
-            neighbour=neighbour.astype(np.int32),
-            slot=slot.astype(np.int32),
-            incoming=_transpose(neighbour, fresh.sum(axis=1)),
-        )
+        used = np.arange(width)[None, :] <= rank[:, -1:]
+        return Graph(neighbour[:, None], slot.astype(np.int32), _transpose(neighbour, used))
 
 
 def _transpose(neighbour: np.ndarray, used: np.ndarray) -> np.ndarray | None:
-    states, width = neighbour.shape
-    real = np.arange(width)[None, :] < used[:, None]
-    target = neighbour[real]
-    source = np.flatnonzero(real.ravel())
+    """Entries of `neighbour` that lead into each state; None if one state has far more than the others."""
+    states = len(neighbour)
+    target, source = neighbour[used], np.flatnonzero(used.ravel())
     degree = np.bincount(target, minlength=states)
     if degree.max() > HUB_RATIO * max(1.0, degree.mean()):
         return None
     order = np.argsort(target, kind="stable")
     first = np.concatenate([[0], np.cumsum(degree)[:-1]])
-    incoming = np.full((states, int(degree.max())), states * width)
+    incoming = np.full((states, int(degree.max())), neighbour.size)
     incoming[target[order], np.arange(target.size) - first[target[order]]] = source[order]
     return incoming.astype(np.int32)
 
@@ -85,7 +89,7 @@ class Support(eqx.Module):
     Attributes:
         successor: `[S, A, B]` next states; None for a dense support, where entry b is state b.
         listed: `[S, A, B]` False where a shorter list was padded; None when nothing was padded.
-        graph: the merged state graph; None for a dense support.
+        graph: the state graph; None for a dense support.
         states, actions, successors: the sizes S, A and B.
     """
 

@@ -55,9 +55,9 @@ class Elimination(Solver):
         states = support.states
         if support.graph is None:
             return Elimination(tuple(range(states)), (states,) * len(range(0, states, BLOCK)))
-        neighbour = np.asarray(support.graph.neighbour)
-        rows = np.repeat(np.arange(states), neighbour.shape[1])
-        columns = neighbour.ravel()
+        successor = np.asarray(support.graph.successor).reshape(states, -1)
+        rows = np.repeat(np.arange(states), successor.shape[1])
+        columns = successor.ravel()
         pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(states, states)).tocsr()
         as_given = np.arange(states)
         banded = reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)

@@ -18,25 +18,33 @@ from jaxtyping import Float
 
 from ..arrays import Array
 from ..kernels import Graph, Support
-from ..kernels.kernel import edge_weights
+from ..kernels.kernel import on_graph
 from .solver import Solver
 
 
 class SparseChain(NamedTuple):
-    """`P_pi` of N models along the state graph; vectors are `[S, N]`."""
+    """`P_pi` of N models along the state graph, applied without ever being formed; vectors are `[S, N]`."""
 
     graph: Graph
-    edge: Float[Array, "S W N"]
+    probability: Float[Array, "S E F N"]
+    policy: Float[Array, "S E N"]
     discount: Array
 
     def pull(self, values: Float[Array, "S N"]) -> Float[Array, "S N"]:
-        return (self.edge * values[self.graph.neighbour]).sum(axis=1)
+        onward = (self.probability * values[self.graph.successor]).sum(axis=2)
+        return (self.policy * onward).sum(axis=1)
 
     def push(self, mass: Float[Array, "S N"]) -> Float[Array, "S N"]:
-        flow = (self.edge * mass[:, None]).reshape(-1, mass.shape[-1])
+        leaving = self.policy * mass[:, None]
         if self.graph.incoming is None:
-            return jnp.zeros_like(mass).at[self.graph.neighbour.reshape(-1)].add(flow)
-        return jnp.take(flow, self.graph.incoming, axis=0, mode="fill", fill_value=0.0).sum(axis=1)
+            return jnp.zeros_like(mass).at[self.graph.successor].add(self.probability * leaving[:, :, None])
+        # Both gathers fuse with the sum, so nothing of the kernel's size is written.
+        entries, width = self.graph.successor.size, self.graph.successor.shape[2]
+        real = (self.graph.incoming < entries)[:, :, None]
+        index = jnp.minimum(self.graph.incoming, entries - 1)
+        share = self.probability.reshape(entries, -1)[index]
+        source = leaving.reshape(entries // width, -1)[index // width]
+        return jnp.where(real, share * source, 0.0).sum(axis=1)
 
 
 class DenseChain(NamedTuple):
@@ -82,7 +90,7 @@ class Krylov(Solver):
                 matrix = matrix + policy[:, :, action, None] * probability[:, :, action]
             return DenseChain(matrix, discount)
         assert support.graph is not None
-        return SparseChain(support.graph, edge_weights(support, probability, policy), discount)
+        return SparseChain(support.graph, *on_graph(support, probability, policy), discount)
 
     def forward(self, prepared: SparseChain | DenseChain, start: Array) -> Array:
         """Solve `(I - discount P_pi)^T mu = start`."""

@@ -152,7 +152,7 @@ def _exact_backward(
     axis = solver.axis()
     actions, models = (1, -1) if axis else (2, 0)
     values = solver.adjoint(factors, (policy * gradient).sum(axis=actions))
-    onward = pull_batch(support, probability, values) if axis else jnp.einsum("nsab,nb->nsa", probability, values)
+    onward = pull_batch(support, probability, values) if axis else _pull_dense(probability, values)
     need_probability, _, need_start, need_discount = perturbed
     return (
         _kernel_gradient(support, discount * measure, values, axis) if need_probability else None,
@@ -160,6 +160,12 @@ def _exact_backward(
         values.sum(axis=models) if need_start else None,
         (measure * onward).sum() if need_discount else None,
     )
+
+
+def _pull_dense(probability: Float[Array, "N S A B"], values: Float[Array, "N B"]) -> Float[Array, "N S A"]:
+    """`pull` for dense kernels with the batch first, as matrix times vector: much faster than a 4-d `einsum`."""
+    rows = probability.reshape(probability.shape[0], -1, probability.shape[-1])
+    return jnp.einsum("nkb,nb->nk", rows, values).reshape(probability.shape[:-1])
 
 
 def _kernel_gradient(support: Support, flow: Array, values: Array, axis: int) -> Array:

@@ -1,0 +1,89 @@
+"""One gradient of a larger problem: 30 draws, 400 and 1000 states, successor lists and dense kernels."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import numpy as np
+
+import prudent as pr
+from prudent.gradients import Adjoint, Problem
+
+from .lapack_floor import make_floor
+from .measuring import console, ratio, report, side_by_side, verdict
+
+DRAWS, ACTIONS, SUCCESSORS, DISCOUNT = 30, 4, 4, 0.97
+LIMITS = {400: 1.6, 1000: 1.2}
+MEMORY_LIMIT = 3.0
+
+
+def _problem(states: int, dense: bool) -> tuple[Problem, np.ndarray]:
+    random = np.random.default_rng(states)
+    successors = states if dense else SUCCESSORS
+    support = (
+        pr.Support.dense(states, ACTIONS)
+        if dense
+        else pr.Support.lists(random.integers(states, size=(states, ACTIONS, SUCCESSORS)))
+    )
+    tables = random.exponential(size=(1, DRAWS, states, ACTIONS, successors))
+    tables /= tables.sum(axis=-1, keepdims=True)
+    family = pr.TabularFamily(support, random.uniform(size=(states, ACTIONS)), 0, DISCOUNT)
+    risk = pr.CVaR(np.array([0.5]))
+    return Problem(family, pr.ExpectedCost(), risk, pr.Softmax(), pr.Exact().resolve(support)), tables
+
+
+def _compiled(problem: Problem, tables: np.ndarray):
+    """The gradient as one executable, its arguments on the device, and the bytes it needs at its peak."""
+    states, actions, _ = problem.family.support.shape
+    logits = np.random.default_rng(0).normal(size=(1, states, actions))
+    arrays, static = eqx.partition((problem, logits, tables), eqx.is_array)
+
+    @jax.jit
+    def gradient(arrays):
+        problem, logits, tables = eqx.combine(arrays, static)
+        return Adjoint()(problem, logits, tables)[1]
+
+    executable = gradient.lower(arrays).compile()
+    memory = executable.memory_analysis()
+    peak = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    arrays = jax.device_put(arrays)
+    return (lambda: jax.block_until_ready(executable(arrays))), peak
+
+
+def run(rounds: int) -> None:
+    rows = []
+    with jax.enable_x64(True):
+        for states, limit in LIMITS.items():
+            for dense in (False, True):
+                problem, tables = _problem(states, dense)
+                call, peak = _compiled(problem, tables)
+                kernel_bytes = tables.nbytes
+                del tables
+                seconds = side_by_side(
+                    {
+                        "prudent": call,
+                        "one": make_floor(states, DRAWS, threads=1),
+                        "all": make_floor(states, DRAWS),
+                    },
+                    rounds,
+                )
+                floor = np.minimum(seconds["one"], seconds["all"])
+                value = ratio(seconds["prudent"], floor)
+                memory = peak / kernel_bytes
+                rows.append(
+                    (
+                        f"S = {states}, {'dense' if dense else f'B = {SUCCESSORS}'}",
+                        f"{1e3 * np.median(seconds['prudent']):.1f}",
+                        f"{1e3 * np.median(floor):.1f}",
+                        f"{value:.2f}",
+                        verdict(value, limit),
+                        f"{memory:.2f}",
+                        verdict(memory, MEMORY_LIMIT),
+                    )
+                )
+    report(
+        f"One gradient, {DRAWS} draws, {ACTIONS} actions, discount {DISCOUNT}, median of {rounds}",
+        ("problem", "prudent ms", "LAPACK floor ms", "ratio", "aim", "peak / kernel batch", "aim"),
+        rows,
+    )
+    console.print("peak: arguments, outputs and temporaries of the executable, as XLA reports them\n")
