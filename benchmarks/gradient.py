@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem
+from prudent.gradients import Adjoint, Problem, arrange
 
 from .lapack_floor import make_floor
 from .measuring import console, ratio, report, side_by_side, verdict
@@ -36,7 +36,7 @@ def _compiled(problem: Problem, tables: np.ndarray):
     """The gradient as one executable, its arguments on the device, and the bytes it needs at its peak."""
     states, actions, _ = problem.family.support.shape
     logits = np.random.default_rng(0).normal(size=(1, states, actions))
-    arrays, static = eqx.partition((problem, logits, tables), eqx.is_array)
+    arrays, static = eqx.partition((problem, logits, arrange(tables, problem)), eqx.is_array)
 
     @jax.jit
     def gradient(arrays):

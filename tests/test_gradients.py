@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem
+from prudent.gradients import Adjoint, Problem, arrange
 from prudent.occupancies import measure
 
 from .problems import numpy_occupancy, random_mdp, random_policy, softmax
@@ -59,13 +59,13 @@ def differences(loss, risk, logits, *arguments, width=1e-5):
 
 
 @eqx.filter_jit
-def all_gradients(family, logits, tables):
+def all_gradients(family, logits, tables, method):
     out = {}
     for loss_name, loss in (("linear", pr.ExpectedCost()), ("nonlinear", spread)):
         for risk_name, risk in RISKS.items():
             stacked = jax.tree.map(lambda leaf: leaf[None], risk)
-            problem = Problem(family, loss, stacked, pr.Softmax(), pr.Exact().resolve(family.support))
-            result, gradient = Adjoint()(problem, logits[None], tables[None])
+            problem = Problem(family, loss, stacked, pr.Softmax(), method)
+            result, gradient = Adjoint()(problem, logits[None], tables)
             out[loss_name, risk_name] = (result.value[0], gradient[0])
     return out
 
@@ -95,7 +95,9 @@ def test_adjoint_gradient_agrees_with_central_differences(states):
             continue
         family = pr.TabularFamily(pr.Support.dense(states, ACTIONS), cost, start, discount)
         with jax.enable_x64(True):
-            found = jax.tree.map(np.asarray, all_gradients(family, logits, tables))
+            method = pr.Exact().resolve(family.support)
+            batch_last = np.moveaxis(tables, 0, -1)
+            found = jax.tree.map(np.asarray, all_gradients(family, logits, batch_last, method))
         for (loss, risk), (value, gradient) in found.items():
             arguments = (tables, cost, start, discount)
             np.testing.assert_allclose(value, numpy_objective(loss, risk, logits, *arguments), rtol=1e-10)
@@ -153,8 +155,12 @@ def test_batched_gradients_are_the_single_ones():
     method = pr.Exact().resolve(lake.support)
 
     @eqx.filter_jit
+    def compiled(problem, logits, thetas):
+        return Adjoint()(problem, logits, thetas)
+
     def gradient(risk, logits, thetas):
-        return Adjoint()(Problem(lake, pr.ExpectedCost(), risk, pr.Softmax(), method), logits, thetas)
+        problem = Problem(lake, pr.ExpectedCost(), risk, pr.Softmax(), method)
+        return compiled(problem, logits, arrange(thetas, problem))
 
     with jax.enable_x64(True):
         together, slopes = gradient(pr.CVaR(levels), logits, thetas)

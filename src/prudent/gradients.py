@@ -40,20 +40,32 @@ class Objective(NamedTuple):
     weights: Float[Array, "G R"]
 
 
-def losses_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Float[Array, "G R ..."]) -> Array:
-    """`C(alpha_g, theta_gr)`, `[G, R]`: all G x R models in one batch."""
+def arrange(thetas: Float[Array, "G R ..."], problem: Problem) -> np.ndarray:
+    """Draws as the compiled functions want them: one batch of G x R, along the axis where models keep theirs.
+
+    Done once on the host, so that no kernel is ever moved around by the compiled program.
+    """
+    flat = np.asarray(thetas).reshape(-1, *thetas.shape[2:])
+    if batch_axis(problem.occupancy, problem.family.support) == 0:
+        return flat
+    return np.ascontiguousarray(np.moveaxis(flat, 0, -1))
+
+
+def losses_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Array) -> Float[Array, "G R"]:
+    """`C(alpha_g, theta_gr)`: all G x R models in one batch, at arranged draws."""
     family = problem.family
-    groups, draws = thetas.shape[:2]
+    groups = probabilities.shape[0]
     axis = batch_axis(problem.occupancy, family.support)
-    probability, cost = models_at(family, thetas.reshape(groups * draws, *thetas.shape[2:]), axis)
+    draws = thetas.shape[axis] // groups
+    probability, cost = models_at(family, thetas, axis)
     policy = jnp.repeat(probabilities if axis == 0 else jnp.moveaxis(probabilities, 0, -1), draws, axis=axis)
     occupancies = measure(problem.occupancy, family.support, probability, policy, family.start, family.discount)
     losses = loss_batch(problem.loss, family, occupancies, probability, cost, axis)
     return losses.reshape(groups, draws)
 
 
-def objective(problem: Problem, parameters: Any, thetas: Float[Array, "G R ..."]) -> Objective:
-    """The G objectives at parameters with leading axis G, on equally weighted draws."""
+def objective(problem: Problem, parameters: Any, thetas: Array) -> Objective:
+    """The G objectives at parameters with leading axis G, on equally weighted, arranged draws."""
     probabilities = jax.vmap(problem.policy.probabilities)(parameters)
     losses = losses_of(problem, probabilities, thetas)
     value, weights = assess(problem.risk, losses)
@@ -86,7 +98,9 @@ def losses_on(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Fl
     for first in range(0, draws, chunk):
         # The last chunk starts early enough to be full: a shorter one would compile anew.
         begin = max(0, min(first, draws - chunk))
-        losses[:, begin : begin + chunk] = _losses_of(problem, probabilities, thetas[:, begin : begin + chunk])
+        losses[:, begin : begin + chunk] = _losses_of(
+            problem, probabilities, arrange(thetas[:, begin : begin + chunk], problem)
+        )
     return losses
 
 
@@ -103,7 +117,7 @@ class Adjoint(eqx.Module):
     """
 
     def __call__(self, problem: Problem, parameters: Any, thetas: Array) -> tuple[Objective, Any]:
-        """The objectives and their gradients, both with leading axis G."""
+        """The objectives and their gradients, both with leading axis G, at arranged draws."""
 
         def total(parameters: Any) -> tuple[Array, Objective]:
             result = objective(problem, parameters, thetas)

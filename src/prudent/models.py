@@ -218,10 +218,10 @@ class TabularFamily(AbstractFamily):
         return self.costs if self.costs.ndim == 2 else (self.costs * theta).sum(axis=2)
 
 
-def models_at(family: AbstractFamily, thetas: Float[Array, "N ..."], axis: int) -> tuple[Array, Array]:
-    """Kernels and costs of many thetas, with the batch of models along `axis` (0 or -1)."""
+def models_at(family: AbstractFamily, thetas: Array, axis: int) -> tuple[Array, Array]:
+    """Kernels and costs of many thetas; both sides keep the batch of models along `axis` (0 or -1)."""
 
     def one(theta: Array) -> tuple[Array, Array]:
         return family.probability(theta), family.cost(theta)
 
-    return jax.vmap(one, out_axes=axis)(thetas)
+    return jax.vmap(one, in_axes=axis, out_axes=axis)(thetas)

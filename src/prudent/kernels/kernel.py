@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
@@ -14,6 +16,9 @@ from ..errors import InputError
 from .support import Support
 
 ROWS = ("state", "action")
+
+# Longer sums of terms become a loop, so that the compiled program stays small.
+LONGEST_UNROLLED = 64
 
 
 class Kernel(eqx.Module):
@@ -96,8 +101,28 @@ def push(kernel: Kernel, mass: Float[Array, "S A"]) -> Float[Array, " S"]:
 
 def pull_batch(support: Support, probability: Array, values: Array) -> Array:
     """`pull` for many kernels at once: trailing batch axes, `[S, A, B, ...]` and `[S, ...]`."""
-    arrivals = values[None, None] if support.successor is None else values[support.successor]
-    return (probability * arrivals).sum(axis=2)
+    successor = support.successor
+    if successor is None:
+        return (probability * values[None, None]).sum(axis=2)
+
+    def term(entry: int | Array) -> Array:
+        return probability[:, :, entry] * values[successor[:, :, entry]]
+
+    return sum_terms(support.successors, term, in_turn=support.states > LONGEST_UNROLLED)
+
+
+def sum_terms(count: int, term: Callable[[int | Array], Array], in_turn: bool = False) -> Array:
+    """`sum_j term(j)`, written so that XLA gathers and adds in one loop.
+
+    A `sum` over a gathered axis would write the gathered array first, several times the kernel's size.
+    `in_turn` adds one term before the next is made, for terms too large to be held side by side.
+    """
+    if in_turn or count > LONGEST_UNROLLED:
+        return lax.fori_loop(1, count, lambda entry, total: total + term(entry), term(0))
+    total = term(0)
+    for entry in range(1, count):
+        total = total + term(entry)
+    return total
 
 
 @in_float64

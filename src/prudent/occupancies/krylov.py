@@ -18,12 +18,16 @@ from jaxtyping import Float
 
 from ..arrays import Array
 from ..kernels import Graph, Support
-from ..kernels.kernel import on_graph
+from ..kernels.kernel import on_graph, sum_terms
 from .solver import Solver
 
 
 class SparseChain(NamedTuple):
-    """`P_pi` of N models along the state graph, applied without ever being formed; vectors are `[S, N]`."""
+    """`P_pi` of N models along the state graph, applied without ever being formed; vectors are `[S, N]`.
+
+    The barriers tie the kernel to the vector it meets: XLA would otherwise move everything that does not
+    change out of the solver's loop, and keep several rearranged copies of the kernel for it.
+    """
 
     graph: Graph
     probability: Float[Array, "S E F N"]
@@ -31,20 +35,33 @@ class SparseChain(NamedTuple):
     discount: Array
 
     def pull(self, values: Float[Array, "S N"]) -> Float[Array, "S N"]:
-        onward = (self.probability * values[self.graph.successor]).sum(axis=2)
-        return (self.policy * onward).sum(axis=1)
+        states, actions, width = self.graph.successor.shape
+        policy, kernel, values = lax.optimization_barrier((self.policy, self.probability, values))
+        successor = self.graph.successor.reshape(states, -1)
+        probability = kernel.reshape(states, actions * width, -1)
+
+        def term(entry: int | Array) -> Array:
+            return policy[:, entry // width] * probability[:, entry] * values[successor[:, entry]]
+
+        return sum_terms(actions * width, term)
 
     def push(self, mass: Float[Array, "S N"]) -> Float[Array, "S N"]:
-        leaving = self.policy * mass[:, None]
-        if self.graph.incoming is None:
-            return jnp.zeros_like(mass).at[self.graph.successor].add(self.probability * leaving[:, :, None])
-        # Both gathers fuse with the sum, so nothing of the kernel's size is written.
+        policy, kernel, mass = lax.optimization_barrier((self.policy, self.probability, mass))
+        leaving = policy * mass[:, None]
+        incoming = self.graph.incoming
+        if incoming is None:
+            return jnp.zeros_like(mass).at[self.graph.successor].add(kernel * leaving[:, :, None])
         entries, width = self.graph.successor.size, self.graph.successor.shape[2]
-        real = (self.graph.incoming < entries)[:, :, None]
-        index = jnp.minimum(self.graph.incoming, entries - 1)
-        share = self.probability.reshape(entries, -1)[index]
-        source = leaving.reshape(entries // width, -1)[index // width]
-        return jnp.where(real, share * source, 0.0).sum(axis=1)
+        probability = kernel.reshape(entries, -1)
+        leaving = leaving.reshape(entries // width, -1)
+
+        def term(entry: int | Array) -> Array:
+            index = incoming[:, entry]
+            inside = jnp.minimum(index, entries - 1)
+            share = probability[inside] * leaving[inside // width]
+            return jnp.where((index < entries)[:, None], share, 0.0)
+
+        return sum_terms(incoming.shape[1], term)
 
 
 class DenseChain(NamedTuple):

@@ -103,7 +103,7 @@ def norm(tree: Any) -> Float[Array, " G"]:
 def iterate(
     problem: Problem, gradient: Adjoint, settings: BRPG, state: State, thetas: Array
 ) -> tuple[State, Float[Array, "3 G"]]:
-    """One iteration of Algorithm 1 for G runs on their draws `[G, R, ...]`: state and history entries."""
+    """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
     within = problem.policy.within
     result, slope = gradient(problem, state.parameters, thetas)
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
@@ -134,9 +134,9 @@ def run_block(
     gradient: Adjoint,
     settings: BRPG,
     state: State,
-    thetas: Float[Array, "T G R ..."],
+    thetas: Float[Array, "T ..."],
     uniforms: Float[Array, "T G"],
-    held_out: Float[Array, "G M ..."],
+    held_out: Array,
     first: Int[Array, ""],
     span: Int[Array, 2],
 ) -> tuple[State, Array, Float[Array, "T 3 G"]]:
@@ -160,6 +160,6 @@ def run_block(
         state = eqx.tree_at(lambda s: s.kept, state, kept)
         return position + 1, state, trace.at[position].set(entries)
 
-    trace = jnp.full((thetas.shape[0], 3, thetas.shape[1]), jnp.nan)
+    trace = jnp.full((uniforms.shape[0], 3, uniforms.shape[1]), jnp.nan)
     position, state, trace = lax.while_loop(unfinished, body, (span[0], state, trace))
     return state, position, trace

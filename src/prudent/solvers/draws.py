@@ -51,7 +51,7 @@ class Draws:
 
     def held_out(self, n: int) -> Float[np.ndarray, "G N ..."]:
         """Draws that no gradient sees, for the output rule; none when `n` is 0."""
-        return self._thetas(n, HELD_OUT) if n else np.zeros((len(self.runs), 0))
+        return self._thetas(n, HELD_OUT) if n else np.zeros((len(self.runs), 0, 1))
 
     def evaluation(self, n: int) -> Float[np.ndarray, "G N ..."]:
         """Draws that neither the gradients nor the output rule see."""

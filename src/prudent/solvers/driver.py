@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import as_key, in_float64, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, Problem, assess, is_direct, losses_on, model_bytes
+from ..gradients import Adjoint, Problem, arrange, assess, is_direct, losses_on, model_bytes
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
@@ -195,7 +195,7 @@ def _solve_batch(
         state, histories, start = begin(settings.for_loop(), everywhere, len(runs)), [np.empty((0, 3))] * len(runs), 0
     else:
         state, histories, start = _restore(before, settings, runs)
-    held_out = draws.held_out(settings.output.held_out())
+    held_out = arrange(draws.held_out(settings.output.held_out()), problem)
     state, trace = _iterate(problem, parts, draws, state, held_out, start, progress)
     outcome = _outcome(problem, settings, state, held_out, draws)
     seconds = time.perf_counter() - clock
@@ -244,6 +244,7 @@ def _iterate(
             first = iteration - iteration % length
             last = min(first + length, end)
             thetas, uniforms = draws.block(settings.samples, first, iteration, last)
+            thetas = np.stack([arrange(drawn, problem) for drawn in thetas])
             while iteration < last and np.any(np.asarray(state.finished) == GOING):
                 span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
                 state, position, trace = run_block(

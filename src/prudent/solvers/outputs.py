@@ -37,12 +37,12 @@ class Output(eqx.Module):
         iteration: Array,
         uniform: Float[Array, " G"],
         problem: Problem,
-        held_out: Float[Array, "G M ..."],
+        held_out: Array,
     ) -> Kept:
         """What to remember after seeing `parameters`; `uniform` are fresh random numbers in [0, 1)."""
 
     @abc.abstractmethod
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Float[Array, "G M ..."]) -> Any:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
         """The output parameters, from what was remembered and the last iterate `alpha_T`."""
 
 
