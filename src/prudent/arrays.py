@@ -60,28 +60,48 @@ def is_concrete(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def as_float(value: Any) -> Array:
+def as_float(value: Any, name: str = "") -> Any:
     """Field converter: float64 NumPy for anything concrete, untouched for a tracer or placeholder."""
-    if isinstance(value, Tracer) or not _is_array_like(value):
+    if isinstance(value, Tracer | jax.ShapeDtypeStruct):
         return value
     try:
-        return np.asarray(value, dtype=np.float64)
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"{array.dtype} values")
+        return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"expected an array of numbers, got {value!r} ({error})") from None
+        raise InputError(f"{name and name + ': '}expected an array of numbers, got {value!r} ({error})") from None
 
 
-def _is_array_like(value: Any) -> bool:
-    return isinstance(value, np.ndarray | jax.Array | float | int | list | tuple | np.generic)
+def require_kind(name: str, value: Any, kind: Any, example: str) -> None:
+    """Refuse a part of another type, with an example of the right one."""
+    if not isinstance(value, kind):
+        plain = isinstance(value, str | int | float | None)
+        raise InputError(f"{name} must be {example}, got {repr(value) if plain else type(value).__name__}")
+
+
+def require_size(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def as_whole(value: Any) -> Any:
+    """Field converter: a NumPy whole number as Python's own; anything else is left for the check."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def as_key(seed: int | jax.Array) -> jax.Array:
     """A random key from a whole number, or the `jax.random.key` itself."""
     if isinstance(seed, jax.Array):
-        if is_key(seed):
+        if is_key(seed) and seed.shape == ():
             return seed
+        if is_key(seed):
+            raise InputError(f"seed must be one jax.random.key, got an array of {seed.size}")
         raise InputError("seed must be a whole number or a jax.random.key; got a plain array, use jax.random.key(n)")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number >= 0 or a jax.random.key, got {seed!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise InputError(f"seed must be a whole number >= 0 (below 2^63) or a jax.random.key, got {seed!r}")
     return jax.random.key(int(seed))
 
 
@@ -94,7 +114,7 @@ def generator(seed: int | jax.Array, *path: int) -> np.random.Generator:
 def require_finite(name: str, values: np.ndarray) -> None:
     """Refuse NaN and infinite entries, naming the first one."""
     bad = np.argwhere(~np.isfinite(values))
-    if bad.size:
+    if len(bad):
         where = tuple(int(i) for i in bad[0])
         raise InputError(f"{name} has a non-finite entry: {values[where]} at index {where}; remove or replace it")
 
@@ -132,7 +152,12 @@ def require_indices(name: str, values: Any, size: int) -> np.ndarray:
     """Whole numbers in `0..size-1` as int32; refuses fractional, negative and unknown ones by position."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
-        raise InputError(f"{name} must be whole numbers, got {array.dtype} values such as {array.ravel()[:1]!r}")
+        array = np.asarray(values, dtype=object)
+        for where in np.ndindex(array.shape):
+            if isinstance(array[where], bool) or not isinstance(array[where], int | float | np.number):
+                place = f"row {where[0]}" if array.ndim == 1 else f"index {where}"
+                raise InputError(f"{name} {array[where]!r} at {place} is not a number; use whole numbers")
+        array = array.astype(np.float64)
     flat = array.ravel()
     problems = (
         (~np.isfinite(flat.astype(np.float64)), "is not a number"),

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_matrix, identity
 from scipy.sparse.linalg import spsolve
 
-from .arrays import Array, in_float64
+from .arrays import Array, in_float64, require_kind
 from .errors import InputError
 from .kernels import pull
 from .models import MDP
@@ -19,6 +19,11 @@ from .policies import TabularPolicy
 
 class Plan(eqx.Module):
     """An optimal policy of a known model.
+
+    >>> import prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0], [1.0]]]), cost=[[2.0, 1.0]], start=0, discount=0.5)
+    >>> pr.plan(mdp).values.tolist()
+    [2.0]
 
     Attributes:
         policy: deterministic.
@@ -48,6 +53,7 @@ def plan(mdp: MDP, most: int = 1000) -> Plan:
     >>> round(float(truth.start @ pr.plan(truth).values), 2)
     32.56
     """
+    require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
     cost, discount = np.asarray(mdp.cost), float(mdp.discount)
     states, actions, successors = mdp.kernel.support.shape
     index, probability = mdp.kernel.support.index(), np.asarray(mdp.kernel.probability)

@@ -66,8 +66,9 @@ def demo(
         console.print("Frozen lake (our reconstruction of the paper's map), discount 0.97, a loss is a discounted cost")
         lake, belief, rows = run_demo(seed)
         console.print(f"The data: {summary(belief)}. The truth: slip {TRUTH[0]}, escape {TRUTH[1]}.\n")
-        table = Table("policy", title="Loss, lower is better", title_justify="left")
-        for column in ("under the truth", "posterior mean", f"posterior CVaR {REPORTED_LEVEL:g}", "seconds"):
+        table = Table(title="Loss under the truth and over the posterior, lower is better", title_justify="left")
+        table.add_column("policy", no_wrap=True)
+        for column in ("truth", "mean", f"CVaR {REPORTED_LEVEL:g}", "seconds"):
             table.add_column(column, justify="right")
         for row in rows:
             result = row.evaluation
@@ -86,7 +87,7 @@ def demo(
             {row.name: np.asarray(row.evaluation.losses) for row in rows},
             path,
             marks={row.name: marks(row) for row in rows},
-            title=f"Frozen lake (reconstructed map): loss over the posterior after {summary(belief)}",
+            title=f"Loss over the posterior (reconstructed lake)\n{summary(belief)}",
             label="expected discounted cost",
         )
         console.print(f"figure: {path}")

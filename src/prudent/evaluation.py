@@ -12,16 +12,24 @@ from jaxtyping import Float
 from .arrays import Array, as_float, as_key, in_float64
 from .errors import InputError
 from .gradients import Problem, losses_on
-from .losses import ExpectedCost, Loss
+from .losses import ExpectedCost, Loss, require_scalar
 from .models import AbstractFamily
 from .occupancies import Exact, Method
 from .policies import Softmax, TabularPolicy, action_probabilities
 from .posteriors import Posterior
 from .risks import CVaR, Expectation, Risk
+from .solvers.checks import check_models, check_parts
+from .solvers.solution import with_error
 
 
 class Evaluation(eqx.Module):
     """A policy's loss over posterior draws.
+
+    >>> import numpy as np, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> result = pr.evaluate(np.full((4, 4), 0.25), lake, pr.Point([0.3, 0.1]), samples=10)
+    >>> result.quantile([0.5, 0.95]).round(3).tolist()
+    [22.523, 22.523]
 
     Attributes:
         losses: `[M]` loss at each draw.
@@ -50,8 +58,8 @@ class Evaluation(eqx.Module):
     def __str__(self) -> str:
         low, middle, high = self.quantile([0.05, 0.5, 0.95])
         return (
-            f"mean loss  {self.mean:.4f} ± {self.mean_standard_error:.4f}\n"
-            f"risk       {self.risk:.4f} ± {self.risk_standard_error:.4f}\n"
+            f"mean loss  {with_error(self.mean, self.mean_standard_error)}\n"
+            f"risk       {with_error(self.risk, self.risk_standard_error)}\n"
             f"5 %, 50 %, 95 %  {low:.4f}, {middle:.4f}, {high:.4f}  ({len(self.losses)} draws)"
         )
 
@@ -86,9 +94,10 @@ def evaluate(
     >>> bool(result.risk > result.mean)
     True
     """
-    problem = _problem(model, loss, CVaR(0.9) if risk is None else risk, occupancy)
+    problem = _problem(model, [belief], loss, CVaR(0.9) if risk is None else risk, occupancy)
     probabilities = action_probabilities(policy, *model.support.shape[:2])
     thetas = belief.sample(as_key(seed), samples)
+    require_scalar(problem.loss, probabilities, check_models(model, thetas))
     losses = losses_on(problem, probabilities[None], thetas[None])[0]
     if not np.all(np.isfinite(losses)):
         worst = int(np.argmax(~np.isfinite(losses)))
@@ -129,18 +138,20 @@ def loss_at(
     22.523
     """
     many = isinstance(policies, list | tuple)
+    if many and not policies:
+        raise InputError("loss_at needs at least one policy, got an empty list")
+    problem = _problem(model, [], loss, Expectation(), occupancy)
     table = np.stack([action_probabilities(p, *model.support.shape[:2]) for p in (policies if many else [policies])])
-    model.at(theta)
+    require_scalar(problem.loss, table[0], model.at(theta))
     thetas = np.broadcast_to(np.asarray(as_float(theta)), (len(table), 1, *np.shape(theta)))
-    losses = losses_on(_problem(model, loss, Expectation(), occupancy), table, thetas)[:, 0]
+    losses = losses_on(problem, table, thetas)[:, 0]
     return losses if many else losses[0]
 
 
-def _problem(model: AbstractFamily, loss: Loss | None, risk: Risk, occupancy: Method | None) -> Problem:
-    return Problem(
-        family=model,
-        loss=ExpectedCost() if loss is None else loss,
-        risk=risk,
-        policy=Softmax(),
-        occupancy=(Exact() if occupancy is None else occupancy).resolve(model.support),
-    )
+def _problem(
+    model: AbstractFamily, beliefs: list[Posterior], loss: Loss | None, risk: Risk, occupancy: Method | None
+) -> Problem:
+    loss = ExpectedCost() if loss is None else loss
+    method = Exact() if occupancy is None else occupancy
+    check_parts(model, beliefs, [risk], loss, method)
+    return Problem(model, loss, risk, Softmax(), method.resolve(model.support))

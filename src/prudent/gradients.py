@@ -111,9 +111,14 @@ def assess(risk: Risk, losses: Float[Array, "G R"]) -> tuple[Float[Array, " G"],
 
 
 class Adjoint(eqx.Module):
-    """The exact gradient: `sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equations 7 and 11 of the paper).
+    """The exact gradient: `sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equations 6 and 9 of the paper).
 
     One factorisation a model serves the occupancy and the adjoint solve; nothing is differenced.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> pr.solve(lake, lake.prior, gradient=pr.Adjoint(), solver=pr.BRPG(iterations=5)).iterations
+    5
     """
 
     def __call__(self, problem: Problem, parameters: Any, thetas: Array) -> tuple[Objective, Any]:

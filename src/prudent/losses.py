@@ -44,16 +44,21 @@ def loss_batch(
     return jax.vmap(one, in_axes=axis)(occupancies, probability, cost)
 
 
-def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
-    """Refuse a loss that is not one finite number with a finite gradient at a given occupancy."""
+def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
+    """Refuse a loss that does not return one real number."""
     try:
         shape = jax.eval_shape(loss, occupancy, mdp)
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
+    except Exception as error:
         raise InputError(f"the loss could not be evaluated: {error}; it is called as loss(occupancy, mdp)") from error
     if getattr(shape, "shape", None) != ():
         raise InputError(f"the loss must return one number, got {shape}; sum or average it")
     if not jnp.issubdtype(shape.dtype, jnp.floating):
         raise InputError(f"the loss must return a real number, got {shape.dtype}")
+
+
+def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
+    """Refuse a loss that is not one finite number with a finite gradient at a given occupancy."""
+    require_scalar(loss, occupancy, mdp)
     value, slope = (np.asarray(part) for part in _value_and_slope(loss, occupancy, mdp))
     if not np.isfinite(value):
         raise InputError(f"the loss is {value} at the starting policy; keep its logarithms and ratios off zero")

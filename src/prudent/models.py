@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from .arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_kind
 from .errors import InputError
 from .kernels import Kernel, Support
 
@@ -22,7 +22,7 @@ def _start(value: Any, states: int) -> Any:
         if not 0 <= value < states:
             raise InputError(f"start state {value} is unknown: there are {states} states, numbered 0 to {states - 1}")
         return np.eye(states)[value]
-    start = as_float(value)
+    start = as_float(value, "start")
     if is_concrete(start):
         if start.shape != (states,):
             raise InputError(
@@ -35,7 +35,7 @@ def _start(value: Any, states: int) -> Any:
 
 def check_discount(value: Any) -> Any:
     """A discount in [0, 1) as a float64 scalar array."""
-    discount = as_float(value)
+    discount = as_float(value, "discount")
     if is_concrete(discount) and not (discount.shape == () and 0.0 <= discount < 1.0):
         raise InputError(f"discount must be one number in [0, 1), got {value!r}")
     return discount
@@ -65,6 +65,7 @@ class MDP(eqx.Module):
     discount: Float[Array, ""]
 
     def __init__(self, kernel: Kernel, cost: Any, start: Any, discount: Any):
+        require_kind("kernel", kernel, Kernel, "a Kernel, such as Kernel.dense(table)")
         states, actions, _ = kernel.support.shape
         self.kernel = kernel
         self.cost = as_float(cost)
@@ -142,6 +143,7 @@ class Family(AbstractFamily):
     cost_of: Any
 
     def __init__(self, support: Support, probability: Any, cost: Any, start: Any, discount: Any):
+        require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
         self.probability_of = probability if callable(probability) else Kernel(support, probability).probability
         self.cost_of = cost if callable(cost) else as_float(cost)
@@ -153,7 +155,7 @@ class Family(AbstractFamily):
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Transition probabilities along the support."""
-        value = _at(self.probability_of, theta)
+        value = jnp.asarray(_at(self.probability_of, theta))
         if value.shape != self.support.shape:
             raise InputError(f"the probability function returned shape {value.shape}, expected {self.support.shape}")
         return value
@@ -188,9 +190,9 @@ class TabularFamily(AbstractFamily):
     >>> family.at([[[0.5, 0.5]], [[0.0, 1.0]]]).kernel.probability.shape
     (2, 1, 2)
 
-    Attributes:
+    Args:
         support: the successors each pair may have.
-        costs: `[S, A]`, or `[S, A, B]` for a cost on each transition.
+        cost: `[S, A]`, or `[S, A, B]` for a cost on each transition.
         start: a state number or a distribution `[S]`.
         discount: in [0, 1).
     """

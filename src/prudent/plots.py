@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,27 +42,27 @@ def loss_distributions(
     """
     pyplot = _pyplot()
     values = np.concatenate([np.asarray(column) for column in losses.values()])
-    edges = np.linspace(values.min(), np.quantile(values, 0.999), 60)
+    marked = [value for lines in (marks or {}).values() for value in lines.values()]
+    right = max(np.quantile(values, 0.995), *marked, values.min() + 1e-9)
+    edges = np.linspace(values.min(), right, 60)
     figure, panels = pyplot.subplots(
-        len(losses),
-        1,
-        figsize=(7.5, 1.0 + 1.55 * len(losses)),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
+        len(losses), 1, figsize=(8.0, 1.2 + 1.6 * len(losses)), sharex=True, squeeze=False, layout="constrained"
     )
-    styles = ("-", "--", ":")
     for panel, (name, column) in zip(panels[:, 0], losses.items(), strict=True):
-        column = np.clip(np.asarray(column), edges[0], edges[-1])
+        column = np.asarray(column)
         panel.hist(column, bins=edges.tolist(), weights=np.full(column.size, 100.0 / column.size), color="#7a9cc6")
-        for style, (mark, value) in zip(styles, (marks or {}).get(name, {}).items(), strict=False):
+        lines = (marks or {}).get(name, {})
+        for style, (mark, value) in zip(("-", "--", ":"), lines.items(), strict=False):
             panel.axvline(value, color="#b03a2e", linestyle=style, linewidth=1.4, label=f"{mark} {value:.2f}")
-        panel.set_title(name, loc="left", fontsize=10)
+        beyond = 100.0 * float((column > right).mean())
+        panel.set_title(
+            name + (f"  ({beyond:.1f} % of draws lie further right)" if beyond else ""), loc="left", fontsize=10
+        )
         panel.set_ylabel("% of draws")
         panel.spines[["top", "right"]].set_visible(False)
-        if marks and name in marks:
-            panel.legend(frameon=False, fontsize=9, loc="upper right")
+        if lines:
+            # Beside the panel, where no bar or line can run through it.
+            panel.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     panels[-1, 0].set_xlabel(label)
     figure.suptitle(title, fontsize=11)
     if path is not None:
@@ -71,8 +72,11 @@ def loss_distributions(
 
 
 def _write(figure: Any, path: Path) -> None:
-    """Write a PNG whole or not at all: to a neighbour first, then rename."""
+    """Write a PNG whole or not at all: to a neighbour first, flushed to the disk, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=150, format="png")
+    with partial.open("wb") as file:
+        figure.savefig(file, dpi=150, format="png")
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(path)

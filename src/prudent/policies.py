@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
-from .arrays import Array, as_float, require_distribution, require_finite
+from .arrays import Array, as_float, require_distribution, require_finite, require_indices
 from .errors import InputError
 
 
@@ -37,7 +37,7 @@ class TabularPolicy(eqx.Module):
     @staticmethod
     def deterministic(action: Any, actions: int) -> TabularPolicy:
         """The policy that always takes `action[s]` in state s."""
-        return TabularPolicy(np.eye(actions)[np.asarray(action)])
+        return TabularPolicy(np.eye(actions)[require_indices("action", action, actions)])
 
     def greedy(self) -> np.ndarray:
         """`[S]` the most probable action of each state."""
@@ -52,6 +52,10 @@ def action_probabilities(policy: TabularPolicy | Array | Any, states: int, actio
     return np.asarray(table.probabilities)
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 class ParameterSet(eqx.Module):
     """W in the paper: the set a gradient step is projected onto."""
 
@@ -61,7 +65,12 @@ class ParameterSet(eqx.Module):
 
 
 class Everywhere(ParameterSet):
-    """No restriction."""
+    """No restriction.
+
+    >>> import prudent as pr
+    >>> pr.Softmax().within.project(7.0)
+    7.0
+    """
 
     def project(self, parameters: Any) -> Any:
         """The parameters as they are."""
@@ -80,7 +89,7 @@ class Box(ParameterSet):
     high: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not self.low < self.high:
+        if not (_is_real(self.low) and _is_real(self.high) and self.low < self.high):
             raise InputError(f"Box needs low < high, got [{self.low}, {self.high}]")
 
     def project(self, parameters: Any) -> Any:
@@ -89,12 +98,17 @@ class Box(ParameterSet):
 
 
 class Ball(ParameterSet):
-    """Euclidean norm of all parameters at most `radius`, the paper's `B_W`."""
+    """Euclidean norm of all parameters at most `radius`, the paper's `B_W`.
+
+    >>> import prudent as pr
+    >>> pr.Softmax(within=pr.Ball(10.0)).within.radius
+    10.0
+    """
 
     radius: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not self.radius > 0:
+        if not (_is_real(self.radius) and self.radius > 0):
             raise InputError(f"Ball needs radius > 0, got {self.radius}")
 
     def project(self, parameters: Any) -> Any:
@@ -117,7 +131,12 @@ class Parametrisation(eqx.Module):
 
 
 class Softmax(Parametrisation):
-    """Tabular softmax, `pi(a | s) = exp(alpha[s, a]) / sum_b exp(alpha[s, b])`; starts uniform."""
+    """Tabular softmax, `pi(a | s) = exp(alpha[s, a]) / sum_b exp(alpha[s, b])`; starts uniform.
+
+    >>> import numpy as np, prudent as pr
+    >>> pr.Softmax().probabilities(np.log([[1.0, 3.0]])).round(6).tolist()
+    [[0.25, 0.75]]
+    """
 
     within: ParameterSet = Everywhere()
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, generator, is_concrete, require_finite
+from .arrays import Array, as_float, generator, is_concrete, require_distribution, require_finite, require_size
 from .errors import InputError
 from .kernels import Support
 from .transitions import Transitions, Trials
@@ -19,8 +19,8 @@ from .transitions import Transitions, Trials
 class Posterior(eqx.Module):
     """Anything that can be sampled. A concrete posterior supplies `draw`.
 
-    Draws are made by NumPy on the host, between compiled blocks of iterations: its gamma and beta
-    generators are many times faster on a CPU than JAX's, and a posterior can then be any Python object.
+    Draws are made by NumPy on the host, between compiled blocks of iterations. So `draw` need not be
+    traceable: a posterior may call any library, or resample draws made elsewhere.
     """
 
     @abc.abstractmethod
@@ -32,6 +32,12 @@ class Posterior(eqx.Module):
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise InputError(f"the number of draws must be a whole number >= 1, got {n!r}")
         return self.draw(generator(key), int(n))
+
+
+def _require_counts(name: str, counts: Array) -> None:
+    require_finite(name, np.asarray(counts))
+    if np.any(counts < 0):
+        raise InputError(f"{name} must be >= 0, got {counts.min()}")
 
 
 def _require_prior(name: str, prior: Array) -> None:
@@ -65,6 +71,7 @@ class Beta(Posterior):
             return
         if self.prior.ndim != 2 or self.prior.shape[1] != 2 or self.prior.shape != self.counts.shape:
             raise InputError(f"Beta prior and counts need shape (D, 2), got {self.prior.shape} and {self.counts.shape}")
+        _require_counts("Beta counts", self.counts)
         _require_prior("Beta prior", self.prior)
         if np.any(self.prior == 0):
             raise InputError("Beta prior must be positive in every entry; 1 is the uniform prior")
@@ -72,6 +79,7 @@ class Beta(Posterior):
     @staticmethod
     def uniform(dimension: int) -> Beta:
         """Beta(1, 1) on each of `dimension` coordinates, nothing observed."""
+        dimension = require_size("the dimension of a Beta", dimension)
         return Beta(np.ones((dimension, 2)), np.zeros((dimension, 2)))
 
     def update(self, log: Trials) -> Beta:
@@ -125,8 +133,16 @@ class Dirichlet(Posterior):
         if not is_concrete(self.prior):
             return
         if self.prior.shape != self.support.shape or self.counts.shape != self.support.shape:
-            raise InputError(f"Dirichlet prior needs the support's shape {self.support.shape}, got {self.prior.shape}")
+            raise InputError(
+                f"Dirichlet prior and counts need the support's shape {self.support.shape}, "
+                f"got {self.prior.shape} and {self.counts.shape}"
+            )
         _require_prior("Dirichlet prior", self.prior)
+        _require_counts("Dirichlet counts", self.counts)
+        stray = np.argwhere(~self.support.allowed() & ((self.prior > 0) | (self.counts > 0)))
+        if len(stray):
+            s, a, _ = (int(i) for i in stray[0])
+            raise InputError(f"Dirichlet prior or counts on padding of state {s}, action {a}; put 0 there")
         empty = np.argwhere(np.asarray(self.prior).sum(axis=-1) == 0)
         if empty.size:
             s, a = (int(i) for i in empty[0])
@@ -149,7 +165,7 @@ class Dirichlet(Posterior):
     @staticmethod
     def symmetric(support: Support, weight: float = 1.0) -> Dirichlet:
         """The same pseudo-count `weight` on every allowed successor, nothing observed."""
-        if not weight > 0:
+        if not (isinstance(weight, int | float | np.number) and 0 < weight < np.inf):
             raise InputError(f"Dirichlet weight must be > 0, got {weight}; 1 is the uniform prior")
         return Dirichlet(support, weight * support.allowed(), np.zeros(support.shape))
 
@@ -204,7 +220,13 @@ class Dirichlet(Posterior):
                 "likelihood needs data; use mean(), or maximum_likelihood(unseen=posterior.mean())"
             )
         frequency = counts / np.where(total == 0, 1.0, total)
-        return frequency if unseen is None else np.where(total == 0, np.asarray(unseen), frequency)
+        if unseen is None:
+            return frequency
+        unseen = np.asarray(as_float(unseen, "unseen"))
+        if unseen.shape != self.support.shape:
+            raise InputError(f"unseen must be a table of shape {self.support.shape}, got {unseen.shape}")
+        require_distribution("unseen", unseen, ("state", "action"))
+        return np.where(total == 0, unseen, frequency)
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""

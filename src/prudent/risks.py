@@ -25,7 +25,13 @@ LARGEST_PAIRWISE = 64
 
 
 class Assessment(NamedTuple):
-    """A risk's value and the density `xi*` that attains it: `value = sum_k p_k xi_k C_k`."""
+    """A risk's value and the density `xi*` that attains it: `value = sum_k p_k xi_k C_k`.
+
+    >>> import prudent as pr
+    >>> value, weights = pr.CVaR(0.5)([1.0, 2.0, 3.0, 6.0])
+    >>> float(value), weights.tolist()
+    (4.5, [0.0, 0.0, 2.0, 2.0])
+    """
 
     value: Any
     weights: Any
@@ -36,7 +42,7 @@ class Risk(eqx.Module):
 
     @abc.abstractmethod
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """The maximiser xi* (equation 6 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""
+        """The maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""
 
     @in_float64
     def __call__(self, losses: Any, probabilities: Any = None) -> Assessment:
@@ -46,9 +52,23 @@ class Risk(eqx.Module):
             losses: `[R]` one loss a posterior draw.
             probabilities: `[R]` weights of the draws summing to 1; equal when left out.
         """
-        losses, probabilities = _checked(losses, probabilities)
-        density = self.density(losses, probabilities)
-        return Assessment((probabilities * density * losses).sum(), density)
+        self._require_single()
+        return Assessment(*_value_and_density(self, *_checked(losses, probabilities)))
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """The derivative of the value by the weight of each draw, up to a constant; NaN where there is none.
+
+        A risk whose `density` is not smooth in the weights gives its own.
+        """
+
+        def value(weights: Array) -> Array:
+            return (weights * self.density(losses, weights) * losses).sum()
+
+        return jax.grad(value)(probabilities)
+
+    def _require_single(self) -> None:
+        if any(np.ndim(leaf) for leaf in jax.tree.leaves(self)):
+            raise InputError(f"{type(self).__name__} holds an array of levels; make one risk a level")
 
     @in_float64
     def standard_error(self, losses: Any, probabilities: Any = None) -> Any:
@@ -57,14 +77,7 @@ class Risk(eqx.Module):
         The influence of draw k is the derivative of the value by its weight; for the mean this is the
         textbook standard error, for CVaR its usual asymptotic one.
         """
-        losses, probabilities = _checked(losses, probabilities)
-
-        def value(weights: Array) -> Array:
-            return (weights * self.density(losses, weights) * losses).sum()
-
-        slope = jax.grad(value)(probabilities)
-        influence = slope - (probabilities * slope).sum()
-        return jnp.sqrt(((probabilities * influence) ** 2).sum())
+        return _standard_error(self, *_checked(losses, probabilities))
 
 
 def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
@@ -74,6 +87,18 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     """
     density = lax.stop_gradient(risk.density(losses, probabilities))
     return (probabilities * density * losses).sum(), density
+
+
+@eqx.filter_jit
+def _value_and_density(risk: Risk, losses: Array, probabilities: Array) -> tuple[Array, Array]:
+    return risk_value(risk, losses, probabilities)
+
+
+@eqx.filter_jit
+def _standard_error(risk: Risk, losses: Array, probabilities: Array) -> Array:
+    slope = risk.influence(losses, probabilities)
+    influence = slope - (probabilities * slope).sum()
+    return jnp.sqrt(((probabilities * influence) ** 2).sum())
 
 
 def _checked(losses: Any, probabilities: Any) -> tuple[Array, Array]:
@@ -127,8 +152,8 @@ class CVaR(Risk):
     `level = 0` is the expectation.
 
     >>> import prudent as pr
-    >>> float(pr.CVaR(0.5)([1.0, 2.0, 6.0]).value)  # worst 1.5 of 3 draws: (6 + 2 / 2) / 1.5
-    4.666666666666667
+    >>> round(float(pr.CVaR(0.5)([1.0, 2.0, 6.0]).value), 6)  # worst 1.5 of 3 draws: (6 + 2 / 2) / 1.5
+    4.666667
     """
 
     level: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -143,6 +168,13 @@ class CVaR(Risk):
         above, level = mass_above_and_level(losses, probabilities)
         room = (tail - above) / jnp.where(level > 0, level, 1.0)
         return jnp.clip(room, 0.0, 1.0) / tail
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """`(C - q)^+ / tail` at the quantile q; the derivative of `clip` hangs on rounding where the tail is whole."""
+        above, _ = mass_above_and_level(losses, probabilities)
+        inside = above < (1.0 - self.level) * (1.0 - 1e-9)
+        quantile = jnp.min(jnp.where(inside & (probabilities > 0), losses, jnp.inf))
+        return jnp.maximum(losses - quantile, 0.0) / (1.0 - self.level)
 
 
 class WorstCase(Risk):
@@ -159,7 +191,7 @@ class WorstCase(Risk):
         at_worst = (losses == worst) & (probabilities > 0)
         return at_worst / jnp.where(at_worst, probabilities, 0.0).sum()
 
-    def standard_error(self, losses: Any, probabilities: Any = None) -> Any:
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN: a sample's maximum only bounds the worst case from below, and has no standard error."""
-        del losses, probabilities
-        return np.float64(np.nan)
+        del probabilities
+        return jnp.full_like(losses, jnp.nan)

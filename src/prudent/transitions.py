@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from .arrays import Array, require_finite, require_indices
+from .arrays import Array, as_float, require_finite, require_indices, require_size
 from .errors import InputError
 
 
@@ -33,29 +33,39 @@ class Transitions(eqx.Module):
     states: int = eqx.field(static=True)
     actions: int = eqx.field(static=True)
 
+    def __init__(self, state: Any, action: Any, next_state: Any, count: Any, states: int, actions: int):
+        self.state = require_indices("state", state, states)
+        self.action = require_indices("action", action, actions)
+        self.next_state = require_indices("next_state", next_state, states)
+        self.count = np.asarray(as_float(count, "count"))
+        self.states, self.actions = states, actions
+        require_finite("count", self.count)
+        if np.any(self.count < 0):
+            row = int(np.argmax(self.count < 0))
+            raise InputError(f"count {self.count[row]} at row {row} is negative")
+        if np.any(self.count != np.floor(self.count)):
+            row = int(np.argmax(self.count != np.floor(self.count)))
+            raise InputError(f"count {self.count[row]} at row {row} is not a whole number")
+
     @staticmethod
     def from_records(records: Any, states: int, actions: int, count: Any = None) -> Transitions:
         """From rows `(state, action, next_state)`; refuses unknown, negative and fractional indices by row."""
-        rows = np.asarray(records)
+        try:
+            rows = np.asarray(records)
+            if rows.dtype.kind not in "iuf":
+                rows = np.asarray(records, dtype=object)
+        except ValueError:
+            raise InputError("each row must be (state, action, next_state), got rows of several lengths") from None
+        for name, size in (("states", states), ("actions", actions)):
+            require_size(name, size)
         if rows.size == 0:
             raise InputError("the log has no row; observe at least one transition, or keep the prior as it is")
         if rows.ndim != 2 or rows.shape[1] != 3:
             raise InputError(f"each row must be (state, action, next_state), got an array of shape {rows.shape}")
-        counts = np.ones(len(rows)) if count is None else np.asarray(count, dtype=np.float64)
+        counts = np.ones(len(rows)) if count is None else np.asarray(as_float(count, "count"))
         if counts.shape != (len(rows),):
             raise InputError(f"count must have one entry for each of the {len(rows)} rows, got shape {counts.shape}")
-        require_finite("count", counts)
-        if np.any(counts < 0):
-            row = int(np.argmax(counts < 0))
-            raise InputError(f"count {counts[row]} at row {row} is negative")
-        return Transitions(
-            state=require_indices("state", rows[:, 0], states),
-            action=require_indices("action", rows[:, 1], actions),
-            next_state=require_indices("next_state", rows[:, 2], states),
-            count=counts,
-            states=states,
-            actions=actions,
-        )
+        return Transitions(rows[:, 0], rows[:, 1], rows[:, 2], counts, states, actions)
 
     def __len__(self) -> int:
         return int(np.asarray(self.count).sum())
@@ -72,7 +82,7 @@ class Trials(eqx.Module):
     counts: Float[Array, "D 2"]
 
     def __init__(self, counts: Any):
-        self.counts = np.asarray(counts, dtype=np.float64)
+        self.counts = np.asarray(as_float(counts, "trials (success, failure)"))
         if self.counts.ndim != 2 or self.counts.shape[1] != 2:
             raise InputError(f"trials are counts of (success, failure) a coordinate, got shape {self.counts.shape}")
         require_finite("trial count", self.counts)

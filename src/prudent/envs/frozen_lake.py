@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, as_float, generator
+from ..arrays import Array, as_float, generator, require_kind
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, check_discount
@@ -59,6 +59,9 @@ class FrozenLake(AbstractFamily):
 
     def probability(self, theta: Float[Array, 2]) -> Float[Array, "S A 3"]:
         """Along the successors (as intended, to one side, to the other); in holes (out, stay, stay)."""
+        # JAX clamps an index that is out of bounds: a theta that is too short would be read twice.
+        if jnp.shape(theta) != (2,):
+            raise InputError(f"theta of a frozen lake is (slip, escape), two numbers; got shape {jnp.shape(theta)}")
         slip, escape = theta[0], theta[1]
         zero = jnp.zeros_like(slip)
         ice = jnp.stack([1.0 - slip, slip / 2.0, slip / 2.0])
@@ -112,6 +115,7 @@ def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> Froze
     >>> pr.envs.frozen_lake("SFF\\nFHG").support.shape
     (6, 4, 3)
     """
+    require_kind("the map", tiles, str, "text with one line a row, such as 'SF\\nHG'")
     rows = tuple("".join(line.split()) for line in tiles.strip().splitlines())
     rows = tuple(row for row in rows if row)
     _check_map(rows)

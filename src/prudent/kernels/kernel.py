@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_kind
 from ..errors import InputError
 from .support import Support
 
@@ -38,6 +38,7 @@ class Kernel(eqx.Module):
     probability: Float[Array, "S A B"] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
+        require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")
         if not is_concrete(self.probability):
             return
         probability = np.asarray(self.probability)
@@ -63,16 +64,17 @@ class Kernel(eqx.Module):
     def sparse(successor: Any, probability: Any) -> Kernel:
         """From successor lists and their probabilities, both `[S][A][B]`."""
         support = Support.lists(successor)
-        if support.listed is None:
+        if isinstance(probability, np.ndarray):
             return Kernel(support, probability)
         table = np.zeros(support.shape)
-        for s, row in enumerate(probability):
-            for a, entries in enumerate(row):
-                if len(entries) != int(support.listed[s, a].sum()):
-                    raise InputError(
-                        f"state {s}, action {a} has {len(entries)} probabilities for another number of successors"
-                    )
-                table[s, a, : len(entries)] = entries
+        rows = _items(probability, support.states, "probability", "states")
+        for s, row in enumerate(rows):
+            for a, entries in enumerate(_items(row, support.actions, f"probability of state {s}", "actions")):
+                values = np.atleast_1d(as_float(entries, f"probability of state {s}, action {a}"))
+                count = int(support.allowed()[s, a].sum())
+                if values.shape != (count,):
+                    raise InputError(f"state {s}, action {a} has {count} successors but {values.size} probabilities")
+                table[s, a, :count] = values
         return Kernel(support, table)
 
     def table(self) -> np.ndarray:
@@ -84,15 +86,40 @@ class Kernel(eqx.Module):
         return table
 
 
+def _items(value: Any, count: int, name: str, unit: str) -> Any:
+    """A nested list's items, of which there must be `count`."""
+    if not isinstance(value, list | tuple | np.ndarray) or len(value) != count:
+        got = len(value) if isinstance(value, list | tuple | np.ndarray) else repr(value)
+        raise InputError(f"{name} must be a list with one entry for each of the {count} {unit}, got {got}")
+    return value
+
+
 @in_float64
 def pull(kernel: Kernel, values: Float[Array, " S"]) -> Float[Array, "S A"]:
-    """Expected next value `(P v)(s, a) = sum_b P(s, a, b) v(successor(s, a, b))`."""
+    """Expected next value `(P v)(s, a) = sum_b P(s, a, b) v(successor(s, a, b))`.
+
+    >>> import numpy as np, prudent as pr
+    >>> pr.pull(pr.Kernel.dense([[[0.9, 0.1]], [[0.0, 1.0]]]), np.array([0.0, 10.0])).tolist()
+    [[1.0], [10.0]]
+    """
+    _require_shape("values", values, (kernel.support.states,))
     return pull_batch(kernel.support, kernel.probability, values)
+
+
+def _require_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    if np.shape(value) != shape:
+        raise InputError(f"{name} must have shape {shape}, got {np.shape(value)}")
 
 
 @in_float64
 def push(kernel: Kernel, mass: Float[Array, "S A"]) -> Float[Array, " S"]:
-    """Mass one step on, `(P^T m)(s') = sum_{s,a} m(s, a) P(s' | s, a)`."""
+    """Mass one step on, `(P^T m)(s') = sum_{s,a} m(s, a) P(s' | s, a)`.
+
+    >>> import numpy as np, prudent as pr
+    >>> pr.push(pr.Kernel.dense([[[0.75, 0.25]], [[0.0, 1.0]]]), np.array([[1.0], [2.0]])).tolist()
+    [0.75, 2.25]
+    """
+    _require_shape("mass", mass, kernel.support.shape[:2])
     flow = kernel.probability * mass[..., None]
     if kernel.support.successor is None:
         return flow.sum(axis=(0, 1))
@@ -127,7 +154,14 @@ def sum_terms(count: int, term: Callable[[int | Array], Array], in_turn: bool = 
 
 @in_float64
 def transition_matrix(kernel: Kernel, policy: Float[Array, "S A"]) -> Float[Array, "S S"]:
-    """`P_pi(s, s') = sum_a pi(a | s) P(s' | s, a)` as a full matrix."""
+    """`P_pi(s, s') = sum_a pi(a | s) P(s' | s, a)` as a full matrix.
+
+    >>> import numpy as np, prudent as pr
+    >>> kernel = pr.Kernel.sparse([[[0], [1]], [[1], [1]]], [[[1.0], [1.0]], [[1.0], [1.0]]])
+    >>> pr.transition_matrix(kernel, np.full((2, 2), 0.5)).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
+    """
+    _require_shape("policy", policy, kernel.support.shape[:2])
     return transition_matrix_batch(kernel.support, kernel.probability, policy)
 
 
@@ -159,5 +193,10 @@ def on_graph(support: Support, probability: Array, policy: Array) -> tuple[Array
 
 @in_float64
 def identity_minus(kernel: Kernel, policy: Float[Array, "S A"], discount: float | Array) -> Float[Array, "S S"]:
-    """The matrix `M = I - discount P_pi` of the Bellman equation `M V = c_pi`."""
+    """The matrix `M = I - discount P_pi` of the Bellman equation `M V = c_pi`.
+
+    >>> import numpy as np, prudent as pr
+    >>> pr.identity_minus(pr.Kernel.dense([[[0.0, 1.0]], [[0.0, 1.0]]]), np.ones((2, 1)), 0.5).tolist()
+    [[1.0, -0.5], [0.0, 0.5]]
+    """
     return jnp.eye(kernel.support.states) - discount * transition_matrix(kernel, policy)

@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..arrays import Array, require_indices
+from ..arrays import Array, as_float, require_indices
 from ..errors import InputError
 
 # Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
@@ -103,8 +103,8 @@ class Support(eqx.Module):
     @staticmethod
     def dense(states: int, actions: int) -> Support:
         """Every state can follow every pair."""
-        if states < 1 or actions < 1:
-            raise InputError(f"an MDP needs at least one state and one action, got {states} and {actions}")
+        if not all(isinstance(size, int | np.integer) and size >= 1 for size in (states, actions)):
+            raise InputError(f"an MDP needs at least one state and one action, got {states!r} and {actions!r}")
         return Support(None, None, None, states, actions, states)
 
     @staticmethod
@@ -148,6 +148,12 @@ def _pad(successor: Sequence | np.ndarray) -> tuple[np.ndarray, np.ndarray | Non
         array = np.asarray(successor)
     except ValueError:
         array = np.empty(0, dtype=object)
+    nested = isinstance(successor, list | tuple | np.ndarray) and all(
+        isinstance(row, list | tuple | np.ndarray) and all(isinstance(item, list | tuple | np.ndarray) for item in row)
+        for row in successor
+    )
+    if array.dtype == object and not nested:
+        raise InputError("successor must be lists indexed [state, action, successor]")
     if array.dtype != object:
         if array.ndim != 3 or 0 in array.shape:
             raise InputError(f"successor must be indexed [state, action, successor], got shape {array.shape}")
@@ -165,6 +171,7 @@ def _pad(successor: Sequence | np.ndarray) -> tuple[np.ndarray, np.ndarray | Non
     listed = np.zeros(shape, dtype=bool)
     for s, row in enumerate(successor):
         for a, entries in enumerate(row):
+            entries = as_float(entries, f"successor of state {s}, action {a}")
             array[s, a] = entries[0]
             array[s, a, : len(entries)] = entries
             listed[s, a, : len(entries)] = True

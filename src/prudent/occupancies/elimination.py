@@ -37,6 +37,11 @@ class Block(NamedTuple):
 class Elimination(Solver):
     """Factorise once, then solve with the matrix and with its transpose.
 
+    >>> import prudent as pr
+    >>> plan = pr.Elimination.of(pr.envs.frozen_lake().support)
+    >>> plan.reach  # a band of one row of the lake on either side, not the full 25
+    (10, 15, 20, 25, 25)
+
     Args:
         order: `[S]` the order in which states are eliminated.
         reach: for each block of `BLOCK` states, one past the last position its rows or columns touch.

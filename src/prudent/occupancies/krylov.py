@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array
+from ..errors import InputError
 from ..kernels import Graph, Support
 from ..kernels.kernel import on_graph, sum_terms
 from .solver import Solver
@@ -80,6 +81,11 @@ class DenseChain(NamedTuple):
 class Krylov(Solver):
     """BiCGSTAB with a fixed-point safety net.
 
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake()
+    >>> pr.Exact(pr.Krylov(dense=False, residual=1e-12)).resolve(lake.support).solver.residual
+    1e-12
+
     Args:
         dense: whether the support is dense, which decides the place of the batch axis.
         residual: stop when `|b - M x| <= residual |b|` in every model.
@@ -89,6 +95,10 @@ class Krylov(Solver):
     dense: bool = eqx.field(static=True)
     residual: float = eqx.field(static=True, default=1e-10)
     sweeps: int = eqx.field(static=True, default=500)
+
+    def __check_init__(self) -> None:
+        if not (0.0 < self.residual < 1.0 and self.sweeps >= 0):
+            raise InputError(f"Krylov needs 0 < residual < 1 and sweeps >= 0, got {self.residual} and {self.sweeps}")
 
     def axis(self) -> int:
         """First for dense chains, whose rows are long; last along successor lists."""

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64
+from ..arrays import Array, as_whole, in_float64, require_kind
 from ..errors import InputError
 from ..kernels import Support
 from ..kernels.kernel import pull_batch
@@ -36,6 +36,14 @@ LARGEST_ELIMINATION = 48
 
 class Exact(eqx.Module):
     """The occupancy over the infinite horizon, by a solver picked by size.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake()
+    >>> policy = pr.plan(lake.at((0.3, 0.02))).policy
+    >>> iterative = pr.Exact(pr.Krylov.of(lake.support))
+    >>> exact, close = (pr.loss_at(policy, lake, (0.3, 0.02), occupancy=how) for how in (pr.Exact(), iterative))
+    >>> bool(abs(exact - close) < 1e-8)
+    True
 
     Args:
         solver: `Elimination.of(support)` or `Krylov(...)` to overrule the choice.
@@ -67,7 +75,7 @@ class Truncated(eqx.Module):
     0.6166
     """
 
-    horizon: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True, converter=as_whole)
 
     def __check_init__(self) -> None:
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, int) or self.horizon < 0:
@@ -214,7 +222,10 @@ def occupancy(mdp: MDP, policy: Any, method: Method | None = None) -> np.ndarray
     >>> pr.occupancy(chain, np.ones((2, 1))).sum().round(12)
     np.float64(10.0)
     """
+    require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
     support = mdp.kernel.support
+    if method is not None:
+        require_kind("method", method, Method, "Exact() or Truncated(horizon)")
     method = (Exact() if method is None else method).resolve(support)
     probabilities = action_probabilities(policy, support.states, support.actions)
     axis = batch_axis(method, support)

@@ -12,7 +12,7 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_float, is_concrete
+from ..arrays import Array, as_float, as_whole, is_concrete, require_kind
 from ..errors import InputError
 from ..gradients import Adjoint, Problem
 from .outputs import Kept, LastIterate, Output, start, where
@@ -37,14 +37,15 @@ class BRPG(eqx.Module):
         evaluation: fresh posterior draws on which the answer's risk is reported.
     """
 
-    samples: int = eqx.field(static=True, default=30)
-    iterations: int = eqx.field(static=True, default=100)
+    samples: int = eqx.field(static=True, converter=as_whole, default=30)
+    iterations: int = eqx.field(static=True, converter=as_whole, default=100)
     step: float | optax.GradientTransformation = eqx.field(static=True, default=1.0)
     tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
     output: Output = LastIterate()
-    evaluation: int = eqx.field(static=True, default=1000)
+    evaluation: int = eqx.field(static=True, converter=as_whole, default=1000)
 
     def __check_init__(self) -> None:
+        require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
         for name, least in (("samples", 1), ("iterations", 0), ("evaluation", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

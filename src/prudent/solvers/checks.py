@@ -5,58 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Float
 
-from ..arrays import require_distribution, require_finite
+from ..arrays import Array, require_finite, require_kind
 from ..errors import InputError
 from ..gradients import Adjoint, Problem
+from ..kernels import Kernel
 from ..losses import Loss, check_loss_at
-from ..models import MDP, AbstractFamily, TabularFamily
-from ..occupancies import Exact, Truncated, occupancy
+from ..models import MDP, AbstractFamily, TabularFamily, models_at
+from ..occupancies import Exact, Method, Truncated, occupancy
 from ..policies import Parametrisation, TabularPolicy, action_table
 from ..posteriors import Dirichlet, Posterior
 from ..risks import Risk
 from .brpg import BRPG
+
+# Kernels looked at before the start.
+CHECKED_BYTES = 16 * 2**20
 
 # Up to here the first occupancy is found by NumPy, which needs no compilation.
 LARGEST_NUMPY_SOLVE = 1000
 
 
 def check_parts(
-    model: AbstractFamily,
-    beliefs: Sequence[Posterior],
-    risks: Sequence[Risk],
-    loss: Loss,
-    policy: Any,
-    gradient: Any,
-    settings: Any,
-    method: Any,
+    model: AbstractFamily, beliefs: Sequence[Posterior], risks: Sequence[Risk], loss: Loss, method: Method
 ) -> None:
-    """Each part is of its kind, and the belief is about this model's theta."""
-    if not isinstance(model, AbstractFamily):
-        raise InputError(
-            f"model must be a Family, got {type(model).__name__}; Family(...) or TabularFamily(...) makes one"
-        )
+    """What every question has: each part is of its kind, and the belief is about this model's theta."""
+    require_kind("model", model, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
     if not callable(loss):
         raise InputError(f"loss must be a function (occupancy, mdp) -> number, got {loss!r}")
-    expected = (
-        ("policy", policy, Parametrisation, "Softmax()"),
-        ("gradient", gradient, Adjoint, "Adjoint()"),
-        ("solver", settings, BRPG, "BRPG()"),
-        ("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)"),
-        *(("belief", belief, Posterior, "a posterior such as family.prior.update(log)") for belief in beliefs),
-        *(("risk", risk, Risk, "a risk such as CVaR(0.9)") for risk in risks),
-    )
-    for name, value, kind, example in expected:
-        if not isinstance(value, kind):
-            raise InputError(f"{name} must be {example}, got {value!r}")
-    for risk in risks:
-        if any(np.ndim(leaf) for leaf in jax.tree.leaves(risk)):
-            raise InputError(f"{type(risk).__name__} holds an array; give one risk a level, as a list to solve_many")
+    require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
     for belief in beliefs:
+        require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
         if isinstance(belief, Dirichlet) and isinstance(model, TabularFamily):
             _check_same_support(model, belief)
+    for risk in risks:
+        require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
+        if any(np.ndim(leaf) for leaf in jax.tree.leaves(risk)):
+            raise InputError(f"{type(risk).__name__} holds an array; give one risk a level, as a list to solve_many")
+
+
+def check_method(policy: Parametrisation, gradient: Adjoint, settings: BRPG) -> None:
+    """The parts of a solver are of their kinds."""
+    require_kind("policy", policy, Parametrisation, "a parametrisation such as Softmax()")
+    require_kind("gradient", gradient, Adjoint, "Adjoint()")
+    require_kind("solver", settings, BRPG, "BRPG(...)")
 
 
 def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:
@@ -70,39 +65,49 @@ def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:
         )
 
 
-def check_start(problem: Problem, initial: Any, thetas: np.ndarray) -> None:
-    """The models at a few draws `[I, n, ...]` are proper MDPs, and the loss is a finite number there."""
+def check_start(problem: Problem, initial: Any, thetas: Float[np.ndarray, "G N ..."]) -> None:
+    """The models at a few draws of every run are proper MDPs, and the loss is a finite number at the first."""
     family = problem.family
-    for belief, few in enumerate(thetas):
-        for theta in few[: max(1, 8 // len(thetas))]:
-            require_finite(f"a posterior draw of theta (belief {belief})", np.asarray(theta))
-    mdp = _checked_model(family, thetas[0, 0])
-    for theta in thetas[0, 1:4]:
-        _checked_model(family, theta)
+    mdp = check_models(family, thetas.reshape(-1, *thetas.shape[2:]))
     probabilities = np.asarray(action_table(problem.policy, initial))
     if probabilities.shape != family.support.shape[:2]:
         raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {family.support.shape[:2]}")
-    table = TabularPolicy(probabilities)
-    check_loss_at(problem.loss, _first_occupancy(mdp, table), mdp)
+    check_loss_at(problem.loss, _first_occupancy(mdp, TabularPolicy(probabilities)), mdp)
 
 
-def _checked_model(family: AbstractFamily, theta: np.ndarray) -> MDP:
+def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> MDP:
+    """Refuse a family that is not an MDP at one of these draws (or as many of them as fit); the first model."""
+    require_finite("a posterior draw of theta", thetas)
+    thetas = thetas[: max(1, CHECKED_BYTES // (8 * int(np.prod(family.support.shape))))]
     try:
-        mdp = family.at(theta)
+        probability, cost = (np.asarray(part) for part in _models_at(family, thetas))
     except InputError as error:
-        raise InputError(f"at the posterior draw theta = {_short(theta)}: {error}") from None
-    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(f"at the posterior draw theta = {_short(thetas[0])}: {error}") from None
+    except Exception as error:
         raise InputError(
-            f"the family's functions fail on a posterior draw of shape {np.shape(theta)}: {error}; "
+            f"the family's functions fail on a posterior draw of shape {thetas.shape[1:]}: {error}; "
             "the belief must be about this family's theta"
         ) from error
-    require_finite("cost", np.asarray(mdp.cost))
-    require_distribution("transition probability", np.asarray(mdp.kernel.probability), ("state", "action"))
-    return mdp
+    if probability.shape[1:] != family.support.shape:
+        raise InputError(
+            f"the family gives probabilities of shape {probability.shape[1:]} at a posterior draw of shape "
+            f"{thetas.shape[1:]}, its support has {family.support.shape}; the belief must be about this family's theta"
+        )
+    for theta, table, costs in zip(thetas, probability, cost, strict=True):
+        try:
+            MDP(Kernel(family.support, table), costs, family.start, family.discount)
+        except InputError as error:
+            raise InputError(f"at the posterior draw theta = {_short(theta)}: {error}") from None
+    return MDP(Kernel(family.support, probability[0]), cost[0], family.start, family.discount)
+
+
+@eqx.filter_jit
+def _models_at(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
+    return models_at(family, thetas, 0)
 
 
 def _short(theta: np.ndarray) -> str:
-    return np.array2string(np.asarray(theta), threshold=6, precision=4)
+    return " ".join(np.array2string(np.asarray(theta), threshold=6, precision=4).split())
 
 
 def _first_occupancy(mdp: MDP, policy: TabularPolicy) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..arrays import as_float
+from ..errors import InputError
 from ..posteriors import Posterior
 from ..risks import Risk
 
@@ -43,7 +45,11 @@ class Draws:
         return [made[id(run.belief), run.words] for run in self.runs]
 
     def _thetas(self, n: int, *path: int) -> Float[np.ndarray, "G N ..."]:
-        return np.stack(self._each(lambda belief, random: _draw(belief, random, n), *path))
+        drawn = self._each(lambda belief, random: _draw(belief, random, n), *path)
+        shapes = {theta.shape for theta in drawn}
+        if len(shapes) > 1:
+            raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
+        return np.stack(drawn)
 
     def first(self, n: int) -> Float[np.ndarray, "G N ..."]:
         """A few draws for the checks before the start."""
@@ -91,4 +97,7 @@ class Draws:
 
 
 def _draw(belief: Posterior, random: np.random.Generator, n: int) -> np.ndarray:
-    return np.asarray(belief.draw(random, n), dtype=np.float64)
+    drawn = np.asarray(as_float(belief.draw(random, n), "posterior draws"))
+    if drawn.shape[:1] != (n,):
+        raise InputError(f"draw(generator, {n}) gave shape {drawn.shape}; it must give {n} draws, batch first")
+    return drawn

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import as_key, in_float64, to_numpy
+from ..arrays import as_key, in_float64, require_kind, to_numpy
 from ..errors import InputError
 from ..gradients import Adjoint, Problem, arrange, assess, is_direct, losses_on, model_bytes
 from ..losses import ExpectedCost, Loss
@@ -20,7 +20,7 @@ from ..policies import Parametrisation, Softmax, TabularPolicy, action_tables
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk
 from .brpg import BRPG, CONVERGED, GOING, NON_FINITE, State, begin, run_block
-from .checks import check_parts, check_start
+from .checks import check_method, check_parts, check_start
 from .draws import Draws, Run
 from .progress import Progress
 from .solution import Checkpoint, History, Solution, Status
@@ -47,7 +47,7 @@ def solve(
 
     Args:
         model: the family of MDPs.
-        belief: posterior of theta, anything with `draw`.
+        belief: posterior of theta, any `Posterior`; a user's own class supplies `draw`.
         risk: coherent risk over the belief; `CVaR(0.9)` when left out.
         loss: `(occupancy, mdp) -> scalar`, convex in the occupancy; expected discounted cost when left out.
         policy: how parameters become probabilities; tabular softmax when left out.
@@ -129,7 +129,11 @@ def _solve_grid(
     resume: Sequence[Sequence[Solution]] | None,
     progress: bool | None,
 ) -> list[list[Solution]]:
-    check_parts(model, beliefs, risks, parts.loss, parts.policy, parts.gradient, parts.settings, parts.occupancy)
+    check_parts(model, beliefs, risks, parts.loss, parts.occupancy)
+    check_method(parts.policy, parts.gradient, parts.settings)
+    for row in resume or []:
+        for solution in row:
+            require_kind("resume", solution, Solution, "a Solution of the same call")
     if resume is not None and (len(resume) != len(beliefs) or any(len(row) != len(risks) for row in resume)):
         raise InputError("resume must hold one solution for each belief and risk, in the same order")
     method = parts.occupancy.resolve(model.support)
@@ -190,7 +194,7 @@ def _solve_batch(
     draws = Draws(runs)
     if before is None:
         initial = parts.policy.initial(model.support.states, model.support.actions)
-        check_start(problem, initial, draws.first(min(settings.samples, 8)))
+        check_start(problem, initial, draws.first(4))
         everywhere = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(runs), *leaf.shape)), initial)
         state, histories, start = begin(settings.for_loop(), everywhere, len(runs)), [np.empty((0, 3))] * len(runs), 0
     else:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from ..arrays import Array
+from ..arrays import Array, as_whole
 from ..errors import InputError
 from ..gradients import Problem, objective
 
@@ -57,7 +57,12 @@ def where(mask: Bool[Array, " G"], yes: Any, no: Any) -> Any:
 
 
 class LastIterate(Output):
-    """`alpha_T`, as in the paper's experiments."""
+    """`alpha_T`, as in the paper's experiments.
+
+    >>> import prudent as pr
+    >>> pr.BRPG(output=pr.LastIterate()).output.held_out()
+    0
+    """
 
     def held_out(self) -> int:
         """None."""
@@ -79,6 +84,10 @@ class RandomIterate(Output):
 
     Drawn as a reservoir: `alpha_t` replaces the one kept with probability `1 / (t + 1)`, so nothing
     but one iterate is stored and a resumed run draws from all of its iterations.
+
+    >>> import prudent as pr
+    >>> pr.BRPG(output=pr.RandomIterate()).output.held_out()
+    0
     """
 
     def held_out(self) -> int:
@@ -99,16 +108,20 @@ class RandomIterate(Output):
 class BestHeldOut(Output):
     """The iterate with the lowest objective on a posterior sample that no gradient sees.
 
+    >>> import prudent as pr
+    >>> pr.BRPG(output=pr.BestHeldOut(samples=512, every=5)).output.held_out()
+    512
+
     Args:
         samples: size of the held-out sample.
         every: how many iterations apart iterates are scored; the last one always is.
     """
 
-    samples: int = eqx.field(static=True, default=256)
-    every: int = eqx.field(static=True, default=10)
+    samples: int = eqx.field(static=True, converter=as_whole, default=256)
+    every: int = eqx.field(static=True, converter=as_whole, default=10)
 
     def __check_init__(self) -> None:
-        if self.samples < 1 or self.every < 1:
+        if not all(isinstance(size, int) and size >= 1 for size in (self.samples, self.every)):
             raise InputError(f"BestHeldOut needs samples >= 1 and every >= 1, got {self.samples} and {self.every}")
 
     def held_out(self) -> int:

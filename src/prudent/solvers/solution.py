@@ -13,6 +13,11 @@ from ..arrays import Array
 from ..policies import TabularPolicy
 
 
+def with_error(value: float, error: float) -> str:
+    """A number with its standard error, or without one where there is none."""
+    return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
+
+
 class Status(enum.Enum):
     """How a run ended; the value says what it means and what to do.
 
@@ -35,7 +40,12 @@ class Status(enum.Enum):
 
 
 class History(eqx.Module):
-    """One entry an iteration: the sampled objective, the norm of its projected gradient, the step taken."""
+    """One entry an iteration: the sampled objective, the norm of its projected gradient, the step taken.
+
+    >>> import numpy as np, prudent as pr
+    >>> len(pr.History(objective=np.array([3.0, 2.0]), gradient_norm=np.array([1.0, 0.5]), step=np.array([1.0, 0.5])))
+    2
+    """
 
     objective: Float[Array, " T"]
     gradient_norm: Float[Array, " T"]
@@ -48,6 +58,12 @@ class History(eqx.Module):
 class Checkpoint(eqx.Module):
     """Enough to go on as if the run had not stopped.
 
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> solution = pr.solve(lake, lake.prior, solver=pr.BRPG(iterations=5))
+    >>> int(solution.checkpoint.state.steps)
+    5
+
     Attributes:
         state: the loop's own state: iterate, optimiser, output rule, steps taken.
         key: the words of the random key.
@@ -59,6 +75,13 @@ class Checkpoint(eqx.Module):
 
 class Solution(eqx.Module):
     """A policy, how good it is, and how it was found.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> half = pr.solve(lake, lake.prior, solver=pr.BRPG(iterations=10))
+    >>> whole = pr.solve(lake, lake.prior, solver=pr.BRPG(iterations=10), resume=half)
+    >>> whole.iterations, whole.status.name
+    (20, 'ITERATION_LIMIT')
 
     Attributes:
         status: how the run ended.
@@ -95,7 +118,7 @@ class Solution(eqx.Module):
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             (
                 "risk",
-                f"{self.risk:.4f} ± {self.risk_standard_error:.4f} (standard error, {len(self.losses)} fresh draws)",
+                f"{with_error(self.risk, self.risk_standard_error)} (standard error, {len(self.losses)} fresh draws)",
             ),
             ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
             ("iterations", f"{self.iterations}, last gradient norm {last:.3g}"),
