@@ -12,7 +12,8 @@ import prudent as pr
 
 from .problems import numpy_occupancy
 
-LAKE = pr.envs.frozen_lake("SFF\nFHF\nFFG")
+# Not symmetric: on a symmetric map rounding alone decides which of two equal ways a run takes.
+LAKE = pr.envs.frozen_lake("SFF\nFFH\nFFG")
 BELIEF = LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=0))
 
 
@@ -248,7 +249,7 @@ def test_nothing_recompiles_for_new_data_levels_discounts_costs_or_iterations():
         solve(risk=pr.CVaR(0.9), seed=3)
         solve(solver=settings(iterations=17))
         pr.solve(LAKE, LAKE.prior, risk=pr.CVaR(0.1), solver=settings())
-        pr.solve(pr.envs.frozen_lake("SFF\nFHF\nFFG", discount=0.9), BELIEF, risk=pr.CVaR(0.5), solver=settings())
+        pr.solve(pr.envs.frozen_lake("SFF\nFFH\nFFG", discount=0.9), BELIEF, risk=pr.CVaR(0.5), solver=settings())
     assert seen.count == 0
     with Compilations() as seen:
         solve(solver=settings(samples=9))

@@ -62,6 +62,8 @@ def demo(
         from .experiments.demo import REPORTED_LEVEL, TRUTH, marks, run_demo, summary
         from .plots import loss_distributions
 
+        # Before any work: a folder that cannot be written should not cost the user the run.
+        out.mkdir(parents=True, exist_ok=True)
         console = Console()
         console.print("Frozen lake (our reconstruction of the paper's map), discount 0.97, a loss is a discounted cost")
         lake, belief, rows = run_demo(seed)
