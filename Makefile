@@ -18,7 +18,9 @@ demo: .venv/base  ## solve the frozen lake from five observations; under a minut
 	$(BIN)/prudent demo --out demo
 
 test: .venv/dev  ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 -m "not long"
+	$(BIN)/python -m pytest -n 2 -m "not long" tests
+	# The examples of the docstrings, with every array's axes checked against its annotation.
+	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,beartype.beartype src
 
 test-long: .venv/dev  ## checks that take minutes
 	$(BIN)/python -m pytest -m long

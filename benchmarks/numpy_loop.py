@@ -30,7 +30,6 @@ def iterations(family, belief, level: float, count: int, samples: int, random: n
     logits = np.zeros((states, actions))
     start, discount = np.asarray(family.start), float(family.discount)
     counts = np.asarray(belief.prior + belief.counts)
-    models = None
     for _ in range(count):
         thetas = random.beta(counts[:, 0], counts[:, 1], size=(samples, len(counts)))
         models = [_model(family, theta) for theta in thetas]

@@ -40,6 +40,45 @@ def test_every_solver_agrees_with_numpy(size, name, dense):
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * expected.max())
 
 
+@pytest.mark.parametrize("name", ["elimination", "krylov"])
+@pytest.mark.parametrize("islands", [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]])
+def test_states_that_fall_apart_into_islands(islands, name):
+    """No state of one island reaches another: windows of the elimination end with their block."""
+    random = np.random.default_rng(6)
+    successor, first = [], 0
+    for size in islands:
+        successor += [[[first + int(k) for k in random.integers(size, size=2)] for _ in range(2)] for _ in range(size)]
+        first += size
+    support = pr.Support.lists(successor)
+    kernel = pr.Kernel(support, random.dirichlet(np.ones(2), size=(first, 2)))
+    mdp = pr.MDP(kernel, random.uniform(size=(first, 2)), random.dirichlet(np.ones(first)), 0.9)
+    policy = random_policy(random, first, 2)
+    expected = numpy_occupancy(kernel.table(), policy, mdp.start, 0.9)
+    found = pr.occupancy(mdp, policy, solver_methods(support)[name])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
+
+
+def test_a_hub_and_padded_lists_on_the_iterative_path():
+    """A state that every other falls back to, and lists of different lengths."""
+    random = np.random.default_rng(8)
+    states = 70
+    successor = [[[0, (s + 1) % states], [0, s, (s + 7) % states]] for s in range(states)]
+    probability = [[random.dirichlet(np.ones(len(row))).tolist() for row in rows] for rows in successor]
+    kernel = pr.Kernel.sparse(successor, probability)
+    assert kernel.support.graph.incoming is None
+    mdp = pr.MDP(kernel, np.ones((states, 2)), 3, 0.95)
+    policy = random_policy(random, states, 2)
+    expected = numpy_occupancy(kernel.table(), policy, mdp.start, 0.95)
+    np.testing.assert_allclose(pr.occupancy(mdp, policy), expected, rtol=0, atol=1e-8)
+
+
+def test_a_plan_for_another_support_is_refused():
+    corridor = pr.envs.frozen_lake("S" + 23 * "F" + "G")
+    lake = pr.envs.frozen_lake()
+    with pytest.raises(pr.InputError, match="another support"):
+        pr.occupancy(lake.at((0.3, 0.1)), np.full((25, 4), 0.25), pr.Exact(pr.Elimination.of(corridor.support)))
+
+
 def batch_of_measures(sizes, count, seed):
     """Occupancies of many random MDPs of one shape in one compiled call, for laws over many examples."""
     states, actions, successors = sizes

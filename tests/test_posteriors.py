@@ -274,3 +274,12 @@ def test_the_dirichlet_posterior_is_calibrated(weight):
 def test_calibration_notices_a_wrong_dirichlet_prior():
     for ranks in dirichlet_ranks(assumed=4.0):
         assert uniformity(ranks) < 1e-6
+
+
+@pytest.mark.parametrize("weight", [1e-4, 1e-3, 1e-2, 0.1])
+def test_dirichlet_draws_of_tiny_weight_sit_at_the_corners(weight):
+    """Var = m (1 - m) / (total + 1) with m = 1/2 and total = 2 weight; underflow would pull rows to the middle."""
+    belief = pr.Dirichlet.symmetric(pr.Support.dense(2, 1), weight)
+    draws = belief.sample(3, 20_000)[:, 0, 0, 0]
+    assert np.var(draws) == pytest.approx(0.25 / (2 * weight + 1), rel=0.03)
+    assert draws.mean() == pytest.approx(0.5, abs=0.015)

@@ -234,7 +234,7 @@ def test_families_are_refused(call, message):
     ("trials empty", lambda: pr.Trials([]), r"\(success, failure\).*\(0,\)"),
     ("trials ragged", lambda: pr.Trials([[1, 2], [3]]), r"\(success, failure\)|number"),
     ("trials words", lambda: pr.Trials([["one", 2]]), r"one"),
-    ("no lake trial", lambda: LAKE.trials(n=0, truth=(0.3, 0.02)), r"n >= 1.*got 0"),
+    ("no lake trial", lambda: LAKE.trials(n=0, truth=(0.3, 0.02)), r"trials of each coordinate.*>= 1, got 0"),
     ("lake truth", lambda: LAKE.trials(n=5, truth=(0.3, 1.2)), r"truth.*two probabilities.*1.2"),
     ("lake truth nan", lambda: LAKE.trials(n=5, truth=(0.3, NAN)), r"truth.*two probabilities.*nan"),
     ("lake truth shape", lambda: LAKE.trials(n=5, truth=0.3), r"truth.*two probabilities.*0.3"),
@@ -401,9 +401,9 @@ def test_risks_and_samples_are_refused(call, message):
     ("tolerance negative", lambda: pr.BRPG(tolerance=-1e-3), r"tolerance.*>= 0, got -0.001"),
     ("tolerance nan", lambda: pr.BRPG(tolerance=NAN), r"tolerance.*>= 0, got nan"),
     ("tolerance a word", lambda: pr.BRPG(tolerance="small"), r"small"),
-    ("held out samples", lambda: pr.BestHeldOut(samples=0), r"samples >= 1.*got 0"),
+    ("held out samples", lambda: pr.BestHeldOut(samples=0), r"samples must be a whole number >= 1, got 0"),
     ("held out fraction", lambda: pr.BestHeldOut(samples=2.5), r"2\.5"),
-    ("held out every", lambda: pr.BestHeldOut(every=0), r"every >= 1.*0"),
+    ("held out every", lambda: pr.BestHeldOut(every=0), r"every must be a whole number >= 1, got 0"),
     ("horizon negative", lambda: pr.Truncated(horizon=-1), r"horizon.*>= 0, got -1"),
     ("horizon fractional", lambda: pr.Truncated(horizon=2.5), r"horizon.*whole number.*got 2.5"),
     ("horizon True", lambda: pr.Truncated(horizon=True), r"horizon.*got True"),
@@ -724,3 +724,25 @@ def test_the_edge_of_what_is_allowed_is_accepted(call):
 
 def test_the_one_exception_is_a_value_error():
     assert issubclass(pr.InputError, ValueError)
+
+
+def test_more_calls_that_used_to_fail_without_a_word():
+    lake = pr.envs.frozen_lake("SF\nHG")
+    calls = {
+        "lists of one length": lambda: pr.Transitions([0], [0, 1], [1], [1], 2, 2),
+        "beliefs must be a list": lambda: pr.solve_many(lake, lake.prior, [pr.CVaR(0.5)]),
+        "risks must be a list": lambda: pr.solve_many(lake, [lake.prior], pr.CVaR(0.5)),
+        "one number >= 0": lambda: pr.BRPG(tolerance=[1, 2]),
+        "support must be a Support": lambda: pr.TabularFamily("x", [[1.0]], 0, 0.5),
+        "support must be": lambda: pr.Dirichlet.symmetric("x"),
+        "discount": lambda: pr.identity_minus(pr.Kernel.dense([[[1.0]]]), [[1.0]], 2.0),
+        "samples must be a whole": lambda: pr.BestHeldOut(samples=True),
+        "step must be": lambda: pr.BRPG(step=True),
+        "is NaN at|is nan at": lambda: pr.solve(
+            lake, lake.prior, loss=lambda o, m: (o * jnp.log(o)).sum(), occupancy=pr.Truncated(0)
+        ),
+    }
+    for message, call in calls.items():
+        with pytest.raises(pr.InputError, match=message):
+            call()
+    assert pr.pull(pr.Kernel.dense([[[1.0]]]), [2.0]).tolist() == [[2.0]]

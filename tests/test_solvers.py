@@ -125,23 +125,95 @@ def test_resume_refuses_another_seed_or_optimiser():
         solve(resume=first, seed=1)
     with pytest.raises(pr.InputError, match="optimiser"):
         solve(resume=first, solver=settings(step=optax.adam(0.1)))
+    small = pr.envs.frozen_lake("SF\nHG")
+    with pytest.raises(pr.InputError, match="model, policy and optimiser"):
+        pr.solve(small, small.prior, risk=pr.CVaR(0.5), solver=settings(), resume=first)
 
 
 def test_a_loss_that_turns_to_nan_is_a_status_and_the_last_finite_policy_comes_back():
+    known = pr.Point([0.3, 0.1])
+    few = settings(samples=1, evaluation=1)
+    path = np.asarray(pr.solve(LAKE, known, risk=pr.Expectation(), solver=few).history.objective)
+    limit = path[[10, 11]].mean()
+
     def fragile(occupancy, mdp):
         cost = (occupancy * mdp.cost).sum()
-        return jnp.where(cost < 24.0, jnp.nan, cost)
+        return jnp.where(cost < limit, jnp.nan, cost)
 
-    solution = solve(loss=fragile, risk=pr.Expectation(), solver=settings(iterations=200, evaluation=1))
+    solution = pr.solve(LAKE, known, risk=pr.Expectation(), loss=fragile, solver=few)
     assert solution.status is pr.Status.NON_FINITE
     assert not solution.status.ok
-    assert np.isnan(solution.history.objective[-1])
-    assert np.all(np.isfinite(solution.history.objective[:-1]))
-    assert np.all(np.isfinite(solution.policy.probabilities))
-    before = solve(
-        loss=fragile, risk=pr.Expectation(), solver=settings(iterations=solution.iterations - 1, evaluation=1)
+    assert solution.iterations == 11
+    np.testing.assert_allclose(solution.history.objective, [*path[:11], np.nan], rtol=1e-12)
+    before = pr.solve(LAKE, known, risk=pr.Expectation(), solver=settings(samples=1, evaluation=1, iterations=10))
+    np.testing.assert_allclose(solution.policy.probabilities, before.policy.probabilities, atol=1e-12)
+    assert solution.risk == pytest.approx(path[10])
+
+
+def never_finite_on(theta_limit):
+    """A loss that is NaN for models with a slip above the limit."""
+
+    def loss(occupancy, mdp):
+        slip = 2.0 * mdp.kernel.probability[0, 0, 1]
+        return jnp.where(slip > theta_limit, jnp.nan, (occupancy * mdp.cost).sum())
+
+    return loss
+
+
+def test_a_nan_that_only_fresh_draws_meet_is_a_status():
+    solution = solve(loss=never_finite_on(0.9), solver=settings(samples=1, iterations=0, evaluation=2000))
+    assert np.isnan(solution.losses).any()
+    assert solution.status is pr.Status.NON_FINITE
+
+
+def test_a_held_out_sample_without_a_finite_score_is_a_status():
+    rule = pr.BestHeldOut(samples=2000, every=3)
+    solution = solve(loss=never_finite_on(0.7), solver=settings(samples=1, iterations=4, output=rule, evaluation=1))
+    assert solution.status is pr.Status.NON_FINITE
+
+
+def test_a_cautious_policy_is_not_called_diverged_for_a_lucky_first_sample():
+    """With one draw an iteration the first objective is noise; the risk on fresh draws is what counts."""
+    support = pr.Support.dense(1, 2)
+    family = pr.Family(support, np.ones((1, 2, 1)), lambda theta: jnp.stack([1.0, 3.0 * theta[0]])[None], 0, 0.5)
+    rows = pr.solve_many(
+        family,
+        [pr.Beta.uniform(1)] * 60,
+        [pr.Expectation()],
+        solver=settings(samples=1, iterations=200, evaluation=500),
     )
-    np.testing.assert_array_equal(solution.policy.probabilities, before.policy.probabilities)
+    assert {row[0].status for row in rows} == {pr.Status.ITERATION_LIMIT}
+
+
+def test_training_data_and_fresh_draws_come_from_different_streams():
+    from prudent.solvers.draws import Draws, Run
+
+    key = jax.random.key(1)
+    draws = Draws([Run(BELIEF, pr.Expectation(), tuple(int(word) for word in jax.random.key_data(key)))])
+    seen = [draws.first(50)[0], draws.held_out(50)[0], draws.evaluation(50)[0], BELIEF.sample(key, 50)]
+    for i, left in enumerate(seen):
+        for right in seen[i + 1 :]:
+            assert not np.isin(left, right).any()
+
+
+def test_the_start_is_projected_onto_the_parameter_set():
+    solution = solve(policy=pr.Softmax(pr.Box(1.0, 2.0)), solver=settings(iterations=0))
+    assert np.asarray(solution.parameters).min() == 1.0
+
+
+def test_a_tolerance_of_zero_never_stops_a_run():
+    family = pr.TabularFamily(pr.Support.dense(1, 1), [[1.0]], 0, 0.5)
+    solution = pr.solve(family, pr.Point(np.ones((1, 1, 1))), solver=settings(iterations=7))
+    assert solution.iterations == 7
+    assert solution.status is pr.Status.ITERATION_LIMIT
+
+
+def test_a_truncated_run_reports_what_it_leaves_out():
+    solution = solve(occupancy=pr.Truncated(20), solver=settings(iterations=2))
+    assert solution.truncation == pytest.approx(0.97**21 / 0.03)
+    assert "mass left out" in str(solution)
+    assert "mass left out" in str(pr.evaluate(solution.policy, LAKE, BELIEF, occupancy=pr.Truncated(20), samples=9))
+    assert "mass left out" not in str(solve(solver=settings(iterations=2)))
 
 
 def test_a_run_that_climbs_is_called_diverged():

@@ -7,6 +7,7 @@ float64 array that leaves the context would quietly fall to float32 in the next 
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -92,6 +93,15 @@ def as_whole(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
+class Stream(enum.IntEnum):
+    """Names of the independent random streams under one key; `Posterior.sample` uses the unnamed one."""
+
+    ITERATION = 1
+    HELD_OUT = 2
+    EVALUATION = 3
+    TRIALS = 4
+
+
 def as_key(seed: int | jax.Array) -> jax.Array:
     """A random key from a whole number, or the `jax.random.key` itself."""
     if isinstance(seed, jax.Array):
@@ -102,13 +112,27 @@ def as_key(seed: int | jax.Array) -> jax.Array:
         raise InputError("seed must be a whole number or a jax.random.key; got a plain array, use jax.random.key(n)")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise InputError(f"seed must be a whole number >= 0 (below 2^63) or a jax.random.key, got {seed!r}")
-    return jax.random.key(int(seed))
+    # In float64 mode seeds keep all their bits; otherwise the upper half would be dropped.
+    with jax.enable_x64(True):
+        return jax.random.key(int(seed))
 
 
 def generator(seed: int | jax.Array, *path: int) -> np.random.Generator:
     """A NumPy generator from a random key; `path` names independent streams under the same key."""
-    key_words = np.asarray(jax.random.key_data(as_key(seed))).ravel()
-    return np.random.default_rng([*(int(word) for word in key_words), *path])
+    return stream(key_words(as_key(seed)), *path)
+
+
+def key_words(key: jax.Array) -> tuple[int, ...]:
+    """The words a random key is made of."""
+    return tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel())
+
+
+def stream(words: tuple[int, ...], *path: int) -> np.random.Generator:
+    """The generator of one named stream under a key.
+
+    The path goes into the spawn key: appended to the words, a path of zeros would be no path at all.
+    """
+    return np.random.default_rng(np.random.SeedSequence(words, spawn_key=path))
 
 
 def require_finite(name: str, values: np.ndarray) -> None:

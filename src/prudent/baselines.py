@@ -16,6 +16,9 @@ from .kernels import pull
 from .models import MDP
 from .policies import TabularPolicy
 
+# Policy iteration ends after a handful; this many mean that rounding keeps it going.
+MOST_IMPROVEMENTS = 1000
+
 
 class Plan(eqx.Module):
     """An optimal policy of a known model.
@@ -40,12 +43,11 @@ class Plan(eqx.Module):
 
 
 @in_float64
-def plan(mdp: MDP, most: int = 1000) -> Plan:
+def plan(mdp: MDP) -> Plan:
     """Exact planning for expected discounted cost, by policy iteration on successor lists.
 
     Args:
         mdp: the known model.
-        most: improvements before giving up; policy iteration ends after a handful.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake()
@@ -59,7 +61,7 @@ def plan(mdp: MDP, most: int = 1000) -> Plan:
     index, probability = mdp.kernel.support.index(), np.asarray(mdp.kernel.probability)
     rows = np.arange(states)
     action = cost.argmin(axis=1)
-    for iteration in range(most):
+    for iteration in range(MOST_IMPROVEMENTS):
         chain = csr_matrix(
             (probability[rows, action].ravel(), (np.repeat(rows, successors), index[rows, action].ravel())),
             shape=(states, states),
@@ -75,4 +77,4 @@ def plan(mdp: MDP, most: int = 1000) -> Plan:
             residual = float(np.abs(quality.min(axis=1) - values).max())
             return Plan(TabularPolicy.deterministic(action, actions), values, residual, iteration)
         action = np.where(change, better, action)
-    raise InputError(f"policy iteration did not settle in {most} improvements; raise `most`")
+    raise InputError(f"policy iteration did not settle in {MOST_IMPROVEMENTS} improvements; check the costs for ties")

@@ -19,7 +19,7 @@ from .policies import Softmax, TabularPolicy, action_probabilities
 from .posteriors import Posterior
 from .risks import CVaR, Expectation, Risk
 from .solvers.checks import check_models, check_parts
-from .solvers.solution import with_error
+from .solvers.solution import truncation_text, with_error
 
 
 class Evaluation(eqx.Module):
@@ -37,6 +37,7 @@ class Evaluation(eqx.Module):
         mean, mean_standard_error: posterior mean of the loss and its Monte-Carlo error.
         risk, risk_standard_error: the risk asked for and its Monte-Carlo error.
         weights: `[M]` the density xi* that attains the risk.
+        truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
     """
 
     losses: Float[Array, " M"]
@@ -46,6 +47,7 @@ class Evaluation(eqx.Module):
     risk: float
     risk_standard_error: float
     weights: Float[Array, " M"]
+    truncation: float
 
     def quantile(self, levels: Any) -> np.ndarray:
         """Quantiles of the loss distribution, the value at risk of each level."""
@@ -61,6 +63,7 @@ class Evaluation(eqx.Module):
             f"mean loss  {with_error(self.mean, self.mean_standard_error)}\n"
             f"risk       {with_error(self.risk, self.risk_standard_error)}\n"
             f"5 %, 50 %, 95 %  {low:.4f}, {middle:.4f}, {high:.4f}  ({len(self.losses)} draws)"
+            + (f"\ntruncation  {truncation_text(self.truncation)}" if self.truncation else "")
         )
 
 
@@ -111,6 +114,7 @@ def evaluate(
         risk=float(risk_value.value),
         risk_standard_error=float(problem.risk.standard_error(losses)),
         weights=np.asarray(risk_value.weights),
+        truncation=problem.occupancy.error_bound(float(model.discount)),
     )
 
 

@@ -203,6 +203,7 @@ class TabularFamily(AbstractFamily):
     costs: Float[Array, ...]
 
     def __init__(self, support: Support, cost: Any, start: Any, discount: Any):
+        require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
         self.costs = as_float(cost)
         if is_concrete(self.costs):

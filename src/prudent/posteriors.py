@@ -10,10 +10,22 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, generator, is_concrete, require_distribution, require_finite, require_size
+from .arrays import (
+    Array,
+    as_float,
+    generator,
+    is_concrete,
+    require_distribution,
+    require_finite,
+    require_kind,
+    require_size,
+)
 from .errors import InputError
 from .kernels import Support
 from .transitions import Transitions, Trials
+
+# Below this shape a gamma draw may underflow.
+SMALLEST_DIRECT_SHAPE = 0.02
 
 
 class Posterior(eqx.Module):
@@ -29,9 +41,7 @@ class Posterior(eqx.Module):
 
     def sample(self, key: jax.Array | int, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise InputError(f"the number of draws must be a whole number >= 1, got {n!r}")
-        return self.draw(generator(key), int(n))
+        return self.draw(generator(key), require_size("the number of draws", n))
 
 
 def _require_counts(name: str, counts: Array) -> None:
@@ -41,8 +51,6 @@ def _require_counts(name: str, counts: Array) -> None:
 
 
 def _require_prior(name: str, prior: Array) -> None:
-    if not is_concrete(prior):
-        return
     require_finite(name, np.asarray(prior))
     if np.any(prior < 0):
         raise InputError(f"{name} must be positive, got {prior.min()}; 1 is the uniform prior")
@@ -130,6 +138,7 @@ class Dirichlet(Posterior):
     counts: Float[Array, "S A B"] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
+        require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")
         if not is_concrete(self.prior):
             return
         if self.prior.shape != self.support.shape or self.counts.shape != self.support.shape:
@@ -165,6 +174,7 @@ class Dirichlet(Posterior):
     @staticmethod
     def symmetric(support: Support, weight: float = 1.0) -> Dirichlet:
         """The same pseudo-count `weight` on every allowed successor, nothing observed."""
+        require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         if not (isinstance(weight, int | float | np.number) and 0 < weight < np.inf):
             raise InputError(f"Dirichlet weight must be > 0, got {weight}; 1 is the uniform prior")
         return Dirichlet(support, weight * support.allowed(), np.zeros(support.shape))
@@ -231,9 +241,17 @@ class Dirichlet(Posterior):
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
         total = np.asarray(self.prior + self.counts)
-        table = generator.standard_gamma(total, size=(n, *total.shape))
-        # Very small shapes can underflow to an all-zero row; the floor turns that into a uniform one.
-        table += np.where(total > 0, np.finfo(np.float64).tiny, 0.0)
+        size = (n, *total.shape)
+        if total[total > 0].min() >= SMALLEST_DIRECT_SHAPE:
+            table = generator.standard_gamma(total, size=size)
+        else:
+            # Gammas of tiny shape underflow to 0; their logarithms, log Gamma(a + 1) + log(U) / a, do not.
+            with np.errstate(divide="ignore"):
+                log = np.log(generator.standard_gamma(total + 1.0, size=size)) + np.log(
+                    generator.random(size)
+                ) / np.where(total > 0, total, 1.0)
+            log = np.where(total > 0, log, -np.inf)
+            table = np.exp(log - log.max(axis=-1, keepdims=True))
         table /= table.sum(axis=-1, keepdims=True)
         return table
 

@@ -1,8 +1,8 @@
 """Stage 8: coherent risk measures of a weighted sample, with the weights that attain them.
 
 A risk here is its worst reweighting (Theorem 1 of the paper): `rho(C) = max_xi sum_k p_k xi_k C_k` over
-densities xi in the risk's envelope. A concrete risk supplies only that maximiser, `density`; value,
-gradient and standard error follow from it for every risk alike.
+densities xi in the risk's envelope. A concrete risk supplies that maximiser, `density`; value and gradient
+follow from it, and so does the standard error unless the density is not smooth in the weights.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ def _value_and_density(risk: Risk, losses: Array, probabilities: Array) -> tuple
 
 @eqx.filter_jit
 def _standard_error(risk: Risk, losses: Array, probabilities: Array) -> Array:
+    if losses.shape[0] == 1:
+        return jnp.asarray(jnp.nan)  # one draw says nothing of the spread
     slope = risk.influence(losses, probabilities)
     influence = slope - (probabilities * slope).sum()
     return jnp.sqrt(((probabilities * influence) ** 2).sum())

@@ -34,11 +34,18 @@ class Transitions(eqx.Module):
     actions: int = eqx.field(static=True)
 
     def __init__(self, state: Any, action: Any, next_state: Any, count: Any, states: int, actions: int):
+        require_size("states", states)
+        require_size("actions", actions)
         self.state = require_indices("state", state, states)
         self.action = require_indices("action", action, actions)
         self.next_state = require_indices("next_state", next_state, states)
         self.count = np.asarray(as_float(count, "count"))
         self.states, self.actions = states, actions
+        shapes = {column.shape for column in (self.state, self.action, self.next_state, self.count)}
+        if len(shapes) != 1 or self.state.ndim != 1:
+            raise InputError(
+                f"state, action, next_state and count must be lists of one length, got shapes {sorted(shapes)}"
+            )
         require_finite("count", self.count)
         if np.any(self.count < 0):
             row = int(np.argmax(self.count < 0))
@@ -56,8 +63,6 @@ class Transitions(eqx.Module):
                 rows = np.asarray(records, dtype=object)
         except ValueError:
             raise InputError("each row must be (state, action, next_state), got rows of several lengths") from None
-        for name, size in (("states", states), ("actions", actions)):
-            require_size(name, size)
         if rows.size == 0:
             raise InputError("the log has no row; observe at least one transition, or keep the prior as it is")
         if rows.ndim != 2 or rows.shape[1] != 3:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, as_float, generator, require_kind
+from ..arrays import Array, Stream, as_float, generator, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, check_discount
@@ -81,12 +81,11 @@ class FrozenLake(AbstractFamily):
         >>> pr.envs.frozen_lake().trials(n=5, truth=(0.3, 0.02), seed=0).counts.sum(axis=1).tolist()
         [5.0, 5.0]
         """
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise InputError(f"a log needs n >= 1 trials of each coordinate, got {n!r}")
+        n = require_size("n, the trials of each coordinate,", n)
         truth = np.asarray(as_float(truth))
         if truth.shape != (2,) or not np.all((truth >= 0) & (truth <= 1)):
             raise InputError(f"truth must be (slip, escape), two probabilities, got {truth.tolist()}")
-        success = generator(seed).binomial(int(n), truth)
+        success = generator(seed, Stream.TRIALS).binomial(int(n), truth)
         return Trials(np.stack([success, n - success], axis=1))
 
     def draw(self, policy: Any) -> str:

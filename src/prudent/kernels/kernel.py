@@ -102,6 +102,7 @@ def pull(kernel: Kernel, values: Float[Array, " S"]) -> Float[Array, "S A"]:
     >>> pr.pull(pr.Kernel.dense([[[0.9, 0.1]], [[0.0, 1.0]]]), np.array([0.0, 10.0])).tolist()
     [[1.0], [10.0]]
     """
+    values = as_float(values, "values")
     _require_shape("values", values, (kernel.support.states,))
     return pull_batch(kernel.support, kernel.probability, values)
 
@@ -119,6 +120,7 @@ def push(kernel: Kernel, mass: Float[Array, "S A"]) -> Float[Array, " S"]:
     >>> pr.push(pr.Kernel.dense([[[0.75, 0.25]], [[0.0, 1.0]]]), np.array([[1.0], [2.0]])).tolist()
     [0.75, 2.25]
     """
+    mass = as_float(mass, "mass")
     _require_shape("mass", mass, kernel.support.shape[:2])
     flow = kernel.probability * mass[..., None]
     if kernel.support.successor is None:
@@ -161,6 +163,7 @@ def transition_matrix(kernel: Kernel, policy: Float[Array, "S A"]) -> Float[Arra
     >>> pr.transition_matrix(kernel, np.full((2, 2), 0.5)).tolist()
     [[0.5, 0.5], [0.0, 1.0]]
     """
+    policy = as_float(policy, "policy")
     _require_shape("policy", policy, kernel.support.shape[:2])
     return transition_matrix_batch(kernel.support, kernel.probability, policy)
 
@@ -199,4 +202,6 @@ def identity_minus(kernel: Kernel, policy: Float[Array, "S A"], discount: float 
     >>> pr.identity_minus(pr.Kernel.dense([[[0.0, 1.0]], [[0.0, 1.0]]]), np.ones((2, 1)), 0.5).tolist()
     [[1.0, -0.5], [0.0, 0.5]]
     """
+    if is_concrete(as_float(discount, "discount")) and not (np.ndim(discount) == 0 and 0.0 <= discount < 1.0):
+        raise InputError(f"discount must be one number in [0, 1), got {discount}")
     return jnp.eye(kernel.support.states) - discount * transition_matrix(kernel, policy)

@@ -57,20 +57,24 @@ class Elimination(Solver):
     @staticmethod
     def of(support: Support) -> Elimination:
         """Plan the elimination of a support's state graph."""
-        states = support.states
+        as_given = np.arange(support.states)
         if support.graph is None:
-            return Elimination(tuple(range(states)), (states,) * len(range(0, states, BLOCK)))
-        successor = np.asarray(support.graph.successor).reshape(states, -1)
-        rows = np.repeat(np.arange(states), successor.shape[1])
-        columns = successor.ravel()
-        pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(states, states)).tocsr()
-        as_given = np.arange(states)
+            return Elimination(tuple(as_given.tolist()), _reach(as_given, support))
+        rows, columns = _entries(support)
+        pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(support.states,) * 2).tocsr()
         banded = reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
-        given_reach, banded_reach = _reach(as_given, rows, columns), _reach(banded, rows, columns)
+        given_reach, banded_reach = _reach(as_given, support), _reach(banded, support)
         # Reordering moves every entry once, so it must save a good deal to pay.
         if _work(given_reach) <= 1.3 * _work(banded_reach):
-            return Elimination(tuple(range(states)), given_reach)
-        return Elimination(tuple(int(s) for s in banded), banded_reach)
+            return Elimination(tuple(as_given.tolist()), given_reach)
+        return Elimination(tuple(banded.tolist()), banded_reach)
+
+    def fits(self, support: Support) -> bool:
+        """Whether this plan's windows hold every entry of a support."""
+        if len(self.order) != support.states:
+            return False
+        needed = _reach(np.asarray(self.order), support)
+        return all(have >= need for have, need in zip(self.reach, needed, strict=True))
 
     def prepare(
         self,
@@ -82,7 +86,7 @@ class Elimination(Solver):
         """Factorise `M = I - discount P_pi` of every model of the batch."""
         matrix = -discount * transition_matrix_batch(support, probability, policy)
         size = len(self.order)
-        if self.order != tuple(range(size)):
+        if not self._as_given:
             matrix = matrix[np.asarray(self.order)[:, None], np.asarray(self.order)]
         matrix = matrix + jnp.eye(size)[:, :, None]
         blocks = []
@@ -133,14 +137,27 @@ class Elimination(Solver):
             solution = optimization_barrier(jnp.concatenate([part, solution]))
         return self._restore(solution)
 
+    @property
+    def _as_given(self) -> bool:
+        return self.order == tuple(range(len(self.order)))
+
     def _arrange(self, vector: Array) -> Array:
-        return vector if self.order == tuple(range(len(self.order))) else vector[np.asarray(self.order)]
+        return vector if self._as_given else vector[np.asarray(self.order)]
 
     def _restore(self, vector: Array) -> Array:
-        return vector if self.order == tuple(range(len(self.order))) else vector[np.argsort(self.order)]
+        return vector if self._as_given else vector[np.argsort(self.order)]
 
 
-def _reach(order: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> tuple[int, ...]:
+def _entries(support: Support) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of every entry `P_pi` may have."""
+    if support.graph is None:
+        return np.divmod(np.arange(support.states**2), support.states)
+    successor = np.asarray(support.graph.successor).reshape(support.states, -1)
+    return np.repeat(np.arange(support.states), successor.shape[1]), successor.ravel()
+
+
+def _reach(order: np.ndarray, support: Support) -> tuple[int, ...]:
+    rows, columns = _entries(support)
     position = np.argsort(order)
     first = np.minimum(position[rows], position[columns])
     last = np.maximum(position[rows], position[columns]) + 1
@@ -190,12 +207,12 @@ def _multiply(left: Array, right: Array) -> Array:
 
 
 def _times(matrix: Array, vector: Array) -> Array:
-    if matrix.shape[1] > matrix.shape[0]:
+    if matrix.shape[1] > matrix.shape[0] or matrix.shape[1] == 0:
         return (matrix * vector[None]).sum(axis=1)
     return sum((matrix[:, k] * vector[k] for k in range(1, matrix.shape[1])), matrix[:, 0] * vector[0])
 
 
 def _transposed_times(matrix: Array, vector: Array) -> Array:
-    if matrix.shape[0] > matrix.shape[1]:
+    if matrix.shape[0] > matrix.shape[1] or matrix.shape[0] == 0:
         return (matrix * vector[:, None]).sum(axis=0)
     return sum((matrix[k] * vector[k] for k in range(1, matrix.shape[0])), matrix[0] * vector[0])

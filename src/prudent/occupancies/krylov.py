@@ -147,7 +147,7 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def _bicgstab(apply: Callable, dot: Callable, right: Array, limit: Array, sweeps: int) -> Array:
-    """Van der Vorst's method from `x = right`, all systems of the batch side by side.
+    """BiCGSTAB from `x = right`, all systems of the batch side by side.
 
     The returned iterate is each system's best, so a late breakdown loses nothing.
     """
@@ -188,7 +188,7 @@ def _fixed_point(
     """`x <- x + (b - M x)` until the true residual is met; contracts by `discount` a sweep."""
     # The true residual also guards against BiCGSTAB's recursive one having drifted from it.
     residual = right - apply(x)
-    # One extra decade over the rate pays for the constant of the norm, so the bound is never reached first.
+    # Twice the sweeps the rate needs: they pay for the constant of the norm, so the bound is not reached first.
     most = jnp.ceil(2.0 * jnp.log(tolerance) / jnp.log(jnp.clip(discount, 1e-3, 1.0 - 1e-12))).astype(jnp.int32)
 
     def unfinished(state: tuple) -> Array:

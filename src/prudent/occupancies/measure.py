@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_whole, in_float64, require_kind
+from ..arrays import Array, as_whole, in_float64, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..kernels.kernel import pull_batch
@@ -58,7 +58,7 @@ class Exact(eqx.Module):
             return Exact(Elimination.of(support) if small else Krylov.of(support))
         if isinstance(self.solver, Krylov) and self.solver.dense != support.is_dense:
             raise InputError(f"Krylov(dense={self.solver.dense}) does not fit this support; use Krylov.of(support)")
-        if isinstance(self.solver, Elimination) and len(self.solver.order) != support.states:
+        if isinstance(self.solver, Elimination) and not self.solver.fits(support):
             raise InputError("this Elimination was planned for another support; use Elimination.of(support)")
         return self
 
@@ -78,8 +78,7 @@ class Truncated(eqx.Module):
     horizon: int = eqx.field(static=True, converter=as_whole)
 
     def __check_init__(self) -> None:
-        if isinstance(self.horizon, bool) or not isinstance(self.horizon, int) or self.horizon < 0:
-            raise InputError(f"horizon must be a whole number >= 0, got {self.horizon!r}")
+        require_size("horizon", self.horizon, least=0)
 
     def resolve(self, support: Support) -> Truncated:
         """Itself: there is nothing to choose."""

@@ -12,7 +12,7 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_float, as_whole, is_concrete, require_kind
+from ..arrays import Array, as_float, as_whole, is_concrete, require_kind, require_size
 from ..errors import InputError
 from ..gradients import Adjoint, Problem
 from .outputs import Kept, LastIterate, Output, start, where
@@ -47,15 +47,13 @@ class BRPG(eqx.Module):
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
         for name, least in (("samples", 1), ("iterations", 0), ("evaluation", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"BRPG {name} must be a whole number >= {least}, got {value!r}")
+            require_size(f"BRPG {name}", getattr(self, name), least)
         if not isinstance(self.step, optax.GradientTransformation) and not (
-            isinstance(self.step, int | float) and 0 < self.step < float("inf")
+            isinstance(self.step, int | float) and self.step is not True and 0 < self.step < float("inf")
         ):
             raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
-        if is_concrete(self.tolerance) and not self.tolerance >= 0:
-            raise InputError(f"BRPG tolerance must be >= 0, got {self.tolerance}")
+        if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
+            raise InputError(f"BRPG tolerance must be one number >= 0, got {self.tolerance}")
 
     def for_loop(self) -> BRPG:
         """The settings the compiled loop depends on: how long it runs is not one of them."""
@@ -114,7 +112,9 @@ def iterate(
     stationarity = norm(jax.tree.map(jnp.subtract, state.parameters, nearest))
     length = norm(jax.tree.map(jnp.subtract, moved, state.parameters))
     sound = jnp.isfinite(result.value) & jnp.isfinite(stationarity) & jnp.isfinite(length)
-    done = jnp.where(sound, jnp.where(stationarity <= settings.tolerance, CONVERGED, GOING), NON_FINITE)
+    # A tolerance of 0 never stops a run: one sample's gradient can vanish where the objective's does not.
+    still = (stationarity <= settings.tolerance) & (settings.tolerance > 0.0)
+    done = jnp.where(sound, jnp.where(still, CONVERGED, GOING), NON_FINITE)
     going = (state.finished == GOING) & (done == GOING)
     return (
         State(

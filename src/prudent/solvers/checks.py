@@ -72,7 +72,7 @@ def check_start(problem: Problem, initial: Any, thetas: Float[np.ndarray, "G N .
     probabilities = np.asarray(action_table(problem.policy, initial))
     if probabilities.shape != family.support.shape[:2]:
         raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {family.support.shape[:2]}")
-    check_loss_at(problem.loss, _first_occupancy(mdp, TabularPolicy(probabilities)), mdp)
+    check_loss_at(problem.loss, _first_occupancy(mdp, TabularPolicy(probabilities), problem.occupancy), mdp)
 
 
 def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> MDP:
@@ -110,10 +110,10 @@ def _short(theta: np.ndarray) -> str:
     return " ".join(np.array2string(np.asarray(theta), threshold=6, precision=4).split())
 
 
-def _first_occupancy(mdp: MDP, policy: TabularPolicy) -> np.ndarray:
+def _first_occupancy(mdp: MDP, policy: TabularPolicy, method: Method) -> np.ndarray:
     states = mdp.kernel.support.states
-    if states > LARGEST_NUMPY_SOLVE:
-        return occupancy(mdp, policy)
+    if isinstance(method, Truncated) or states > LARGEST_NUMPY_SOLVE:
+        return occupancy(mdp, policy, method)
     probabilities = np.asarray(policy.probabilities)
     chain = np.zeros((states, states))
     weights = np.asarray(mdp.kernel.probability) * probabilities[:, :, None]

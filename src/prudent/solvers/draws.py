@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import as_float
+from ..arrays import Stream, as_float, stream
 from ..errors import InputError
 from ..posteriors import Posterior
 from ..risks import Risk
@@ -17,9 +17,6 @@ from ..risks import Risk
 # loop. A unit depends on one run alone, so that a run's draws are the same in any batch.
 UNIT_ITERATIONS, UNIT_BYTES = 8, 8 * 2**20
 BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
-
-# Names of the independent random streams under a run's key.
-ITERATION, HELD_OUT, EVALUATION = range(3)
 
 
 class Run(NamedTuple):
@@ -35,13 +32,14 @@ class Draws:
 
     def __init__(self, runs: Sequence[Run]):
         self.runs = runs
+        self.shape = self.evaluation(1).shape[2:]
 
     def _each(self, make: Callable[[Posterior, np.random.Generator], Any], *path: int) -> list[Any]:
         made: dict[tuple, Any] = {}
         for run in self.runs:
             name = (id(run.belief), run.words)
             if name not in made:
-                made[name] = make(run.belief, np.random.default_rng([*run.words, *path]))
+                made[name] = make(run.belief, stream(run.words, *path))
         return [made[id(run.belief), run.words] for run in self.runs]
 
     def _thetas(self, n: int, *path: int) -> Float[np.ndarray, "G N ..."]:
@@ -53,19 +51,19 @@ class Draws:
 
     def first(self, n: int) -> Float[np.ndarray, "G N ..."]:
         """A few draws for the checks before the start."""
-        return self._thetas(n, ITERATION, 0)
+        return self._thetas(n, Stream.ITERATION, 0)
 
     def held_out(self, n: int) -> Float[np.ndarray, "G N ..."]:
         """Draws that no gradient sees, for the output rule; none when `n` is 0."""
-        return self._thetas(n, HELD_OUT) if n else np.zeros((len(self.runs), 0, 1))
+        return self._thetas(n, Stream.HELD_OUT) if n else np.zeros((len(self.runs), 0, 1))
 
     def evaluation(self, n: int) -> Float[np.ndarray, "G N ..."]:
         """Draws that neither the gradients nor the output rule see."""
-        return self._thetas(n, EVALUATION)
+        return self._thetas(n, Stream.EVALUATION)
 
     def sizes(self, samples: int) -> tuple[int, int]:
         """Iterations in a unit, and units in a block."""
-        size = 8 * samples * self.evaluation(1)[0, 0].size
+        size = 8 * samples * int(np.prod(self.shape))
         unit = int(np.clip(UNIT_BYTES // size, 1, UNIT_ITERATIONS))
         return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.runs)), 1, BLOCK_UNITS))
 
@@ -77,8 +75,7 @@ class Draws:
         Only the units that hold iterations `start..end-1` are drawn; the others are left empty.
         """
         unit, units = self.sizes(samples)
-        shape = self.evaluation(1).shape[2:]
-        thetas = np.zeros((units * unit, len(self.runs), samples, *shape))
+        thetas = np.zeros((units * unit, len(self.runs), samples, *self.shape))
         uniforms = np.zeros((units * unit, len(self.runs)))
         for number in range(units):
             begins = first + number * unit
@@ -87,11 +84,11 @@ class Draws:
             rows = slice(number * unit, (number + 1) * unit)
             drawn = self._each(
                 lambda belief, random: (_draw(belief, random, unit * samples), random.random(unit)),
-                ITERATION,
+                Stream.ITERATION,
                 begins // unit,
             )
             for g, (theta, uniform) in enumerate(drawn):
-                thetas[rows, g] = theta.reshape(unit, samples, *shape)
+                thetas[rows, g] = theta.reshape(unit, samples, *self.shape)
                 uniforms[rows, g] = uniform
         return thetas, uniforms
 

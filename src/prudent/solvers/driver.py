@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import as_key, in_float64, require_kind, to_numpy
+from ..arrays import as_key, in_float64, key_words, require_kind, to_numpy
 from ..errors import InputError
 from ..gradients import Adjoint, Problem, arrange, assess, is_direct, losses_on, model_bytes
 from ..losses import ExpectedCost, Loss
@@ -22,6 +22,7 @@ from ..risks import CVaR, Risk
 from .brpg import BRPG, CONVERGED, GOING, NON_FINITE, State, begin, run_block
 from .checks import check_method, check_parts, check_start
 from .draws import Draws, Run
+from .outputs import where
 from .progress import Progress
 from .solution import Checkpoint, History, Solution, Status
 
@@ -102,6 +103,8 @@ def solve_many(
     >>> len(grid), len(grid[0])
     (3, 2)
     """
+    for name, several in (("beliefs", beliefs), ("risks", risks)):
+        require_kind(name, several, Sequence, "a list, one entry a run; solve() takes a single one")
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
@@ -138,7 +141,7 @@ def _solve_grid(
         raise InputError("resume must hold one solution for each belief and risk, in the same order")
     method = parts.occupancy.resolve(model.support)
     runs = [
-        (i, j, Run(belief, risk, tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel())))
+        (i, j, Run(belief, risk, key_words(key)))
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
@@ -192,32 +195,35 @@ def _solve_batch(
     settings = parts.settings
     problem = Problem(model, parts.loss, _stack([run.risk for run in runs]), parts.policy, method)
     draws = Draws(runs)
+    initial = to_numpy(parts.policy.within.project(parts.policy.initial(model.support.states, model.support.actions)))
+    beginning = begin(settings.for_loop(), _repeat(initial, len(runs)), len(runs))
     if before is None:
-        initial = parts.policy.initial(model.support.states, model.support.actions)
         check_start(problem, initial, draws.first(4))
-        everywhere = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(runs), *leaf.shape)), initial)
-        state, histories, start = begin(settings.for_loop(), everywhere, len(runs)), [np.empty((0, 3))] * len(runs), 0
+        state, histories, start = beginning, [np.empty((0, 3))] * len(runs), 0
     else:
-        state, histories, start = _restore(before, settings, runs)
+        state, histories, start = _restore(before, settings, runs, beginning)
     held_out = arrange(draws.held_out(settings.output.held_out()), problem)
     state, trace = _iterate(problem, parts, draws, state, held_out, start, progress)
     outcome = _outcome(problem, settings, state, held_out, draws)
+    for g in range(len(runs)):
+        # A run that stopped early made one evaluation more than it took steps.
+        made = int(state.steps[g]) - start + int(state.finished[g] != GOING)
+        histories[g] = np.concatenate([histories[g], trace[: max(0, made), :, g]])
+    worse = _worse_than(problem, initial, outcome, [history[:, 0] for history in histories])
     seconds = time.perf_counter() - clock
     solutions = []
     for g, run in enumerate(runs):
-        # A run that stopped early made one evaluation more than it took steps.
-        made = int(state.steps[g]) - start + int(state.finished[g] != GOING)
-        history = np.concatenate([histories[g], trace[: max(0, made), :, g]])
         solutions.append(
             Solution(
-                status=_status(int(state.finished[g]), history[:, 0]),
+                status=_status(int(state.finished[g]), bool(outcome.sound[g]), bool(worse[g])),
                 policy=TabularPolicy(outcome.probabilities[g]),
                 risk=float(outcome.risk[g]),
                 risk_standard_error=float(outcome.standard_error[g]),
                 losses=outcome.losses[g],
                 weights=outcome.weights[g],
                 thetas=outcome.thetas[g],
-                history=History(*history.T),
+                truncation=method.error_bound(float(model.discount)),
+                history=History(*histories[g].T),
                 iterations=int(state.steps[g]),
                 seconds=seconds,
                 parameters=jax.tree.map(lambda leaf, g=g: leaf[g], outcome.parameters),
@@ -279,19 +285,38 @@ class _Outcome(NamedTuple):
     risk: np.ndarray
     weights: np.ndarray
     standard_error: np.ndarray
+    sound: np.ndarray
 
 
 def _outcome(problem: Problem, settings: BRPG, state: State, held_out: np.ndarray, draws: Draws) -> _Outcome:
     chosen = settings.output.choose(state.kept, state.parameters, problem, held_out)
-    broken = np.asarray(state.finished) == NON_FINITE
-    parameters = jax.tree.map(
-        lambda good, last: np.where(broken.reshape(-1, *([1] * (np.ndim(last) - 1))), good, last), state.sound, chosen
-    )
+    sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
+    parameters = to_numpy(where(sound, chosen.parameters, state.sound))
     probabilities = np.asarray(action_tables(problem.policy, parameters))
     thetas = draws.evaluation(settings.evaluation)
     losses = losses_on(problem, probabilities, thetas)
     risk, weights, standard_error = to_numpy(_assess(problem.risk, losses))
-    return _Outcome(to_numpy(parameters), probabilities, thetas, losses, risk, weights, standard_error)
+    sound = sound & np.isfinite(losses).all(axis=1)
+    return _Outcome(parameters, probabilities, thetas, losses, risk, weights, standard_error, sound)
+
+
+def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: list[np.ndarray]) -> np.ndarray:
+    """Which runs ended clearly above the risk of the policy they began with, on the same fresh draws.
+
+    The start is evaluated only if the sampled objective of some run looks as if it had risen.
+    """
+    groups = len(outcome.risk)
+    if not any(
+        len(objective) > 1 and objective[-len(objective) // 4 :].mean() > objective[0] for objective in objectives
+    ):
+        return np.zeros(groups, dtype=bool)
+    probabilities = np.asarray(action_tables(problem.policy, _repeat(initial, groups)))
+    risk, _, standard_error = to_numpy(_assess(problem.risk, losses_on(problem, probabilities, outcome.thetas)))
+    return outcome.risk - risk > 5.0 * np.maximum(outcome.standard_error, standard_error) + 1e-9 * np.abs(risk)
+
+
+def _repeat(tree: Any, groups: int) -> Any:
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), tree)
 
 
 @eqx.filter_jit
@@ -300,31 +325,30 @@ def _assess(risk: Risk, losses: Any) -> tuple[Any, Any, Any]:
     return value, weights, jax.vmap(lambda risk, row: risk.standard_error(row))(risk, losses)
 
 
-def _status(finished: int, objective: np.ndarray) -> Status:
-    if finished == NON_FINITE:
+def _status(finished: int, sound: bool, worse: bool) -> Status:
+    if not sound:
         return Status.NON_FINITE
-    if _rose(objective):
+    if worse:
         return Status.DIVERGED
     return Status.CONVERGED if finished == CONVERGED else Status.ITERATION_LIMIT
 
 
-def _rose(objective: np.ndarray) -> bool:
-    """Whether the sampled objective ended clearly above where it began: by 5 times its recent spread."""
-    if len(objective) < 20:
-        return False
-    tail = objective[-len(objective) // 4 :]
-    return bool(tail.mean() - objective[0] > 5.0 * tail.std() + 1e-6 * abs(objective[0]))
-
-
-def _restore(before: list[Solution], settings: BRPG, runs: Sequence[Run]) -> tuple[State, list[np.ndarray], int]:
+def _restore(
+    before: list[Solution], settings: BRPG, runs: Sequence[Run], beginning: State
+) -> tuple[State, list[np.ndarray], int]:
     """The batch's state from its solutions; a run that had converged goes on only at a lower tolerance."""
     state: State = _stack([solution.checkpoint.state for solution in before])
     for solution, run in zip(before, runs, strict=True):
         if solution.checkpoint.key != run.words:
             raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
-    expected = jax.eval_shape(lambda: begin(settings, state.parameters, len(before)))
-    if jax.tree.structure(expected) != jax.tree.structure(state):
-        raise InputError("resume needs the optimiser and policy of the first call; its checkpoint holds other ones")
+    same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
+        np.shape(ours) == np.shape(theirs)
+        for ours, theirs in zip(jax.tree.leaves(beginning), jax.tree.leaves(state), strict=True)
+    )
+    if not same:
+        raise InputError(
+            "resume needs the model, policy and optimiser of the first call; its checkpoint holds other ones"
+        )
     last = np.array([solution.history.gradient_norm[-1] if len(solution.history) else np.inf for solution in before])
     revived = (state.finished == CONVERGED) & (last > np.asarray(settings.tolerance))
     steps = np.asarray(state.steps)

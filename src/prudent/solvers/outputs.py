@@ -8,10 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, as_whole
-from ..errors import InputError
+from ..arrays import Array, as_whole, require_size
 from ..gradients import Problem, objective
 
 
@@ -42,8 +42,8 @@ class Output(eqx.Module):
         """What to remember after seeing `parameters`; `uniform` are fresh random numbers in [0, 1)."""
 
     @abc.abstractmethod
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
-        """The output parameters, from what was remembered and the last iterate `alpha_T`."""
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
+        """The output, from what was remembered and the last iterate `alpha_T`; no finite score means failure."""
 
 
 def start(parameters: Any, groups: int) -> Kept:
@@ -74,9 +74,9 @@ class LastIterate(Output):
         """Remembers nothing."""
         return kept
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
         """The last."""
-        return last
+        return Kept(last, np.zeros_like(kept.score))
 
 
 class RandomIterate(Output):
@@ -100,9 +100,9 @@ class RandomIterate(Output):
         """Keep this one with probability `1 / (t + 1)`."""
         return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
         """The one kept."""
-        return kept.parameters
+        return Kept(kept.parameters, np.zeros_like(kept.score))
 
 
 class BestHeldOut(Output):
@@ -121,8 +121,8 @@ class BestHeldOut(Output):
     every: int = eqx.field(static=True, converter=as_whole, default=10)
 
     def __check_init__(self) -> None:
-        if not all(isinstance(size, int) and size >= 1 for size in (self.samples, self.every)):
-            raise InputError(f"BestHeldOut needs samples >= 1 and every >= 1, got {self.samples} and {self.every}")
+        require_size("BestHeldOut samples", self.samples)
+        require_size("BestHeldOut every", self.every)
 
     def held_out(self) -> int:
         """The size of the sample."""
@@ -139,9 +139,9 @@ class BestHeldOut(Output):
             kept,
         )
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Any:
-        """The best of those kept and the last."""
-        return _jit_better(kept, last, problem, held_out).parameters
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
+        """The best of those kept and the last; none was scored if the loss is NaN on the held-out sample."""
+        return _jit_better(kept, last, problem, held_out)
 
 
 def _better(kept: Kept, parameters: Any, problem: Problem, held_out: Array) -> Kept:

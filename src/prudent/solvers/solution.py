@@ -18,6 +18,11 @@ def with_error(value: float, error: float) -> str:
     return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
 
 
+def truncation_text(bound: float) -> str:
+    """What a truncated occupancy leaves out, in words."""
+    return f"at most {bound:.3g} of the occupancy's mass left out"
+
+
 class Status(enum.Enum):
     """How a run ended; the value says what it means and what to do.
 
@@ -28,7 +33,7 @@ class Status(enum.Enum):
 
     CONVERGED = "the gradient norm fell to the tolerance"
     ITERATION_LIMIT = "all iterations were used before the gradient norm fell to the tolerance; continue with resume="
-    DIVERGED = "the objective rose instead of falling; use a shorter step"
+    DIVERGED = "the policy is worse than the one it started from; use a shorter step"
     NON_FINITE = (
         "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
     )
@@ -91,6 +96,8 @@ class Solution(eqx.Module):
         losses: `[M]` the policy's loss at each fresh draw.
         weights: `[M]` the density xi* that attains the risk on them.
         thetas: `[M, ...]` the fresh draws.
+        truncation: mass of the occupancy a truncated method may leave out, `discount^(K+1) / (1 - discount)`;
+            0 for an exact one.
         history: objective, gradient norm and step of every iteration.
         iterations: how many were made, those of a resumed run included.
         seconds: wall time, compilation included; in a batch, the whole batch's.
@@ -105,6 +112,7 @@ class Solution(eqx.Module):
     losses: Float[Array, " M"]
     weights: Float[Array, " M"]
     thetas: Float[Array, "M ..."]
+    truncation: float
     history: History
     iterations: int
     seconds: float
@@ -114,6 +122,7 @@ class Solution(eqx.Module):
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""
         last = float(np.asarray(self.history.gradient_norm)[-1]) if len(self.history) else float("nan")
+        cut = [("truncation", truncation_text(self.truncation))] if self.truncation else []
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             (
@@ -121,6 +130,7 @@ class Solution(eqx.Module):
                 f"{with_error(self.risk, self.risk_standard_error)} (standard error, {len(self.losses)} fresh draws)",
             ),
             ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
+            *cut,
             ("iterations", f"{self.iterations}, last gradient norm {last:.3g}"),
             ("seconds", f"{self.seconds:.2f}"),
         ]
