@@ -14,7 +14,7 @@ from .problems import numpy_occupancy, random_mdp, random_policy, softmax
 
 DRAWS = 6
 ACTIONS = 3
-MDPS_A_SIZE = 40
+MDPS_A_CASE = 20
 RISKS = {"expectation": pr.Expectation(), "cvar": pr.CVaR(0.6), "worst case": pr.WorstCase()}
 
 
@@ -80,23 +80,40 @@ def well_separated(tables, logits, cost, start, discount):
     return True
 
 
+def full_tables(support, probability):
+    """`[R, S, A, B]` along the support to `[R, S, A, S]`."""
+    tables = np.zeros((*probability.shape[:3], support.states))
+    r, s, a = (axis[..., None] for axis in np.ogrid[tuple(slice(size) for size in probability.shape[:3])])
+    np.add.at(tables, (r, s, a, support.index()[None]), probability)
+    return tables
+
+
+def supports(states):
+    """Dense, and lists of three (or all) distinct successors."""
+    order = np.argsort(np.random.default_rng(states).random((states, ACTIONS, states)), axis=2)
+    return {True: pr.Support.dense(states, ACTIONS), False: pr.Support.lists(order[:, :, :3])}
+
+
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("states", [2, 3, 5, 8, 12])
-def test_adjoint_gradient_agrees_with_central_differences(states):
-    """5 sizes x 40 MDPs, discounts 0.5 to 0.99, three risks, a linear and a nonlinear loss."""
+def test_adjoint_gradient_agrees_with_central_differences(states, dense):
+    """200 MDPs: 5 sizes x dense and lists x 20, discounts 0.5 to 0.99, three risks, two losses."""
     random = np.random.default_rng(states)
+    support = supports(states)[dense]
     worst = 0.0
     checked = 0
-    while checked < MDPS_A_SIZE:
+    while checked < MDPS_A_CASE:
         discount = random.uniform(0.5, 0.99)
         start, cost = random.dirichlet(np.ones(states)), random.uniform(size=(states, ACTIONS))
-        tables = random.dirichlet(np.full(states, 0.7), size=(DRAWS, states, ACTIONS))
+        probability = random.dirichlet(np.full(support.successors, 0.7), size=(DRAWS, states, ACTIONS))
+        tables = full_tables(support, probability)
         logits = random.normal(size=(states, ACTIONS))
         if not well_separated(tables, logits, cost, start, discount):
             continue
-        family = pr.TabularFamily(pr.Support.dense(states, ACTIONS), cost, start, discount)
+        family = pr.TabularFamily(support, cost, start, discount)
         with jax.enable_x64(True):
             method = pr.Exact().resolve(family.support)
-            batch_last = np.moveaxis(tables, 0, -1)
+            batch_last = np.moveaxis(probability, 0, -1)
             found = jax.tree.map(np.asarray, all_gradients(family, logits, batch_last, method))
         for (loss, risk), (value, gradient) in found.items():
             arguments = (tables, cost, start, discount)
@@ -105,6 +122,48 @@ def test_adjoint_gradient_agrees_with_central_differences(states):
             worst = max(worst, np.abs(gradient - expected).max() / np.abs(expected).max())
         checked += 1
     assert worst <= 1e-6, worst
+
+
+def large_supports():
+    """Beyond the direct solver: dense, lists that merge or not, and a hub whose transpose is not padded."""
+    states = 60
+    near = (np.arange(states)[:, None, None] + np.array([[[0, 1], [1, 2], [2, 0]]])) % states
+    far = np.argsort(np.random.default_rng(1).random((states, ACTIONS, states)), axis=2)[:, :, :4]
+    hub = near.copy()
+    hub[:, :, 0] = 0
+    hub[0] = [[0, 1], [0, 2], [0, 3]]
+    return {
+        "dense": pr.Support.dense(states, ACTIONS),
+        "merged": pr.Support.lists(near),
+        "not merged": pr.Support.lists(far),
+        "hub": pr.Support.lists(hub),
+    }
+
+
+@pytest.mark.parametrize("name", ["dense", "merged", "not merged", "hub"])
+def test_gradient_of_the_iterative_solver_along_random_directions(name):
+    support = large_supports()[name]
+    states = support.states
+    if name != "dense":
+        assert (support.graph.slot is not None) == (name == "merged")
+        assert (support.graph.incoming is None) == (name == "hub")
+    random = np.random.default_rng(11)
+    probability = random.dirichlet(np.ones(support.successors), size=(DRAWS, states, ACTIONS))
+    cost, start, discount = random.uniform(size=(states, ACTIONS)), random.dirichlet(np.ones(states)), 0.95
+    family = pr.TabularFamily(support, cost, start, discount)
+    problem = Problem(family, spread, pr.CVaR(np.array([0.6])), pr.Softmax(), pr.Exact().resolve(support))
+    logits = random.normal(size=(states, ACTIONS))
+    with jax.enable_x64(True):
+        thetas = arrange(probability[None], problem)
+        _, gradient = eqx.filter_jit(lambda p, x, t: Adjoint()(p, x, t))(problem, logits[None], thetas)
+    tables = full_tables(support, probability)
+    for _ in range(5):
+        direction = random.normal(size=logits.shape)
+        ends = [
+            numpy_objective("nonlinear", "cvar", logits + sign * 1e-5 * direction, tables, cost, start, discount)
+            for sign in (1, -1)
+        ]
+        np.testing.assert_allclose((np.asarray(gradient[0]) * direction).sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
 
 
 METHODS = {
