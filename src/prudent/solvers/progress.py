@@ -41,12 +41,13 @@ class Progress:
         rate = (iteration - self.iteration) / max(now - self.seen, 1e-9)
         self.stride = max(1, int(rate * REFRESH_SECONDS))
         self.iteration, self.seen = iteration, now
+        objective = float(np.mean(trace[-1, 0])) if trace.size else float("nan")
         if self.bar is None and now - self.began > QUIET_SECONDS and iteration < self.end:
-            self._open()
-        if self.bar is not None and trace.size:
-            self.bar.update(self.task, completed=iteration, objective=float(np.mean(trace[-1, 0])))
+            self._open(iteration, objective)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=iteration, objective=objective)
 
-    def _open(self) -> None:
+    def _open(self, iteration: int, objective: float) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -61,5 +62,5 @@ class Progress:
             console=Console(stderr=True, force_terminal=True),
             transient=True,
         )
+        self.task = self.bar.add_task("optimising", total=self.end, completed=iteration, objective=objective)
         self.bar.start()
-        self.task = self.bar.add_task("optimising", total=self.end, objective=float("nan"))
