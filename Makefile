@@ -34,7 +34,11 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/dev  ## speed and memory, as ratios measured side by side
+.venv/bench: .venv/dev
+	$(PIP) --editable ".[bench]"
+	@touch $@
+
+bench: .venv/bench  ## speed and memory, as ratios measured side by side
 	$(BIN)/python -m benchmarks
 
 docs: .venv/dev  ## HTML in docs/_build/html; warnings are errors

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import argparse
 
-from . import cell, compilation, gradient
+from . import cell, compilation, gradient, parts, planning, q_learning
 
-PARTS = {"cell": cell.run, "gradient": gradient.run, "compilation": compilation.run}
+PARTS = {
+    "cell": cell.run,
+    "gradient": gradient.run,
+    "compilation": compilation.run,
+    "parts": parts.run,
+    "planning": planning.run,
+    "q_learning": q_learning.run,
+}
 
 
 def main() -> None:

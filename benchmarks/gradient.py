@@ -28,7 +28,7 @@ def _problem(states: int, dense: bool) -> tuple[Problem, np.ndarray]:
     tables = random.exponential(size=(1, DRAWS, states, ACTIONS, successors))
     tables /= tables.sum(axis=-1, keepdims=True)
     family = pr.TabularFamily(support, random.uniform(size=(states, ACTIONS)), 0, DISCOUNT)
-    risk = pr.CVaR(np.array([0.5]))
+    risk = jax.tree.map(lambda level: level[None], pr.CVaR(0.5))
     return Problem(family, pr.ExpectedCost(), risk, pr.Softmax(), pr.Exact().resolve(support)), tables
 
 
@@ -41,7 +41,7 @@ def _compiled(problem: Problem, tables: np.ndarray):
     @jax.jit
     def gradient(arrays):
         problem, logits, tables = eqx.combine(arrays, static)
-        return Adjoint()(problem, logits, tables)[1]
+        return Adjoint()(problem, logits, tables, np.zeros((1, 2), np.uint32))[1]
 
     executable = gradient.lower(arrays).compile()
     memory = executable.memory_analysis()

@@ -22,6 +22,7 @@ STAGES = [
     ("posteriors",),
     ("policies",),
     ("occupancies",),
+    ("conformance",),
     ("losses",),
     ("risks",),
     ("gradients",),

@@ -1,10 +1,16 @@
 """Exact planning against a linear program, and evaluation against NumPy."""
 
+import dataclasses
+import importlib
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, identity
+from scipy.sparse.linalg import spsolve
 
 import prudent as pr
+from prudent.baselines.planning import LARGEST_DIRECT, _by_sweeps
 
 from .problems import densified, numpy_occupancy, random_mdp, random_policy
 
@@ -20,17 +26,115 @@ def linear_program_values(mdp):
     return result.x
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(100))
 def test_policy_iteration_agrees_with_a_linear_program(seed):
     random = np.random.default_rng(seed)
     states, actions = int(random.integers(1, 15)), int(random.integers(1, 5))
     mdp = random_mdp(random, states, actions, int(random.integers(1, states + 1)), discount=random.uniform(0, 0.99))
     mdp = densified(mdp) if seed % 2 else mdp
     plan = pr.plan(mdp)
-    np.testing.assert_allclose(plan.values, linear_program_values(mdp), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(plan.values, linear_program_values(mdp), rtol=0, atol=1e-8)
     assert plan.residual < 1e-9
     occupancy = numpy_occupancy(mdp.kernel.table(), plan.policy.probabilities, mdp.start, float(mdp.discount))
     assert (occupancy * mdp.cost).sum() == pytest.approx(mdp.start @ plan.values, rel=1e-9)
+
+
+def sparse_values(mdp, action):
+    """A deterministic policy's values, by sparse LU."""
+    states, _, successors = mdp.kernel.support.shape
+    rows = np.arange(states)
+    entries = (np.repeat(rows, successors), mdp.kernel.support.index()[rows, action].ravel())
+    chain = csr_matrix((np.asarray(mdp.kernel.probability)[rows, action].ravel(), entries), shape=(states, states))
+    return spsolve((identity(states) - float(mdp.discount) * chain).tocsc(), np.asarray(mdp.cost)[rows, action])
+
+
+def bellman(mdp, values):
+    """`[S, A]` one step of each action and these values from then on."""
+    onward = (np.asarray(mdp.kernel.probability) * values[mdp.kernel.support.index()]).sum(axis=2)
+    return np.asarray(mdp.cost) + float(mdp.discount) * onward
+
+
+def large_lake(discount, side=40):
+    tile = np.where(np.random.default_rng(0).random((side, side)) < 0.1, "H", "F")
+    tile[0, 0], tile[-1, -1] = "S", "G"
+    return pr.envs.frozen_lake("\n".join("".join(row) for row in tile), discount).at((0.3, 0.02))
+
+
+def loosely_linked(discount=0.9999, leak=1e-5):
+    """Two clusters that hardly ever meet, one far cheaper: the plain sweeps would need tens of thousands."""
+    random = np.random.default_rng(1)
+    states, actions = 600, 3
+    successor = random.integers(states // 2, size=(states, actions, 3))
+    successor[states // 2 :] += states // 2
+    successor[:, :, 2] = random.integers(states, size=(states, actions))
+    chance = random.dirichlet(np.ones(2), size=(states, actions)) * (1 - leak)
+    probability = np.concatenate([chance, np.full((states, actions, 1), leak)], axis=2)
+    cost = random.uniform(size=(states, actions))
+    cost[: states // 2] -= 2.0
+    return pr.MDP(pr.Kernel(pr.Support.lists(successor), probability), cost, 0, discount)
+
+
+LARGE = {
+    "lake": lambda: large_lake(0.97),
+    "lake, far-sighted": lambda: large_lake(0.9999),
+    "loosely linked": loosely_linked,
+    "dense": lambda: densified(random_mdp(np.random.default_rng(3), 420, 3, 30, discount=0.95)),
+    "many actions": lambda: random_mdp(np.random.default_rng(4), 450, 30, 5, discount=0.9),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_models_agree_with_sparse_elimination_and_certify_it(name):
+    mdp = LARGE[name]()
+    assert mdp.kernel.support.states > LARGEST_DIRECT
+    discount = float(mdp.discount)
+    plan = pr.plan(mdp, tolerance=1e-6)
+    bound = plan.residual / (1.0 - discount)
+    assert bound <= 1e-5
+    quality = bellman(mdp, plan.values)
+    np.testing.assert_allclose(np.abs(quality.min(axis=1) - plan.values).max(), plan.residual, rtol=0, atol=1e-11)
+    action = plan.policy.greedy()
+    rounding = 1e-13 * np.abs(plan.values).max()
+    assert np.all(quality[np.arange(len(action)), action] <= quality.min(axis=1) + rounding)
+    # Policy iteration by sparse LU from the plan's policy ends at the optimum.
+    for _ in range(20):
+        exact = sparse_values(mdp, action)
+        onward = bellman(mdp, exact)
+        gain = onward[np.arange(len(action)), action] - onward.min(axis=1) > 1e-11 * (1 + np.abs(exact))
+        if not gain.any():
+            break
+        action = np.where(gain, onward.argmin(axis=1), action)
+    slack = 1e-11 * np.abs(exact).max() / (1.0 - discount)
+    assert np.abs(plan.values - exact).max() <= bound + slack
+    assert plan.iterations < 300
+
+
+def test_ties_go_to_the_first_action_at_every_size():
+    for states in (5, 600):
+        successor = np.broadcast_to(np.arange(states)[:, None, None], (states, 3, 3))
+        cost = np.tile([[1.0, 0.3, 0.3]], (states, 1))
+        mdp = pr.MDP(pr.Kernel(pr.Support.lists(successor), np.full((states, 3, 3), 1 / 3)), -cost, 0, 0.9)
+        assert set(pr.plan(mdp).policy.greedy()) == {0}
+        mdp = pr.MDP(mdp.kernel, cost, 0, 0.9)
+        assert set(pr.plan(mdp).policy.greedy()) == {1}
+        np.testing.assert_allclose(pr.plan(mdp).values, 3.0, rtol=1e-12)
+
+
+def test_planning_another_model_of_the_same_shape_does_not_recompile():
+    first, second = (
+        random_mdp(np.random.default_rng(seed), 600, 3, 3, discount=discount) for seed, discount in ((0, 0.9), (1, 0.5))
+    )
+    pr.plan(first)
+    compiled = _by_sweeps._cache_size()
+    pr.plan(second, tolerance=1e-3)
+    pr.plan(dataclasses.replace(first, cost=-np.asarray(first.cost)))
+    assert _by_sweeps._cache_size() == compiled
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), float("inf"), "tight"])
+def test_a_tolerance_that_means_nothing_is_refused(tolerance):
+    with pytest.raises(pr.InputError, match="tolerance must be a number > 0"):
+        pr.plan(random_mdp(np.random.default_rng(0), 3), tolerance=tolerance)
 
 
 def test_evaluation_agrees_with_numpy_draw_by_draw():
@@ -54,18 +158,16 @@ def test_evaluation_agrees_with_numpy_draw_by_draw():
 
 
 def test_long_samples_are_evaluated_in_chunks_with_the_same_answer(monkeypatch):
-    from prudent import gradients
-
+    # The module, by name: the package has a function called the same.
+    objective = importlib.import_module("prudent.gradients.objective")
     lake = pr.envs.frozen_lake("SF\nHG")
     policy = np.full((4, 4), 0.25)
     whole = pr.evaluate(policy, lake, lake.prior, samples=333).losses
-    monkeypatch.setattr(gradients, "CHUNK_BYTES", dict.fromkeys((True, False), 100 * 4 * 12 * 8))
+    monkeypatch.setattr(objective, "CHUNK_BYTES", dict.fromkeys((True, False), 100 * 4 * 12 * 8))
     np.testing.assert_allclose(pr.evaluate(policy, lake, lake.prior, samples=333).losses, whole, rtol=1e-12)
 
 
 def test_changing_cost_or_discount_does_not_revalidate_the_kernel(monkeypatch):
-    import dataclasses
-
     from prudent.kernels import kernel
 
     mdp = random_mdp(np.random.default_rng(0), 4)

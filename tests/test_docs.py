@@ -69,7 +69,9 @@ def test_the_first_example_of_the_readme_runs_as_written():
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 10
 
 
-@pytest.mark.parametrize(("page", "skipped"), [("README.md", 1), ("CONTRIBUTING.md", 0), ("docs/quickstart.md", 0)])
+@pytest.mark.parametrize(
+    ("page", "skipped"), [("README.md", 1), ("CONTRIBUTING.md", 0), ("docs/quickstart.md", 0), ("docs/parts.md", 0)]
+)
 def test_the_examples_of_a_page_run_in_order(page, skipped):
     blocks = fences(page)
     python = [position for position, (language, _) in enumerate(blocks) if language == "python"]

@@ -13,6 +13,7 @@ from prudent.occupancies import measure
 from .problems import numpy_occupancy, random_mdp, random_policy, softmax
 
 DRAWS = 6
+NO_CHANCE = np.zeros((1, 2), np.uint32)
 ACTIONS = 3
 MDPS_A_CASE = 20
 RISKS = {"expectation": pr.Expectation(), "cvar": pr.CVaR(0.6), "worst case": pr.WorstCase()}
@@ -65,7 +66,7 @@ def all_gradients(family, logits, tables, method):
         for risk_name, risk in RISKS.items():
             stacked = jax.tree.map(lambda leaf: leaf[None], risk)
             problem = Problem(family, loss, stacked, pr.Softmax(), method)
-            result, gradient = Adjoint()(problem, logits[None], tables)
+            result, gradient = Adjoint()(problem, logits[None], tables, NO_CHANCE)
             out[loss_name, risk_name] = (result.value[0], gradient[0])
     return out
 
@@ -151,11 +152,13 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
     probability = random.dirichlet(np.ones(support.successors), size=(DRAWS, states, ACTIONS))
     cost, start, discount = random.uniform(size=(states, ACTIONS)), random.dirichlet(np.ones(states)), 0.95
     family = pr.TabularFamily(support, cost, start, discount)
-    problem = Problem(family, spread, pr.CVaR(np.array([0.6])), pr.Softmax(), pr.Exact().resolve(support))
+    problem = Problem(
+        family, spread, jax.tree.map(lambda level: level[None], pr.CVaR(0.6)), pr.Softmax(), pr.Exact().resolve(support)
+    )
     logits = random.normal(size=(states, ACTIONS))
     with jax.enable_x64(True):
         thetas = arrange(probability[None], problem)
-        _, gradient = eqx.filter_jit(lambda p, x, t: Adjoint()(p, x, t))(problem, logits[None], thetas)
+        _, gradient = eqx.filter_jit(lambda p, x, t: Adjoint()(p, x, t, NO_CHANCE))(problem, logits[None], thetas)
     tables = full_tables(support, probability)
     for _ in range(5):
         direction = random.normal(size=logits.shape)
@@ -215,16 +218,19 @@ def test_batched_gradients_are_the_single_ones():
 
     @eqx.filter_jit
     def compiled(problem, logits, thetas):
-        return Adjoint()(problem, logits, thetas)
+        return Adjoint()(problem, logits, thetas, NO_CHANCE)
+
+    def batch(levels):
+        return jax.tree.map(lambda *several: np.stack(several), *(pr.CVaR(level) for level in levels))
 
     def gradient(risk, logits, thetas):
         problem = Problem(lake, pr.ExpectedCost(), risk, pr.Softmax(), method)
         return compiled(problem, logits, arrange(thetas, problem))
 
     with jax.enable_x64(True):
-        together, slopes = gradient(pr.CVaR(levels), logits, thetas)
+        together, slopes = gradient(batch(levels), logits, thetas)
         for g in range(4):
-            alone, slope = gradient(pr.CVaR(levels[g : g + 1]), logits[g : g + 1], thetas[g : g + 1])
+            alone, slope = gradient(batch(levels[g : g + 1]), logits[g : g + 1], thetas[g : g + 1])
             np.testing.assert_allclose(alone.value[0], together.value[g], rtol=1e-13)
             np.testing.assert_allclose(slope[0], slopes[g], rtol=0, atol=1e-12)
             np.testing.assert_allclose(np.mean(together.weights[g]), 1.0, rtol=1e-12)

@@ -74,3 +74,12 @@ def test_a_hub_state_does_not_blow_up_the_transpose():
     assert pr.Support.lists(successor).graph.incoming is None
     ring = np.stack([np.arange(states), (np.arange(states) + 1) % states], axis=1)[:, None]
     assert pr.Support.lists(ring).graph.incoming.shape[1] == 2
+
+
+def test_values_come_back_along_long_lists_too():
+    """Beyond a few dozen states the terms are added in a compiled loop, whose counter NumPy cannot index by."""
+    random = np.random.default_rng(3)
+    kernel = random_kernel(random, states=70, actions=2, successors=3)
+    values = random.normal(size=70)
+    expected = np.einsum("sat,t->sa", kernel.table(), values)
+    np.testing.assert_allclose(pr.pull(kernel, values), expected, rtol=0, atol=1e-12)

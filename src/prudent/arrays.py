@@ -100,6 +100,8 @@ class Stream(enum.IntEnum):
     HELD_OUT = 2
     EVALUATION = 3
     TRIALS = 4
+    WORLD = 5
+    SCALES = 6
 
 
 def as_key(seed: int | jax.Array) -> jax.Array:

@@ -95,6 +95,47 @@ def demo(
         console.print(f"figure: {path}")
 
 
+@app.command()
+def estimators(
+    seed: Annotated[int, typer.Option(help="Seed of policies, draws and directions.", min=0)] = 0,
+) -> None:
+    """Every loss and gradient estimator against the exact gradient, on a small lake; about a minute.
+
+    Example: prudent estimators
+    """
+    with _clear_errors():
+        from rich.console import Console
+        from rich.table import Table
+
+        from .experiments.estimators import DIRECTIONS, DRAWS, LEVEL, agreement, sweeps
+
+        console = Console(width=None if sys.stdout.isatty() else 120)
+        table = Table(
+            title=f"Error of the gradient relative to the adjoint's (CVaR {LEVEL:g} of {DRAWS} posterior draws)",
+            title_justify="left",
+        )
+        table.add_column("loss")
+        table.add_column("check_loss", justify="right")
+        table.add_column("variational", justify="right")
+        for count in DIRECTIONS:
+            table.add_column(f"zeroth order, m = {count}", justify="right")
+        for row in agreement(seed):
+            table.add_row(
+                row.loss,
+                "passed",
+                f"{row.variational:.1e}",
+                *(f"{error:.1e}" for error in row.zeroth_order),
+            )
+        console.print(table)
+        for sweep in sweeps(seed):
+            table = Table(title=f"Zeroth order against {sweep.setting}: {sweep.law}", title_justify="left")
+            table.add_column(sweep.setting)
+            table.add_column("relative error", justify="right")
+            for value, error in zip(sweep.values, sweep.errors, strict=True):
+                table.add_row(f"{value:g}", f"{error:.1e}")
+            console.print(table)
+
+
 @reproduce.command()
 def brpg(
     replications: Annotated[int, typer.Option(help="Data sets a cell.", min=1)] = 50,

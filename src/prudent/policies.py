@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +13,18 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
-from .arrays import Array, as_float, require_distribution, require_finite, require_indices
+from .arrays import (
+    Array,
+    as_float,
+    as_whole,
+    in_float64,
+    is_concrete,
+    require_distribution,
+    require_finite,
+    require_indices,
+    require_kind,
+    require_size,
+)
 from .errors import InputError
 
 
@@ -52,6 +64,12 @@ def action_probabilities(policy: TabularPolicy | Array | Any, states: int, actio
     return np.asarray(table.probabilities)
 
 
+def _floats(tree: Any) -> Any:
+    """Field converter: a list of numbers or an array as one array; of another pytree, every leaf."""
+    plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(tree))
+    return as_float(tree) if plain else jax.tree.map(as_float, tree)
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
@@ -62,6 +80,10 @@ class ParameterSet(eqx.Module):
     @abc.abstractmethod
     def project(self, parameters: Any) -> Any:
         """The nearest point of the set."""
+
+    @abc.abstractmethod
+    def tangent(self, direction: Any) -> Any:
+        """The part of a direction that stays in the set's affine hull; all of it if the set has an interior."""
 
 
 class Everywhere(ParameterSet):
@@ -75,6 +97,10 @@ class Everywhere(ParameterSet):
     def project(self, parameters: Any) -> Any:
         """The parameters as they are."""
         return parameters
+
+    def tangent(self, direction: Any) -> Any:
+        """The direction as it is."""
+        return direction
 
 
 class Box(ParameterSet):
@@ -94,7 +120,11 @@ class Box(ParameterSet):
 
     def project(self, parameters: Any) -> Any:
         """Clip each parameter."""
-        return optax.projections.projection_box(parameters, self.low, self.high)
+        return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
+
+    def tangent(self, direction: Any) -> Any:
+        """The direction as it is."""
+        return direction
 
 
 class Ball(ParameterSet):
@@ -114,6 +144,40 @@ class Ball(ParameterSet):
     def project(self, parameters: Any) -> Any:
         """Scale back onto the ball."""
         return optax.projections.projection_l2_ball(parameters, self.radius)
+
+    def tangent(self, direction: Any) -> Any:
+        """The direction as it is."""
+        return direction
+
+
+class Simplex(ParameterSet):
+    """Tables whose rows are probabilities of at least `floor`: the set of direct policies.
+
+    >>> import numpy as np, prudent as pr
+    >>> pr.Simplex().project(np.array([[0.9, 0.5]])).round(6).tolist()
+    [[0.7, 0.3]]
+    """
+
+    floor: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        if not (_is_real(self.floor) and 0 <= self.floor < 1):
+            raise InputError(f"Simplex needs a floor in [0, 1), got {self.floor}")
+
+    @in_float64
+    def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
+        """The nearest table, row by row."""
+        room = 1.0 - parameters.shape[-1] * self.floor
+        if room <= 0:
+            raise InputError(
+                f"a floor of {self.floor} on each of {parameters.shape[-1]} actions leaves no choice; "
+                f"use one below {1 / parameters.shape[-1]:.3g}"
+            )
+        return self.floor + room * jax.vmap(optax.projections.projection_simplex)((parameters - self.floor) / room)
+
+    def tangent(self, direction: Float[Array, "S A"]) -> Float[Array, "S A"]:
+        """Rows that sum to 0."""
+        return direction - direction.mean(axis=-1, keepdims=True)
 
 
 class Parametrisation(eqx.Module):
@@ -147,6 +211,143 @@ class Softmax(Parametrisation):
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """Rowwise softmax."""
         return jax.nn.softmax(parameters, axis=-1)
+
+
+class Direct(Parametrisation):
+    """The table itself, `pi(a | s) = alpha[s, a]`, projected onto the simplex after each step; starts uniform.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> policy = pr.solve(lake, lake.prior, policy=pr.Direct(), solver=pr.BRPG(iterations=20, step=0.1)).policy
+    >>> bool(abs(policy.probabilities.sum(axis=1) - 1).max() < 1e-12)
+    True
+
+    Attributes:
+        within: `Simplex()`; `Simplex(floor=0.01)` keeps every action possible.
+    """
+
+    within: ParameterSet = Simplex()
+
+    def __check_init__(self) -> None:
+        require_kind("within", self.within, Simplex, "Simplex(), because the parameters are probabilities")
+
+    def initial(self, states: int, actions: int) -> Float[Array, "S A"]:
+        """Uniform rows."""
+        return jnp.full((states, actions), 1.0 / actions)
+
+    def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
+        """The parameters."""
+        return parameters
+
+
+class Neural(Parametrisation):
+    """A network from state features to a softmax over actions; starts uniform.
+
+    The network is an `equinox.nn.MLP` whose last layer starts at zero. Its gradients call for an adaptive
+    step, such as `BRPG(step=optax.adam(0.01))`.
+
+    >>> import numpy as np, prudent as pr
+    >>> policy = pr.Neural(features=np.eye(4), width=8)
+    >>> policy.probabilities(policy.initial(4, 2)).tolist()[0]
+    [0.5, 0.5]
+
+    Args:
+        features: `[S, F]` what the network sees of each state; scale them to about 1.
+        width: neurons of a hidden layer.
+        depth: hidden layers.
+        seed: of the first weights.
+        within: the set the weights are kept in.
+    """
+
+    features: Float[Array, "S F"] = eqx.field(converter=as_float)
+    width: int = eqx.field(static=True, converter=as_whole, default=64)
+    depth: int = eqx.field(static=True, converter=as_whole, default=2)
+    seed: int = eqx.field(static=True, converter=as_whole, default=0)
+    within: ParameterSet = eqx.field(default=Everywhere(), kw_only=True)
+
+    def __check_init__(self) -> None:
+        if is_concrete(self.features):
+            if self.features.ndim != 2:
+                raise InputError(f"features must be indexed [state, feature], got shape {self.features.shape}")
+            require_finite("feature", np.asarray(self.features))
+        for name, least in (("width", 1), ("depth", 0), ("seed", 0)):
+            require_size(f"Neural {name}", getattr(self, name), least)
+        require_kind("within", self.within, ParameterSet, "Everywhere(), Box(low, high) or Ball(radius)")
+
+    @in_float64
+    def initial(self, states: int, actions: int) -> Any:
+        """Random hidden layers, a last layer of zeros."""
+        if self.features.shape[0] != states:
+            raise InputError(f"Neural has features of {self.features.shape[0]} states, the model has {states}")
+        weights = eqx.filter(self._network(actions), eqx.is_inexact_array)
+        return eqx.tree_at(lambda n: n.layers[-1], weights, replace_fn=lambda last: jax.tree.map(jnp.zeros_like, last))
+
+    @in_float64
+    def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
+        """The softmax of the network's outputs, state by state."""
+        actions = parameters.layers[-1].bias.shape[0]
+        # The arrays come from the parameters; activations and sizes from a network that is never computed.
+        skeleton = eqx.filter_eval_shape(lambda: self._network(actions))
+        network = eqx.combine(
+            parameters, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+        )
+        return jax.nn.softmax(jax.vmap(network)(jnp.asarray(self.features)), axis=-1)
+
+    def _network(self, actions: int) -> eqx.nn.MLP:
+        return eqx.nn.MLP(
+            in_size=self.features.shape[1],
+            out_size=actions,
+            width_size=self.width,
+            depth=self.depth,
+            activation=jax.nn.tanh,
+            dtype=jnp.float64,
+            key=jax.random.key(self.seed),
+        )
+
+
+class Parametric(Parametrisation):
+    """A user's own map from parameters to probabilities.
+
+    >>> import jax, jax.numpy as jnp, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> def same_everywhere(logits):  # [A] -> [S, A]: one distribution for all states
+    ...     return jnp.broadcast_to(jax.nn.softmax(logits), (4, 4))
+    >>> solution = pr.solve(lake, lake.prior, policy=pr.Parametric(same_everywhere, start=[0.0] * 4),
+    ...                     solver=pr.BRPG(iterations=5))
+    >>> solution.parameters.shape
+    (4,)
+
+    Args:
+        function: `parameters -> [S, A]`, traceable by JAX; rows sum to 1 for all parameters in `within`.
+        start: array, or any pytree of arrays, the optimisation starts from.
+        within: the set the parameters are kept in.
+    """
+
+    function: Callable[[Any], Any] = eqx.field(static=True)
+    start: Any = eqx.field(converter=_floats)
+    within: ParameterSet = eqx.field(default=Everywhere(), kw_only=True)
+
+    def __check_init__(self) -> None:
+        if not callable(self.function):
+            raise InputError(f"function must map parameters to probabilities [S, A], got {self.function!r}")
+        require_kind("within", self.within, ParameterSet, "Everywhere(), Box(low, high) or Ball(radius)")
+        for leaf in jax.tree.leaves(self.start):
+            if is_concrete(leaf):
+                require_finite("start", leaf)
+
+    def initial(self, states: int, actions: int) -> Any:
+        """The start given."""
+        return self.start
+
+    def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
+        """The user's function."""
+        return self.function(parameters)
+
+
+@eqx.filter_jit
+def projected(within: ParameterSet, parameters: Any) -> Any:
+    """`within.project(parameters)`, compiled."""
+    return within.project(parameters)
 
 
 @eqx.filter_jit

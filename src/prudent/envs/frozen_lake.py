@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, Stream, as_float, generator, require_kind, require_size
+from ..episodes import SimulatedWorld, World
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, check_discount
-from ..policies import action_probabilities
+from ..policies import TabularPolicy, action_probabilities
 from ..posteriors import Beta
 from ..transitions import Trials
 
@@ -88,6 +89,17 @@ class FrozenLake(AbstractFamily):
         success = generator(seed, Stream.TRIALS).binomial(int(n), truth)
         return Trials(np.stack([success, n - success], axis=1))
 
+    def world(self, truth: Any, steps: int = 100, rollouts: int = 1) -> LakeWorld:
+        """The lake at its true theta, to deploy policies in.
+
+        >>> import numpy as np, prudent as pr
+        >>> lake = pr.envs.frozen_lake()
+        >>> log = lake.world((0.3, 0.02)).deploy(pr.TabularPolicy(np.full((25, 4), 0.25)), np.random.default_rng(0))
+        >>> log.counts.shape
+        (2, 2)
+        """
+        return LakeWorld(self, SimulatedWorld(self, truth, steps, rollouts))
+
     def draw(self, policy: Any) -> str:
         """The map with the most probable action of each tile as an arrow.
 
@@ -100,6 +112,28 @@ class FrozenLake(AbstractFamily):
         arrows = ARROWS[table.argmax(axis=1)]
         symbols = np.where(np.asarray(self.hole), "H", np.where(np.asarray(self.goal), "G", arrows))
         return "\n".join(" ".join(row) for row in symbols.reshape(len(self.tiles), -1))
+
+
+class LakeWorld(World):
+    """A lake on which one sees what happened.
+
+    A move on ice logs whether it slipped, a try in a hole whether it escaped. A plain log of states, which
+    does not always tell, comes from `SimulatedWorld`.
+    """
+
+    lake: FrozenLake
+    simulated: SimulatedWorld
+
+    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Trials:
+        """Slips and escapes of all walks, as trials; nothing is learned at the goal."""
+        state, _, slot = self.simulated.walk(policy, generator)
+        hole, goal = np.asarray(self.lake.hole), np.asarray(self.lake.goal)
+        in_hole, on_ice = hole[state], ~(hole | goal)[state]
+        counts = [
+            [np.sum(on_ice & (slot > 0)), np.sum(on_ice & (slot == 0))],
+            [np.sum(in_hole & (slot == 0)), np.sum(in_hole & (slot > 0))],
+        ]
+        return Trials(counts)
 
 
 def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> FrozenLake:

@@ -130,9 +130,10 @@ def push(kernel: Kernel, mass: Float[Array, "S A"]) -> Float[Array, " S"]:
 
 def pull_batch(support: Support, probability: Array, values: Array) -> Array:
     """`pull` for many kernels at once: trailing batch axes, `[S, A, B, ...]` and `[S, ...]`."""
-    successor = support.successor
-    if successor is None:
+    if support.successor is None:
         return (probability * values[None, None]).sum(axis=2)
+    # A loop's counter cannot index NumPy's arrays.
+    successor, probability, values = (jnp.asarray(array) for array in (support.successor, probability, values))
 
     def term(entry: int | Array) -> Array:
         return probability[:, :, entry] * values[successor[:, :, entry]]

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_kind, require_size
 from ..errors import InputError
-from ..gradients import Adjoint, Problem
+from ..gradients import GradientEstimator, Problem
+from .draws import Chance
 from .outputs import Kept, LastIterate, Output, start, where
 
 GOING, CONVERGED, NON_FINITE = 0, 1, 2
@@ -100,11 +101,16 @@ def norm(tree: Any) -> Float[Array, " G"]:
 
 
 def iterate(
-    problem: Problem, gradient: Adjoint, settings: BRPG, state: State, thetas: Array
+    problem: Problem,
+    gradient: GradientEstimator,
+    settings: BRPG,
+    state: State,
+    thetas: Array,
+    keys: UInt32[Array, "G 2"],
 ) -> tuple[State, Float[Array, "3 G"]]:
     """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
     within = problem.policy.within
-    result, slope = gradient(problem, state.parameters, thetas)
+    result, slope = gradient(problem, state.parameters, thetas, keys)
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
     moved = jax.vmap(within.project)(optax.apply_updates(state.parameters, change))
     # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
@@ -132,11 +138,11 @@ def iterate(
 @eqx.filter_jit
 def run_block(
     problem: Problem,
-    gradient: Adjoint,
+    gradient: GradientEstimator,
     settings: BRPG,
     state: State,
     thetas: Float[Array, "T ..."],
-    uniforms: Float[Array, "T G"],
+    chance: Chance,
     held_out: Array,
     first: Int[Array, ""],
     span: Int[Array, 2],
@@ -154,13 +160,13 @@ def run_block(
     def body(carry: tuple) -> tuple:
         position, state, trace = carry
         kept = settings.output.observe(
-            state.kept, state.parameters, first + position, uniforms[position], problem, held_out
+            state.kept, state.parameters, first + position, chance.uniforms[position], problem, held_out
         )
         kept = where(state.finished == GOING, kept, state.kept)
-        state, entries = iterate(problem, gradient, settings, state, thetas[position])
+        state, entries = iterate(problem, gradient, settings, state, thetas[position], chance.keys[position])
         state = eqx.tree_at(lambda s: s.kept, state, kept)
         return position + 1, state, trace.at[position].set(entries)
 
-    trace = jnp.full((uniforms.shape[0], 3, uniforms.shape[1]), jnp.nan)
+    trace = jnp.full((chance.uniforms.shape[0], 3, chance.uniforms.shape[1]), jnp.nan)
     position, state, trace = lax.while_loop(unfinished, body, (span[0], state, trace))
     return state, position, trace

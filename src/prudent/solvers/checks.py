@@ -10,16 +10,16 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_finite, require_kind
+from ..arrays import Array, as_float, require_finite, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, Problem
+from ..gradients import GradientEstimator, Problem
 from ..kernels import Kernel
 from ..losses import Loss, check_loss_at
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Exact, Method, Truncated, occupancy
-from ..policies import Parametrisation, TabularPolicy, action_table
+from ..policies import Parametrisation, TabularPolicy, action_table, projected
 from ..posteriors import Dirichlet, Posterior
-from ..risks import Risk
+from ..risks import Risk, check_envelope
 from .brpg import BRPG
 
 # Kernels looked at before the start.
@@ -43,15 +43,15 @@ def check_parts(
             _check_same_support(model, belief)
     for risk in risks:
         require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
-        if any(np.ndim(leaf) for leaf in jax.tree.leaves(risk)):
-            raise InputError(f"{type(risk).__name__} holds an array; give one risk a level, as a list to solve_many")
 
 
-def check_method(policy: Parametrisation, gradient: Adjoint, settings: BRPG) -> None:
-    """The parts of a solver are of their kinds."""
+def check_method(policy: Parametrisation, gradient: GradientEstimator, settings: BRPG, risks: Sequence[Risk]) -> None:
+    """The parts of a solver are of their kinds, and the risks exist on samples of its size."""
     require_kind("policy", policy, Parametrisation, "a parametrisation such as Softmax()")
-    require_kind("gradient", gradient, Adjoint, "Adjoint()")
+    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
     require_kind("solver", settings, BRPG, "BRPG(...)")
+    for risk in risks:
+        check_envelope(risk, settings.samples)
 
 
 def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:
@@ -69,10 +69,48 @@ def check_start(problem: Problem, initial: Any, thetas: Float[np.ndarray, "G N .
     """The models at a few draws of every run are proper MDPs, and the loss is a finite number at the first."""
     family = problem.family
     mdp = check_models(family, thetas.reshape(-1, *thetas.shape[2:]))
-    probabilities = np.asarray(action_table(problem.policy, initial))
-    if probabilities.shape != family.support.shape[:2]:
-        raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {family.support.shape[:2]}")
-    check_loss_at(problem.loss, _first_occupancy(mdp, TabularPolicy(probabilities), problem.occupancy), mdp)
+    policy = _check_policy(problem.policy, initial, family.support.shape[:2])
+    check_loss_at(problem.loss, _first_occupancy(mdp, policy, problem.occupancy), mdp)
+
+
+def start_at(start: Any, initial: Any, policy: Parametrisation) -> Any:
+    """Parameters given by the user, projected; refused unless finite and shaped like the policy's own."""
+    start = jax.tree.map(as_float, start)
+    same = jax.tree.structure(start) == jax.tree.structure(initial) and all(
+        np.shape(ours) == np.shape(theirs)
+        for ours, theirs in zip(jax.tree.leaves(start), jax.tree.leaves(initial), strict=True)
+    )
+    if not same:
+        shapes = jax.tree.map(np.shape, initial, is_leaf=lambda leaf: isinstance(leaf, np.ndarray))
+        raise InputError(
+            f"start must be parameters of this policy, shaped {shapes}, got {jax.tree.map(np.shape, start)}; "
+            "use solution.parameters of a run with the same model and policy"
+        )
+    for leaf in jax.tree.leaves(start):
+        require_finite("start", np.asarray(leaf))
+    return to_numpy(projected(policy.within, start))
+
+
+def _check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
+    """The policy at its start; refused unless its rows are distributions there and at parameters nearby."""
+    random = np.random.default_rng(0)
+    nearby = projected(policy.within, jax.tree.map(lambda leaf: leaf + random.normal(size=np.shape(leaf)), initial))
+    for where, parameters in (("parameters near its start", nearby), ("its starting parameters", initial)):
+        try:
+            probabilities = np.asarray(action_table(policy, parameters))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"the policy could not be evaluated at {where}: {error}") from error
+        if probabilities.shape != shape:
+            raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {shape}")
+        try:
+            table = TabularPolicy(probabilities)
+        except InputError as error:
+            raise InputError(
+                f"at {where}, {error}; make its rows probabilities for all parameters, for example by a softmax"
+            ) from None
+    return table
 
 
 def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> MDP:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt32
 
-from ..arrays import Stream, as_float, stream
+from ..arrays import Array, Stream, as_float, stream
 from ..errors import InputError
-from ..posteriors import Posterior
+from ..posteriors import Posterior, draw_sets
 from ..risks import Risk
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
@@ -20,11 +20,24 @@ BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
 
 
 class Run(NamedTuple):
-    """One run of a batch: its belief, its risk and the words of its random key."""
+    """One run of a batch: its belief, its risk, the words of its random key and its first parameters."""
 
     belief: Posterior
     risk: Risk
     words: tuple[int, ...]
+    start: Any
+
+
+class Chance(NamedTuple):
+    """Random numbers of T iterations of G runs besides their draws.
+
+    Attributes:
+        uniforms: in [0, 1), for the output rule.
+        keys: words of a random key, for the gradient estimator.
+    """
+
+    uniforms: Float[Array, "T G"]
+    keys: UInt32[Array, "T G 2"]
 
 
 class Draws:
@@ -67,34 +80,41 @@ class Draws:
         unit = int(np.clip(UNIT_BYTES // size, 1, UNIT_ITERATIONS))
         return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.runs)), 1, BLOCK_UNITS))
 
-    def block(
-        self, samples: int, first: int, start: int, end: int
-    ) -> tuple[Float[np.ndarray, "T G R ..."], Float[np.ndarray, "T G"]]:
-        """Draws and uniform numbers of the block of iterations that begins at `first`.
+    def block(self, samples: int, first: int, start: int, end: int) -> tuple[Float[np.ndarray, "T G R ..."], Chance]:
+        """Draws and other random numbers of the block of iterations that begins at `first`.
 
         Only the units that hold iterations `start..end-1` are drawn; the others are left empty.
         """
         unit, units = self.sizes(samples)
         thetas = np.zeros((units * unit, len(self.runs), samples, *self.shape))
-        uniforms = np.zeros((units * unit, len(self.runs)))
+        chance = Chance(
+            np.zeros((units * unit, len(self.runs))), np.zeros((units * unit, len(self.runs), 2), np.uint32)
+        )
         for number in range(units):
             begins = first + number * unit
             if begins >= end or begins + unit <= start:
                 continue
             rows = slice(number * unit, (number + 1) * unit)
             drawn = self._each(
-                lambda belief, random: (_draw(belief, random, unit * samples), random.random(unit)),
+                lambda belief, random: (
+                    _draw(belief, random, samples, unit),
+                    random.random(unit),
+                    random.integers(2**32, size=(unit, 2), dtype=np.uint32),
+                ),
                 Stream.ITERATION,
                 begins // unit,
             )
-            for g, (theta, uniform) in enumerate(drawn):
+            for g, (theta, uniform, words) in enumerate(drawn):
                 thetas[rows, g] = theta.reshape(unit, samples, *self.shape)
-                uniforms[rows, g] = uniform
-        return thetas, uniforms
+                chance.uniforms[rows, g] = uniform
+                chance.keys[rows, g] = words
+        return thetas, chance
 
 
-def _draw(belief: Posterior, random: np.random.Generator, n: int) -> np.ndarray:
-    drawn = np.asarray(as_float(belief.draw(random, n), "posterior draws"))
+def _draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:
+    """`sets` samples of `n` draws, one behind the other."""
+    drawn = np.asarray(as_float(draw_sets(belief, random, sets, n), "posterior draws"))
+    n *= sets
     if drawn.shape[:1] != (n,):
         raise InputError(f"draw(generator, {n}) gave shape {drawn.shape}; it must give {n} draws, batch first")
     return drawn

@@ -12,15 +12,15 @@ import numpy as np
 
 from ..arrays import as_key, in_float64, key_words, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, Problem, arrange, assess, is_direct, losses_on, model_bytes
+from ..gradients import Adjoint, GradientEstimator, Problem, arrange, assess, is_direct, losses_on, model_bytes
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
-from ..policies import Parametrisation, Softmax, TabularPolicy, action_tables
+from ..policies import Parametrisation, Softmax, TabularPolicy, action_tables, projected
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk
 from .brpg import BRPG, CONVERGED, GOING, NON_FINITE, State, begin, run_block
-from .checks import check_method, check_parts, check_start
+from .checks import check_method, check_parts, check_start, start_at
 from .draws import Draws, Run
 from .outputs import where
 from .progress import Progress
@@ -37,10 +37,11 @@ def solve(
     risk: Risk | None = None,
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
-    gradient: Adjoint | None = None,
+    gradient: GradientEstimator | None = None,
     solver: BRPG | None = None,
     occupancy: Method | None = None,
     seed: int | jax.Array = 0,
+    start: Any = None,
     resume: Solution | None = None,
     progress: bool | None = None,
 ) -> Solution:
@@ -52,10 +53,11 @@ def solve(
         risk: coherent risk over the belief; `CVaR(0.9)` when left out.
         loss: `(occupancy, mdp) -> scalar`, convex in the occupancy; expected discounted cost when left out.
         policy: how parameters become probabilities; tabular softmax when left out.
-        gradient: how the gradient is found; exact when left out.
+        gradient: how the gradient is found: `Adjoint()` (exact, when left out), `Variational()`, `ZerothOrder()`.
         solver: settings, the paper's when left out.
         occupancy: `Exact()` or `Truncated(horizon)`.
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
+        start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
         progress: show a bar; when left out, only on a terminal and only if the run takes a while.
 
@@ -72,6 +74,7 @@ def solve(
         [CVaR(0.9) if risk is None else risk],
         [as_key(seed)],
         _Parts(loss, policy, gradient, solver, occupancy),
+        None if start is None else [[start]],
         None if resume is None else [[resume]],
         progress,
     )[0][0]
@@ -84,17 +87,19 @@ def solve_many(
     *,
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
-    gradient: Adjoint | None = None,
+    gradient: GradientEstimator | None = None,
     solver: BRPG | None = None,
     occupancy: Method | None = None,
     seed: int | jax.Array = 0,
+    start: Sequence[Sequence[Any]] | None = None,
     resume: Sequence[Sequence[Solution]] | None = None,
     progress: bool | None = None,
 ) -> list[list[Solution]]:
     """Every belief (data set) under every risk, `solutions[i][j]`, in one compiled call a kind of risk.
 
     Belief i uses `jax.random.fold_in(key, i)`, the same posterior draws for each of its risks; its
-    solutions agree with `solve` under that key to rounding. Arguments are those of `solve`.
+    solutions agree with `solve` under that key to rounding. Arguments are those of `solve`, but `start[i][j]`
+    and `resume[i][j]` belong to belief i under risk j.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -108,7 +113,8 @@ def solve_many(
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
-    return _solve_grid(model, beliefs, risks, keys, _Parts(loss, policy, gradient, solver, occupancy), resume, progress)
+    parts = _Parts(loss, policy, gradient, solver, occupancy)
+    return _solve_grid(model, beliefs, risks, keys, parts, start, resume, progress)
 
 
 class _Parts:
@@ -129,19 +135,27 @@ def _solve_grid(
     risks: Sequence[Risk],
     keys: Sequence[jax.Array],
     parts: _Parts,
+    start: Sequence[Sequence[Any]] | None,
     resume: Sequence[Sequence[Solution]] | None,
     progress: bool | None,
 ) -> list[list[Solution]]:
     check_parts(model, beliefs, risks, parts.loss, parts.occupancy)
-    check_method(parts.policy, parts.gradient, parts.settings)
+    check_method(parts.policy, parts.gradient, parts.settings, risks)
     for row in resume or []:
         for solution in row:
             require_kind("resume", solution, Solution, "a Solution of the same call")
-    if resume is not None and (len(resume) != len(beliefs) or any(len(row) != len(risks) for row in resume)):
-        raise InputError("resume must hold one solution for each belief and risk, in the same order")
+    for name, several in (("resume", resume), ("start", start)):
+        if several is not None and (len(several) != len(beliefs) or any(len(row) != len(risks) for row in several)):
+            raise InputError(f"{name} must hold one entry for each belief and risk, in the same order")
     method = parts.occupancy.resolve(model.support)
+    initial = parts.policy.initial(model.support.states, model.support.actions)
+    initial = to_numpy(projected(parts.policy.within, initial))
+
+    def first(i: int, j: int) -> Any:
+        return initial if start is None else start_at(start[i][j], initial, parts.policy)
+
     runs = [
-        (i, j, Run(belief, risk, key_words(key)))
+        (i, j, Run(belief, risk, key_words(key), first(i, j)))
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
@@ -195,10 +209,10 @@ def _solve_batch(
     settings = parts.settings
     problem = Problem(model, parts.loss, _stack([run.risk for run in runs]), parts.policy, method)
     draws = Draws(runs)
-    initial = to_numpy(parts.policy.within.project(parts.policy.initial(model.support.states, model.support.actions)))
-    beginning = begin(settings.for_loop(), _repeat(initial, len(runs)), len(runs))
+    initial = _stack([run.start for run in runs])
+    beginning = begin(settings.for_loop(), initial, len(runs))
     if before is None:
-        check_start(problem, initial, draws.first(4))
+        check_start(problem, jax.tree.map(lambda leaf: leaf[0], initial), draws.first(4))
         state, histories, start = beginning, [np.empty((0, 3))] * len(runs), 0
     else:
         state, histories, start = _restore(before, settings, runs, beginning)
@@ -253,7 +267,7 @@ def _iterate(
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
             first = iteration - iteration % length
             last = min(first + length, end)
-            thetas, uniforms = draws.block(settings.samples, first, iteration, last)
+            thetas, chance = draws.block(settings.samples, first, iteration, last)
             thetas = np.stack([arrange(drawn, problem) for drawn in thetas])
             while iteration < last and np.any(np.asarray(state.finished) == GOING):
                 span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
@@ -263,7 +277,7 @@ def _iterate(
                     loop_settings,
                     state,
                     thetas,
-                    uniforms,
+                    chance,
                     held_out,
                     np.array(first, np.int32),
                     span,
@@ -310,13 +324,9 @@ def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: l
         len(objective) > 1 and objective[-len(objective) // 4 :].mean() > objective[0] for objective in objectives
     ):
         return np.zeros(groups, dtype=bool)
-    probabilities = np.asarray(action_tables(problem.policy, _repeat(initial, groups)))
+    probabilities = np.asarray(action_tables(problem.policy, initial))
     risk, _, standard_error = to_numpy(_assess(problem.risk, losses_on(problem, probabilities, outcome.thetas)))
     return outcome.risk - risk > 5.0 * np.maximum(outcome.standard_error, standard_error) + 1e-9 * np.abs(risk)
-
-
-def _repeat(tree: Any, groups: int) -> Any:
-    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), tree)
 
 
 @eqx.filter_jit

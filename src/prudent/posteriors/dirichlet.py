@@ -1,124 +1,34 @@
-"""Stage 4: what is believed of theta after the data, `mu_N` in the paper."""
+"""Tables of transition probabilities, learned from transitions."""
 
 from __future__ import annotations
 
-import abc
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Float
+from jax import ShapeDtypeStruct
+from jax.core import Tracer
+from jaxtyping import Bool, Float, Int
+from scipy import special
 
-from .arrays import (
-    Array,
-    as_float,
-    generator,
-    is_concrete,
-    require_distribution,
-    require_finite,
-    require_kind,
-    require_size,
-)
-from .errors import InputError
-from .kernels import Support
-from .transitions import Transitions, Trials
+from ..arrays import Array, as_float, is_concrete, require_distribution, require_indices, require_kind
+from ..errors import InputError
+from ..kernels import Support
+from ..transitions import Transitions
+from .base import Invertible, require_counts, require_prior
 
 # Below this shape a gamma draw may underflow.
 SMALLEST_DIRECT_SHAPE = 0.02
 
 
-class Posterior(eqx.Module):
-    """Anything that can be sampled. A concrete posterior supplies `draw`.
-
-    Draws are made by NumPy on the host, between compiled blocks of iterations. So `draw` need not be
-    traceable: a posterior may call any library, or resample draws made elsewhere.
-    """
-
-    @abc.abstractmethod
-    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
-        """`n` independent draws of theta, batch axis first."""
-
-    def sample(self, key: jax.Array | int, n: int) -> Float[np.ndarray, "N ..."]:
-        """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""
-        return self.draw(generator(key), require_size("the number of draws", n))
+def _as_labels(value: Any) -> Any:
+    """Field converter: labels as whole numbers; None and placeholders are left as they are."""
+    if value is None or isinstance(value, Tracer | ShapeDtypeStruct):
+        return value
+    return require_indices("tied label", value, np.iinfo(np.int32).max)
 
 
-def _require_counts(name: str, counts: Array) -> None:
-    require_finite(name, np.asarray(counts))
-    if np.any(counts < 0):
-        raise InputError(f"{name} must be >= 0, got {counts.min()}")
-
-
-def _require_prior(name: str, prior: Array) -> None:
-    require_finite(name, np.asarray(prior))
-    if np.any(prior < 0):
-        raise InputError(f"{name} must be positive, got {prior.min()}; 1 is the uniform prior")
-
-
-class Beta(Posterior):
-    """Independent Beta coordinates: theta[d] is a probability, learned from trials.
-
-    >>> import numpy as np, prudent as pr
-    >>> belief = pr.Beta.uniform(2).update(pr.Trials([[2, 3], [0, 5]]))
-    >>> belief.mean().round(3).tolist()
-    [0.429, 0.143]
-    >>> belief.maximum_likelihood().tolist()
-    [0.4, 0.0]
-
-    Attributes:
-        prior: `[D, 2]` pseudo-counts of (success, failure).
-        counts: `[D, 2]` observed counts.
-    """
-
-    prior: Float[Array, "D 2"] = eqx.field(converter=as_float)
-    counts: Float[Array, "D 2"] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        if not is_concrete(self.prior):
-            return
-        if self.prior.ndim != 2 or self.prior.shape[1] != 2 or self.prior.shape != self.counts.shape:
-            raise InputError(f"Beta prior and counts need shape (D, 2), got {self.prior.shape} and {self.counts.shape}")
-        _require_counts("Beta counts", self.counts)
-        _require_prior("Beta prior", self.prior)
-        if np.any(self.prior == 0):
-            raise InputError("Beta prior must be positive in every entry; 1 is the uniform prior")
-
-    @staticmethod
-    def uniform(dimension: int) -> Beta:
-        """Beta(1, 1) on each of `dimension` coordinates, nothing observed."""
-        dimension = require_size("the dimension of a Beta", dimension)
-        return Beta(np.ones((dimension, 2)), np.zeros((dimension, 2)))
-
-    def update(self, log: Trials) -> Beta:
-        """Add the counts of a log; updates in any order and split give the same posterior."""
-        if not isinstance(log, Trials):
-            raise InputError(f"a Beta posterior learns from Trials, got {type(log).__name__}")
-        if log.counts.shape != self.counts.shape:
-            raise InputError(f"the log has {len(log.counts)} coordinates, the posterior {len(self.counts)}")
-        return Beta(self.prior, self.counts + log.counts)
-
-    def mean(self) -> Float[Array, " D"]:
-        """Posterior mean of theta."""
-        total = self.prior + self.counts
-        return total[..., 0] / total.sum(axis=-1)
-
-    def maximum_likelihood(self) -> Float[Array, " D"]:
-        """Observed frequencies; needs at least one trial of every coordinate."""
-        seen = np.asarray(self.counts).sum(axis=-1)
-        if np.any(seen == 0):
-            raise InputError(
-                f"no trial of coordinate {int(np.argmax(seen == 0))}: maximum likelihood needs data; use mean()"
-            )
-        return np.asarray(self.counts)[..., 0] / seen
-
-    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N D"]:
-        """`n` draws `[n, D]`."""
-        total = np.asarray(self.prior + self.counts)
-        return generator.beta(total[:, 0], total[:, 1], size=(n, len(total)))
-
-
-class Dirichlet(Posterior):
+class Dirichlet(Invertible):
     """Independent Dirichlet rows over the successors a support allows; theta is the table `[S, A, B]`.
 
     >>> import prudent as pr
@@ -127,15 +37,23 @@ class Dirichlet(Posterior):
     >>> pr.Dirichlet.symmetric(support, 1.0).update(log).mean()[0, 0].tolist()
     [0.25, 0.75]
 
+    Pairs known to behave alike can be tied. They then share one probability vector, slot by slot along their
+    successor lists, and learn from one another:
+
+    >>> pr.Dirichlet.symmetric(support, 1.0, tied=[[0], [0]]).update(log).mean()[1, 0].tolist()
+    [0.25, 0.75]
+
     Attributes:
         support: allowed successors; a transition outside it is refused.
-        prior: `[S, A, B]` pseudo-counts, 0 on padding.
-        counts: `[S, A, B]` observed counts.
+        prior: `[S, A, B]` pseudo-counts, 0 on padding; of tied rows it counts once.
+        counts: `[S, A, B]` observed counts of each row by itself.
+        tied: `[S, A]` labels, whole numbers: rows with one label are tied. None when no rows are.
     """
 
     support: Support
     prior: Float[Array, "S A B"] = eqx.field(converter=as_float)
     counts: Float[Array, "S A B"] = eqx.field(converter=as_float)
+    tied: Int[Array, "S A"] | None = eqx.field(converter=_as_labels, default=None)
 
     def __check_init__(self) -> None:
         require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")
@@ -146,8 +64,8 @@ class Dirichlet(Posterior):
                 f"Dirichlet prior and counts need the support's shape {self.support.shape}, "
                 f"got {self.prior.shape} and {self.counts.shape}"
             )
-        _require_prior("Dirichlet prior", self.prior)
-        _require_counts("Dirichlet counts", self.counts)
+        require_prior("Dirichlet prior", self.prior)
+        require_counts("Dirichlet counts", self.counts)
         stray = np.argwhere(~self.support.allowed() & ((self.prior > 0) | (self.counts > 0)))
         if len(stray):
             s, a, _ = (int(i) for i in stray[0])
@@ -160,6 +78,8 @@ class Dirichlet(Posterior):
             )
         if not self.support.is_dense:
             self._refuse_repeats()
+        if self.tied is not None:
+            self._check_ties(self.tied.shape)
 
     def _refuse_repeats(self) -> None:
         index = np.where(self.support.allowed(), self.support.index(), -1 - np.arange(self.support.successors))
@@ -171,13 +91,37 @@ class Dirichlet(Posterior):
                 f"state {s}, action {a} lists a successor twice; a Dirichlet row needs distinct successors"
             )
 
+    def _check_ties(self, shape: tuple[int, ...]) -> None:
+        if shape != self.support.shape[:2]:
+            raise InputError(f"tied needs a label for each pair, shape {self.support.shape[:2]}, got {shape}")
+        first, place = self._labels()
+        self._refuse_unlike(self.support.allowed(), first[place], "numbers of successors")
+        self._refuse_unlike(np.asarray(self.prior), first[place], "priors")
+
+    def _refuse_unlike(self, table: np.ndarray, first: np.ndarray, what: str) -> None:
+        rows = table.reshape(-1, self.support.successors)
+        unlike = np.flatnonzero(np.any(rows != rows[first], axis=1))
+        if unlike.size:
+            row, other = int(unlike[0]), int(first[unlike[0]])
+            (s, a), (t, b) = divmod(other, self.support.actions), divmod(row, self.support.actions)
+            raise InputError(
+                f"state {s}, action {a} and state {t}, action {b} are tied but have different {what}; "
+                "make them alike, or give them different labels"
+            )
+
     @staticmethod
-    def symmetric(support: Support, weight: float = 1.0) -> Dirichlet:
-        """The same pseudo-count `weight` on every allowed successor, nothing observed."""
+    def symmetric(support: Support, weight: float = 1.0, tied: Any = None) -> Dirichlet:
+        """The same pseudo-count `weight` on every allowed successor, nothing observed.
+
+        Args:
+            support: allowed successors.
+            weight: pseudo-count; 1 is the uniform prior.
+            tied: `[S, A]` labels of rows that share one probability vector.
+        """
         require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         if not (isinstance(weight, int | float | np.number) and 0 < weight < np.inf):
             raise InputError(f"Dirichlet weight must be > 0, got {weight}; 1 is the uniform prior")
-        return Dirichlet(support, weight * support.allowed(), np.zeros(support.shape))
+        return Dirichlet(support, weight * support.allowed(), np.zeros(support.shape), tied)
 
     def update(self, log: Transitions) -> Dirichlet:
         """Add the counts of a log; updates in any order and split give the same posterior."""
@@ -206,11 +150,35 @@ class Dirichlet(Posterior):
                 )
             slot = match.argmax(axis=1)
         np.add.at(counts, (state, action, slot), np.asarray(log.count))
-        return Dirichlet(self.support, self.prior, counts)
+        return Dirichlet(self.support, self.prior, counts, self.tied)
+
+    def _labels(self) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " P"]]:
+        """The first row of each label, and the label each of the `S A` rows has."""
+        _, first, place = np.unique(np.asarray(self.tied).ravel(), return_index=True, return_inverse=True)
+        return first, place
+
+    def _pooled(self) -> Float[Array, "S A B"]:
+        """Observed counts, of tied rows together."""
+        if self.tied is None:
+            return self.counts
+        first, place = self._labels()
+        pooled = np.zeros((len(first), self.support.successors))
+        np.add.at(pooled, place, np.asarray(self.counts).reshape(-1, self.support.successors))
+        return pooled[place].reshape(self.support.shape)
+
+    def _rows(self) -> Float[np.ndarray, "L B"]:
+        """The parameters of each probability vector that is drawn."""
+        rows = np.asarray(self.prior + self._pooled()).reshape(-1, self.support.successors)
+        return rows if self.tied is None else rows[self._labels()[0]]
+
+    def _table(self, rows: Float[np.ndarray, "N L B"]) -> Float[np.ndarray, "N S A B"]:
+        """The vectors drawn, each where its label is."""
+        rows = rows if self.tied is None else rows[:, self._labels()[1]]
+        return rows.reshape(len(rows), *self.support.shape)
 
     def mean(self) -> Float[Array, "S A B"]:
         """Posterior mean of the table."""
-        total = self.prior + self.counts
+        total = self.prior + self._pooled()
         return total / total.sum(axis=-1, keepdims=True)
 
     def maximum_likelihood(self, unseen: Any = None) -> Float[Array, "S A B"]:
@@ -220,7 +188,7 @@ class Dirichlet(Posterior):
             unseen: `[S, A, B]` table whose rows stand in for pairs without data, for example
                 `posterior.mean()`; without it such pairs are refused.
         """
-        counts = np.asarray(self.counts)
+        counts = np.asarray(self._pooled())
         total = counts.sum(axis=-1, keepdims=True)
         empty = np.argwhere(total[..., 0] == 0)
         if empty.size and unseen is None:
@@ -240,7 +208,7 @@ class Dirichlet(Posterior):
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
-        total = np.asarray(self.prior + self.counts)
+        total = self._rows()
         size = (n, *total.shape)
         if total[total > 0].min() >= SMALLEST_DIRECT_SHAPE:
             table = generator.standard_gamma(total, size=size)
@@ -253,28 +221,35 @@ class Dirichlet(Posterior):
             log = np.where(total > 0, log, -np.inf)
             table = np.exp(log - log.max(axis=-1, keepdims=True))
         table /= table.sum(axis=-1, keepdims=True)
-        return table
+        return self._table(table)
+
+    @property
+    def uniform_dimension(self) -> int:
+        """For each vector, one less than its successors that have weight."""
+        return int(_sticks(self._rows()).sum())
+
+    def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
+        """Rows by breaking sticks: entry `b` takes a `Beta(w_b, sum_{c > b} w_c)` share of what is left."""
+        weight = self._rows()
+        free = _sticks(weight)
+        share = np.zeros((len(uniforms), *weight.shape))
+        label, slot = np.nonzero(free)
+        rest = _rest(weight)
+        share[:, label, slot] = special.betaincinv(weight[free], rest[free], uniforms)
+        # The last entry with weight takes all that is left.
+        share[:, (weight > 0) & (rest == 0)] = 1.0
+        left = np.cumprod(1.0 - share, axis=-1)
+        share[..., 1:] *= left[..., :-1]
+        return self._table(share)
 
 
-class Point(Posterior):
-    """All belief on one theta: planning at a plug-in estimate, or a known model.
+def _rest(weight: Float[np.ndarray, "L B"]) -> Float[np.ndarray, "L B"]:
+    """The weight of the entries behind each, exactly 0 where there is none."""
+    behind = np.zeros_like(weight)
+    behind[:, :-1] = np.cumsum(weight[:, :0:-1], axis=1)[:, ::-1]
+    return behind
 
-    >>> import jax, prudent as pr
-    >>> pr.Point([0.3, 0.02]).sample(jax.random.key(0), 2).shape
-    (2, 2)
-    """
 
-    theta: Float[Array, ...] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        if is_concrete(self.theta):
-            require_finite("theta", np.asarray(self.theta))
-
-    def mean(self) -> Float[Array, ...]:
-        """The point."""
-        return self.theta
-
-    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
-        """`n` copies."""
-        del generator
-        return np.broadcast_to(np.asarray(self.theta), (n, *self.theta.shape))
+def _sticks(weight: Float[np.ndarray, "L B"]) -> Bool[np.ndarray, "L B"]:
+    """Which entries are free: they have weight and so has an entry behind them."""
+    return (weight > 0) & (_rest(weight) > 0)

@@ -1,9 +1,6 @@
-"""Stage 7: losses `F(lambda, P)`, convex functions of the occupancy (costs: lower is better)."""
+"""Calling a loss: on a batch of models, and with its answer checked."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,26 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array
-from .errors import InputError
-from .kernels import Kernel
-from .models import MDP, AbstractFamily
-
-Loss = Callable[[Any, MDP], Any]
-"""`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
-
-
-class ExpectedCost(eqx.Module):
-    """Expected discounted cost, `F = <lambda, c>`.
-
-    >>> import numpy as np, prudent as pr
-    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
-    >>> float(pr.ExpectedCost()(pr.occupancy(mdp, [[1.0]]), mdp))
-    4.0
-    """
-
-    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ""] | np.floating:
-        return (occupancy * mdp.cost).sum()
+from ..arrays import Array
+from ..errors import InputError
+from ..kernels import Kernel
+from ..models import MDP, AbstractFamily
+from .base import Loss
 
 
 def loss_batch(

@@ -1,4 +1,4 @@
-"""Stage 9: the objective `G(alpha) = rho_theta(C(alpha, theta))` on a posterior sample, and its gradient."""
+"""The objective `G(alpha) = rho_theta(C(alpha, theta))` on a posterior sample."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array
-from .kernels import Support
-from .losses import Loss, loss_batch
-from .models import AbstractFamily, models_at
-from .occupancies import Elimination, Exact, Method, batch_axis, measure
-from .policies import Parametrisation
-from .risks import Risk, risk_value
+from ..arrays import Array
+from ..kernels import Support
+from ..losses import Loss, loss_batch
+from ..models import AbstractFamily, models_at
+from ..occupancies import Elimination, Exact, Method, batch_axis, measure
+from ..policies import Parametrisation
+from ..risks import Risk, risk_value
 
 
 class Problem(eqx.Module):
@@ -51,17 +51,34 @@ def arrange(thetas: Float[Array, "G R ..."], problem: Problem) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(flat, 0, -1))
 
 
-def losses_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Array) -> Float[Array, "G R"]:
-    """`C(alpha_g, theta_gr)`: all G x R models in one batch, at arranged draws."""
+class Batch(NamedTuple):
+    """N = G x R models under the policies of their groups, all with the batch along `axis`."""
+
+    occupancies: Array
+    probability: Array
+    cost: Array
+    axis: int
+
+    def losses(self, loss: Loss, family: AbstractFamily) -> Float[Array, " N"]:
+        """The loss of each model."""
+        return loss_batch(loss, family, self.occupancies, self.probability, self.cost, self.axis)
+
+
+def occupancies_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Array) -> Batch:
+    """The occupancies of all G x R models in one batch, at arranged draws."""
     family = problem.family
-    groups = probabilities.shape[0]
     axis = batch_axis(problem.occupancy, family.support)
-    draws = thetas.shape[axis] // groups
+    draws = thetas.shape[axis] // probabilities.shape[0]
     probability, cost = models_at(family, thetas, axis)
     policy = jnp.repeat(probabilities if axis == 0 else jnp.moveaxis(probabilities, 0, -1), draws, axis=axis)
     occupancies = measure(problem.occupancy, family.support, probability, policy, family.start, family.discount)
-    losses = loss_batch(problem.loss, family, occupancies, probability, cost, axis)
-    return losses.reshape(groups, draws)
+    return Batch(occupancies, probability, cost, axis)
+
+
+def losses_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Array) -> Float[Array, "G R"]:
+    """`C(alpha_g, theta_gr)`: all G x R models in one batch, at arranged draws."""
+    batch = occupancies_of(problem, probabilities, thetas)
+    return batch.losses(problem.loss, problem.family).reshape(probabilities.shape[0], -1)
 
 
 def objective(problem: Problem, parameters: Any, thetas: Array) -> Objective:
@@ -108,26 +125,3 @@ def assess(risk: Risk, losses: Float[Array, "G R"]) -> tuple[Float[Array, " G"],
     """Risk and xi* of each row, under a risk whose arrays have a leading axis G."""
     equal = jnp.full(losses.shape[1], 1.0 / losses.shape[1])
     return jax.vmap(lambda risk, row: risk_value(risk, row, equal))(risk, losses)
-
-
-class Adjoint(eqx.Module):
-    """The exact gradient: `sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equations 6 and 9 of the paper).
-
-    One factorisation a model serves the occupancy and the adjoint solve; nothing is differenced.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> pr.solve(lake, lake.prior, gradient=pr.Adjoint(), solver=pr.BRPG(iterations=5)).iterations
-    5
-    """
-
-    def __call__(self, problem: Problem, parameters: Any, thetas: Array) -> tuple[Objective, Any]:
-        """The objectives and their gradients, both with leading axis G, at arranged draws."""
-
-        def total(parameters: Any) -> tuple[Array, Objective]:
-            result = objective(problem, parameters, thetas)
-            # Row g depends on parameters g alone, so the gradient of the sum holds every row's gradient.
-            return result.value.sum(), result
-
-        gradient, result = jax.grad(total, has_aux=True)(parameters)
-        return result, gradient

@@ -1,0 +1,21 @@
+"""Stage 13: planners for a known model, and the rivals a policy is compared with."""
+
+from .convex import ConvexPlan, ConvexStatus, plan_convex
+from .nested import NestedPlan, nested_plan
+from .planning import Plan, plan
+from .q_learning import RobustQLearning, robust_q_learning
+from .robust import RobustPlan, robust_plan
+
+__all__ = [
+    "ConvexPlan",
+    "ConvexStatus",
+    "NestedPlan",
+    "Plan",
+    "RobustPlan",
+    "RobustQLearning",
+    "nested_plan",
+    "plan",
+    "plan_convex",
+    "robust_plan",
+    "robust_q_learning",
+]

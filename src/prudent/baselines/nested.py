@@ -1,0 +1,120 @@
+"""Nested Bayesian-risk dynamic programming: the risk is taken anew at every stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float, Int
+
+from ..arrays import Array, in_float64, require_size
+from ..kernels.kernel import pull_batch
+from ..losses import ExpectedCost
+from ..models import AbstractFamily, models_at
+from ..occupancies import Exact
+from ..policies import TabularPolicy
+from ..posteriors import Posterior
+from ..risks import Risk
+from ..solvers.checks import check_models, check_parts
+
+
+class NestedPlan(eqx.Module):
+    """The best policy for a risk that is taken anew at every stage.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> plan = pr.nested_plan(lake, lake.prior, pr.CVaR(0.5), horizon=20, samples=50)
+    >>> plan.actions.shape, plan.policy.probabilities.shape
+    ((20, 4), (4, 4))
+
+    Attributes:
+        policy: the first stage's, to be used at every stage when the horizon is long.
+        actions: `[T, S]` the best action of each stage.
+        values: `[T, S]` nested risk of the cost from each stage on.
+        quality: `[S, A]` the same for an action of the first stage.
+        thetas: `[M, ...]` the posterior draws.
+    """
+
+    policy: TabularPolicy
+    actions: Int[Array, "T S"]
+    values: Float[Array, "T S"]
+    quality: Float[Array, "S A"]
+    thetas: Float[Array, "M ..."]
+
+
+@in_float64
+def nested_plan(
+    family: AbstractFamily,
+    belief: Posterior,
+    risk: Risk,
+    horizon: int,
+    *,
+    samples: int = 1000,
+    seed: int | jax.Array = 0,
+) -> NestedPlan:
+    """Dynamic programming for the nested risk of expected discounted cost over a finite horizon.
+
+    `V_T = 0`, `Q_t(s, a) = rho_theta( c_theta(s, a) + discount sum_s' P_theta(s' | s, a) V_{t+1}(s') )` and
+    `V_t = min_a Q_t`, over posterior draws theta. The posterior is held: the same draws serve every stage, and
+    what would be learned on the way is left out of account.
+
+    `solve` minimises the static risk, `rho_theta` of the *total* cost, for one theta that stays. Nesting takes
+    the risk as if theta were drawn again at every stage, the worst part of it each time: stages cannot make up
+    for one another, and caution compounds. With a known kernel the nested risk of a policy is never below its
+    static risk. For the expectation it is the cost in the model with the mean kernel and mean cost.
+
+    Below, theta is the cost of a first step and `1 - theta` that of the second: together close to 1 whatever
+    theta is, so that the static CVaR prefers them to a sure 1.2. Nesting adds the two risks up.
+
+    >>> import jax.numpy as jnp, numpy as np, prudent as pr
+    >>> ends = pr.Support.lists([[[1], [2]], [[2], [2]], [[2], [2]]])
+    >>> def cost(theta):  # first step or the sure cost; second step; the end
+    ...     return jnp.stack([theta[0], 1.2, 1 - theta[0], 1 - theta[0], 0.0, 0.0]).reshape(3, 2)
+    >>> steps = pr.Family(ends, np.ones((3, 2, 1)), cost, start=0, discount=0.99)
+    >>> belief, risk = pr.Beta.uniform(1), pr.CVaR(0.9)
+    >>> plan = pr.nested_plan(steps, belief, risk, horizon=2)
+    >>> plan.quality[0].round(1).tolist()
+    [1.9, 1.2]
+    >>> hedge, sure = (pr.TabularPolicy.deterministic([a, 0, 0], 2) for a in (0, 1))
+    >>> [round(float(pr.evaluate(policy, steps, belief, risk=risk).risk), 1) for policy in (hedge, sure)]
+    [1.0, 1.2]
+
+    Args:
+        family: the models; those of all draws are held, `S A B samples` numbers.
+        belief: posterior of theta.
+        risk: taken over the draws at every stage, for every pair.
+        horizon: stages T.
+        samples: posterior draws.
+        seed: of the draws, a whole number or a `jax.random.key`.
+    """
+    check_parts(family, [belief], [risk], ExpectedCost(), Exact())
+    horizon = require_size("horizon, the number of stages,", horizon)
+    thetas = np.asarray(belief.sample(seed, samples))
+    check_models(family, thetas)
+    actions, values, quality = _backward(family, risk, jnp.moveaxis(jnp.asarray(thetas), 0, -1), horizon)
+    policy = TabularPolicy.deterministic(np.asarray(actions)[0], family.support.actions)
+    return NestedPlan(policy, actions, values, quality[0], thetas)
+
+
+@eqx.filter_jit
+def _backward(family: AbstractFamily, risk: Risk, thetas: Array, horizon: int) -> tuple[Array, Array, Array]:
+    """Actions, values and quality of all stages, the first stage first."""
+    probability, cost = models_at(family, thetas, -1)
+    draws = thetas.shape[-1]
+    cost = jnp.broadcast_to(cost, (*family.support.shape[:2], draws))
+    weights = jnp.full(draws, 1.0 / draws)
+
+    def assess(outcomes: Array) -> Array:
+        return (weights * risk.density(outcomes, weights) * outcomes).sum()
+
+    def stage(values: Array, _: Any) -> tuple[Array, tuple[Array, Array, Array]]:
+        outcomes = cost + family.discount * pull_batch(family.support, probability, values[:, None])
+        quality = jax.vmap(jax.vmap(assess))(outcomes)
+        best = quality.min(axis=1)
+        return best, (quality.argmin(axis=1), best, quality)
+
+    return lax.scan(stage, jnp.zeros(family.support.states), None, length=horizon, reverse=True)[1]

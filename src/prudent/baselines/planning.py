@@ -1,0 +1,295 @@
+"""Exact planning of one known model for expected discounted cost.
+
+Small models are planned by policy iteration with a direct solve. Larger ones by modified policy iteration in
+one compiled loop, on two facts of the Bellman operator `T v = min_a c + discount P v`, with `d = T v - v`:
+
+    T (v + b) = T v + discount b                for a constant b, so the greedy policy does not change;
+    v + b with b = (max d + min d) / (2 (1 - discount)) has the residual (max d - min d) / 2.
+
+So the constant part of the error, the slowest to die out, is removed in closed form at each improvement, and
+the residual that is left certifies the values: they are off by at most `residual / (1 - discount)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float, Int
+
+from ..arrays import Array, in_float64, require_kind
+from ..errors import InputError
+from ..kernels.kernel import LONGEST_UNROLLED, sum_terms
+from ..models import MDP
+from ..policies import TabularPolicy
+
+# Up to here factorising the full matrix takes milliseconds, and nothing has to be compiled.
+LARGEST_DIRECT = 400
+
+# Sweeps of one policy between two improvements; an improvement costs about as much as A sweeps.
+SWEEPS = 20
+
+# If the sweeps shrink the residual less than this, mixing is slow and a Krylov method takes over.
+SLOW = 0.7
+KRYLOV_STEPS = 50
+
+# Improvements without a new least residual, after which only plain sweeps are made: those cannot fail.
+PATIENCE = 30
+
+# Policy iteration ends after a handful; this many mean that rounding keeps it going.
+MOST_IMPROVEMENTS = 100_000
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+class Plan(eqx.Module):
+    """An optimal policy of a known model.
+
+    >>> import prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0], [1.0]]]), cost=[[2.0, 1.0]], start=0, discount=0.5)
+    >>> pr.plan(mdp).values.tolist()
+    [2.0]
+
+    Attributes:
+        policy: deterministic, greedy for the values; of actions that tie within rounding, the first.
+        values: `[S]` optimal expected discounted cost from each state.
+        residual: largest violation of the Bellman equation; the values are off by at most
+            `residual / (1 - discount)`.
+        iterations: policy improvements made.
+    """
+
+    policy: TabularPolicy
+    values: Float[Array, " S"]
+    residual: float
+    iterations: int
+
+
+@in_float64
+def plan(mdp: MDP, tolerance: float = 1e-8) -> Plan:
+    """Exact planning for expected discounted cost, `V = min_a c + discount P V`.
+
+    Policy iteration with a direct solve for small models, exact to rounding; modified policy iteration on
+    successor lists for large ones, which ends when its certificate says so.
+
+    Args:
+        mdp: the known model.
+        tolerance: largest error of any state's value, > 0. Rounding may leave more for costs far above 1
+            or a discount near 1; the plan's `residual` says what was reached.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake()
+    >>> truth = lake.at((0.3, 0.02))
+    >>> round(float(truth.start @ pr.plan(truth).values), 2)
+    32.56
+    """
+    require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
+    if not isinstance(tolerance, int | float | np.number) or not 0.0 < tolerance < np.inf:
+        raise InputError(f"tolerance must be a number > 0, the largest error of the values, got {tolerance!r}")
+    action, values, residual, iterations = planned(mdp, float(tolerance))
+    return Plan(TabularPolicy.deterministic(action, mdp.kernel.support.actions), values, residual, iterations)
+
+
+def planned(mdp: MDP, tolerance: float) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Actions `[S]`, values `[S]`, residual and improvements, by the method that suits the size."""
+    if mdp.kernel.support.states <= LARGEST_DIRECT:
+        return _directly(mdp)
+    arguments = (mdp.kernel.support.successor, mdp.kernel.probability, mdp.cost, mdp.discount, tolerance)
+    action, values, residual, iterations = jax.device_get(_by_sweeps(*arguments))
+    if iterations >= MOST_IMPROVEMENTS:
+        raise InputError(
+            f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {residual:.3g} left; "
+            "raise the tolerance or lower the discount"
+        )
+    return np.asarray(action), np.asarray(values), float(residual), int(iterations)
+
+
+def _directly(mdp: MDP) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Policy iteration, each policy evaluated by one direct solve."""
+    cost, discount = np.asarray(mdp.cost), float(mdp.discount)
+    states = mdp.kernel.support.states
+    index, probability = mdp.kernel.support.index(), np.asarray(mdp.kernel.probability)
+    rows = np.arange(states)
+    action = cost.argmin(axis=1)
+    for iteration in range(MOST_IMPROVEMENTS):
+        cell = rows[:, None] * states + index[rows, action]
+        weight = probability[rows, action].ravel()
+        chain = np.bincount(cell.ravel(), weight, minlength=states * states).reshape(states, states)
+        values = np.linalg.solve(np.eye(states) - discount * chain, cost[rows, action])
+        quality = cost + discount * (probability * values[index]).sum(axis=2)
+        best = quality.min(axis=1)
+        # Only a real gain changes an action: ties decided by rounding could cycle for ever.
+        near = 1e-12 * (1.0 + np.abs(values))
+        change = quality[rows, action] - best > near
+        if not change.any():
+            first = (quality <= (best + near)[:, None]).argmax(axis=1)
+            return first, values, float(np.abs(best - values).max()), iteration
+        action = np.where(change, quality.argmin(axis=1), action)
+    raise InputError(f"policy iteration did not settle in {MOST_IMPROVEMENTS} improvements; check the costs for ties")
+
+
+class Moves(eqx.Module):
+    """The kernel laid out for sweeps: one long row of states for each action and successor."""
+
+    successor: Int[Array, "A B S"] | None
+    probability: Float[Array, "A B S"] | Float[Array, "A S B"]
+    cost: Float[Array, "A S"]
+    discount: Float[Array, ""]
+
+    @staticmethod
+    def of(successor: Array | None, probability: Array, cost: Array, discount: Array) -> Moves:
+        along = (1, 0, 2) if successor is None else (1, 2, 0)
+        return Moves(
+            # Unsigned: JAX would otherwise look for negative indices at every gather.
+            None if successor is None else jnp.transpose(successor, along).astype(jnp.uint32),
+            jnp.transpose(probability, along),
+            jnp.transpose(cost),
+            jnp.asarray(discount),
+        )
+
+    def quality(self, action: int | Array, values: Float[Array, " S"]) -> Float[Array, " S"]:
+        """`c(., a) + discount (P v)(., a)`."""
+        return self.cost[action] + self.discount * self._onward(action, values)
+
+    def _onward(self, action: int | Array, values: Array) -> Array:
+        probability, successor = self.probability, self.successor
+        if successor is None:
+            return probability[action] @ values
+        return sum_terms(
+            probability.shape[1], lambda entry: probability[action, entry] * values[successor[action, entry]]
+        )
+
+    def improve(self, values: Float[Array, " S"]) -> tuple[Float[Array, " S"], Int[Array, " S"]]:
+        """`min_a` of the quality and the first action that attains it."""
+
+        def consider(action: int | Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
+            least, chosen = best
+            quality = self.quality(action, values)
+            better = quality < least
+            return jnp.where(better, quality, least), jnp.where(better, action, chosen)
+
+        actions = self.cost.shape[0]
+        best = self.quality(0, values), jnp.zeros(values.shape, jnp.int32)
+        if self.successor is not None and actions * self.probability.shape[1] <= LONGEST_UNROLLED:
+            for action in range(1, actions):
+                best = consider(action, best)
+            return best
+        return lax.fori_loop(1, actions, consider, best)
+
+    def chain(self, action: Int[Array, " S"]) -> tuple[Array, Callable[[Float[Array, " S"]], Float[Array, " S"]]]:
+        """`c_pi` and `v -> discount P_pi v` for one deterministic policy, its rows picked out once."""
+        if self.successor is None:
+            states = jnp.arange(action.size)
+            matrix = self.discount * self.probability[action, states]
+            return self.cost[action, states], lambda values: matrix @ values
+        cost = self._picked(action, self.cost[:, None])[0]
+        successor = self._picked(action, self.successor)
+        probability = self.discount * self._picked(action, self.probability)
+
+        def move(values: Array) -> Array:
+            return sum_terms(successor.shape[0], lambda entry: probability[entry] * values[successor[entry]])
+
+        return cost, move
+
+    def _picked(self, action: Int[Array, " S"], table: Array) -> Array:
+        """`[A, B, S]` to `[B, S]`: each state's own action."""
+        if table.shape[0] * table.shape[1] > LONGEST_UNROLLED:
+            return jnp.take_along_axis(table, action[None, None], axis=0)[0]
+        # Reading every action in order is faster than gathering one out of order.
+        picked = table[0]
+        for number in range(1, table.shape[0]):
+            picked = jnp.where(action == number, table[number], picked)
+        return picked
+
+
+@jax.jit
+def _by_sweeps(
+    successor: Array | None, probability: Array, cost: Array, discount: Array, tolerance: float
+) -> tuple[Array, Array, Array, Array]:
+    """Modified policy iteration: improve, remove the constant error, then sweep the new policy."""
+    moves = Moves.of(successor, probability, cost, discount)
+    target = (1.0 - discount) * tolerance
+
+    def unfinished(state: tuple) -> Array:
+        return ~state[1] & (state[2] < MOST_IMPROVEMENTS)
+
+    def improve(state: tuple) -> tuple:
+        values, _, iteration, least, since = state
+        better, action = moves.improve(values)
+        gap = better - values
+        middle, half = _middle(gap)
+        # The error's constant part, and what is left of the residual without it.
+        values, gap = values + middle / (1.0 - discount), gap - middle
+        since = jnp.where(half < 0.9 * least, 0, since + 1)
+        rounding = (since > 0) & (half <= 64.0 * EPSILON * jnp.abs(values).max())
+        done = (half <= target) | rounding
+        values = lax.cond(
+            done,
+            lambda: values,
+            lambda: _evaluate(*moves.chain(action), values + gap, half, discount, since < PATIENCE),
+        )
+        return values, done, iteration + 1, jnp.minimum(least, half), since
+
+    start = jnp.zeros(cost.shape[0])
+    values, _, iterations, _, _ = lax.while_loop(
+        unfinished, improve, (start, jnp.asarray(False), jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(0))
+    )
+    better, action = moves.improve(values)
+    return action, values, jnp.abs(better - values).max(), iterations
+
+
+def _middle(values: Array) -> tuple[Array, Array]:
+    """The centre of the values' range and half its length."""
+    most, least = values.max(), values.min()
+    return (most + least) / 2.0, (most - least) / 2.0
+
+
+def _evaluate(
+    cost: Array, move: Callable[[Array], Array], values: Array, half: Array, discount: Array, may_jump: Array
+) -> Array:
+    """Values of a policy, roughly: sweeps `v <- c_pi + discount P_pi v`, and a Krylov method where mixing is slow."""
+    values = lax.fori_loop(0, SWEEPS - 1, lambda _, values: cost + move(values), values)
+    swept = cost + move(values)
+    middle, left = _middle(swept - values)
+    return lax.cond(
+        may_jump & (left > SLOW * half),
+        lambda: _jump(lambda x: x - move(x), values + middle / (1.0 - discount), swept - values - middle, 0.1 * half),
+        lambda: swept,
+    )
+
+
+def _jump(apply: Callable[[Array], Array], x: Array, residual: Array, stop: Array) -> Array:
+    """BiCGSTAB on `apply(x) = b` from an x with this residual; returns the best iterate in the largest entry."""
+    shadow, nothing = residual, jnp.zeros_like(x)
+    size = jnp.abs(residual).max()
+    one = jnp.ones(())
+
+    def unfinished(state: tuple) -> Array:
+        return (state[0] < KRYLOV_STEPS) & (state[-1] > stop)
+
+    def step(state: tuple) -> tuple:
+        count, x, residual, direction, image, rho, alpha, omega, best, least = state
+        rho_next = shadow @ residual
+        direction = residual + _ratio(rho_next, rho) * _ratio(alpha, omega) * (direction - omega * image)
+        image = apply(direction)
+        alpha = _ratio(rho_next, shadow @ image)
+        half = residual - alpha * image
+        turn = apply(half)
+        omega = _ratio(turn @ half, turn @ turn)
+        x = x + alpha * direction + omega * half
+        residual = half - omega * turn
+        size = jnp.abs(residual).max()
+        better = size < least
+        best, least = jnp.where(better, x, best), jnp.where(better, size, least)
+        return count + 1, x, residual, direction, image, rho_next, alpha, omega, best, least
+
+    initial = (0, x, residual, nothing, nothing, one, one, one, x, size)
+    return lax.while_loop(unfinished, step, initial)[-2]
+
+
+def _ratio(top: Array, bottom: Array) -> Array:
+    """`top / bottom`, and 0 where BiCGSTAB has broken down."""
+    return jnp.where(bottom == 0, 0.0, top / jnp.where(bottom == 0, 1.0, bottom))

@@ -1,0 +1,261 @@
+"""Robust planning: the best policy against the worst kernel in a KL ball around a nominal one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, require_kind
+from ..errors import InputError
+from ..kernels import Kernel
+from ..models import MDP
+from ..policies import TabularPolicy
+
+# A row's temperature is settled when its logarithm moves less than this: its value is then off by the square.
+SETTLED = 1e-9
+
+# Newton needs about ten steps; where it leaves its bracket, halving takes over and ends within these.
+MOST_NEWTON_STEPS = 60
+
+# Inverse temperatures past this, in units of the values' range, tell apart only what rounding made different.
+COLDEST = 1e13
+
+# Planning ends at this residual as a share of the largest value, some thousand times the rounding of a sweep.
+TOLERANCE = 1e-12
+
+# Twenty improvements are usual; a policy is evaluated until its own residual is this much smaller than the last.
+MOST_IMPROVEMENTS = 1000
+EVALUATED = 1e-2
+
+
+class RobustPlan(eqx.Module):
+    """The best policy against the worst kernel of a KL ball, and that kernel.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake()
+    >>> robust = pr.robust_plan(lake.at((0.3, 0.5)), radius=0.05)
+    >>> bool(lake.start @ robust.values > lake.start @ pr.plan(lake.at((0.3, 0.5))).values)
+    True
+
+    Attributes:
+        policy: deterministic, best against its worst kernel.
+        values: `[S]` the least worst-case expected discounted cost from each state.
+        quality: `[S, A]` the same for a first action.
+        kernel: the worst case, along the support of the nominal kernel.
+        radius: `[S, A]` of each pair's ball.
+        residual: largest violation of the robust Bellman equation at the last sweep.
+        error_bound: what the values and the quality may be off by, `residual discount / (1 - discount)`.
+        iterations: policy improvements, each with a sweep over all pairs.
+        converged: whether the residual came down to rounding.
+    """
+
+    policy: TabularPolicy
+    values: Float[Array, " S"]
+    quality: Float[Array, "S A"]
+    kernel: Kernel
+    radius: Float[Array, "S A"]
+    residual: float
+    error_bound: float
+    iterations: int
+    converged: bool
+
+
+def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
+    """Robust planning for costs, every pair's kernel free in a KL ball around its nominal row.
+
+    The fixed point of `Q(s, a) = c(s, a) + discount max { p V : KL(p || P(s, a)) <= radius }`, `V = min_a Q`.
+    The maximum is found through its dual, `min_{t > 0} t radius + t log sum_b P(s, a, b) exp(V_b / t)`. A move
+    of nominal probability 0 keeps it; a radius from `-log P(worst successors)` on puts all mass on those.
+
+    Robust policy iteration: a sweep of value iteration gives the greedy policy, which is then evaluated against
+    its own worst kernel, by turns of finding that kernel and of holding it. Memory and time go with the lists.
+
+    Args:
+        mdp: the nominal model.
+        radius: of the balls, in nats: one number or `[S, A]`; 0 is the nominal model, `inf` its worst successors.
+
+    >>> import prudent as pr
+    >>> coin = pr.Kernel.dense([[[0.5, 0.5]], [[0.0, 1.0]]])
+    >>> mdp = pr.MDP(coin, cost=[[0.0], [1.0]], start=0, discount=0.5)
+    >>> [round(float(pr.robust_plan(mdp, radius).values[0]), 3) for radius in (0.0, 0.1, 1.0)]
+    [0.667, 0.837, 1.0]
+    """
+    require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
+    support = mdp.kernel.support
+    radii = np.broadcast_to(_checked_radius(radius, support.shape[:2]), support.shape[:2])
+    # Successors first: NumPy's loops run along the last axes, and pairs are many.
+    nominal = np.moveaxis(np.asarray(mdp.kernel.probability), 2, 0).copy()
+    nominal /= nominal.sum(axis=0)
+    index = np.moveaxis(support.index(), 2, 0)
+    cost, discount = np.asarray(mdp.cost), float(mdp.discount)
+    states = np.arange(support.states)
+
+    values, iterations = cost.min(axis=1), 0
+    while True:
+        ahead = values[index]
+        expectation, inverse = worst_expectation(nominal, ahead, radii)
+        quality = cost + discount * expectation
+        residual, iterations = float(np.abs(quality.min(axis=1) - values).max()), iterations + 1
+        converged = residual <= TOLERANCE * float(np.abs(quality).max())
+        if converged or iterations == MOST_IMPROVEMENTS:
+            break
+        action = quality.argmin(axis=1)
+        rows = (nominal[:, states, action], index[:, states, action], radii[states, action])
+        values = _evaluate(*rows, cost[states, action], discount, quality.min(axis=1), EVALUATED * residual)
+    worst = worst_rows(nominal, ahead, radii, inverse)
+    return RobustPlan(
+        policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions),
+        values=quality.min(axis=1),
+        quality=quality,
+        kernel=Kernel(support, np.moveaxis(worst, 0, 2)),
+        radius=np.array(radii),
+        residual=residual,
+        error_bound=residual * discount / (1.0 - discount),
+        iterations=iterations,
+        converged=converged,
+    )
+
+
+def _checked_radius(radius: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A radius, or one for each entry of `shape`; refused where it is negative or not a number."""
+    array = np.asarray(as_float(radius, "radius"))
+    if array.shape not in ((), shape):
+        raise InputError(f"radius must be one number or have shape {shape}, got shape {array.shape}")
+    bad = np.argwhere(~(array >= 0))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        place = f" at state {where[0]}, action {where[1]}" if where else ""
+        raise InputError(f"radius of a KL ball must be >= 0, got {array[where]}{place}; 0 keeps the nominal kernel")
+    return array
+
+
+def _evaluate(
+    nominal: np.ndarray,
+    index: np.ndarray,
+    radius: np.ndarray,
+    cost: np.ndarray,
+    discount: float,
+    values: np.ndarray,
+    tolerance: float,
+) -> np.ndarray:
+    """Worst-case values of one policy, given its rows, up to a residual of `tolerance`.
+
+    Newton's method on the policy's own Bellman equation, which is convex: find the worst kernel, hold it, find
+    the values under it, and look for the worst kernel again.
+    """
+    change, ahead = np.inf, values[index]
+    _, inverse = worst_expectation(nominal, ahead, radius)
+    while True:
+        # At rounding the residual may stop above the tolerance.
+        goal = max(tolerance, 1e-15 * np.abs(values).max())
+        chain = discount * worst_rows(nominal, ahead, radius, inverse)
+        while True:
+            held = cost + (chain * values[index]).sum(axis=0)
+            step, values = np.abs(held - values).max(), held
+            if step <= goal:
+                break
+        ahead = values[index]
+        expectation, inverse = worst_expectation(nominal, ahead, radius)
+        best = cost + discount * expectation
+        last, change = change, np.abs(best - values).max()
+        values = best
+        # A turn that does not halve the change is one that rounding has stopped.
+        if change <= 2.0 * goal or change > 0.5 * last:
+            return values
+
+
+def worst_expectation(
+    nominal: Float[np.ndarray, "B ..."], values: Float[np.ndarray, "B ..."], radius: Float[np.ndarray, ...]
+) -> tuple[Float[np.ndarray, ...], Float[np.ndarray, ...]]:
+    """`max { p values : KL(p || nominal) <= radius }` along the first axis, and the inverse temperature at it.
+
+    The worst rows are `p ~ nominal exp(b v)` with v the values, scaled to fill [-1, 0] where the nominal row is
+    positive, and b the root of `KL(b) = radius`; see `_newton`. Other rows have their answer at once.
+    """
+    scaled, top, width, limit = _scaled(nominal, values)
+    inside = (radius > 0) & (radius < limit)
+    mean = (nominal * scaled).sum(axis=0)
+    share, inverse = np.where(radius >= limit, 0.0, mean), np.zeros(mean.shape)
+    bound, inverse[inside] = _newton(nominal[:, inside], scaled[:, inside], radius[inside], limit[inside])
+    # At rounding the bound may lie a hair below the mean or above the largest value.
+    share[inside] = np.clip(bound, mean[inside], 0.0)
+    return top + width * share, inverse
+
+
+def _newton(
+    nominal: np.ndarray, scaled: np.ndarray, radius: np.ndarray, limit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least upper bounds on the worst mean of `scaled`, and the inverse temperatures b with `KL(b) = radius`.
+
+    For small radii log KL is close to linear in log b; near the largest, K, `log(K - KL)` is in b: Newton's
+    method is used on whichever applies, in a bracket of log b. Every b bounds the maximum from above by
+    `(radius + log sum nominal exp(b v)) / b`: the least seen is kept. Rows leave the loop as they settle.
+    """
+    bounds, inverses = np.full(radius.shape, np.inf), np.ones(radius.shape)
+    rows = np.arange(radius.size)
+    # The variance of values in [-1, 0] is at most 1/4, so KL(b) <= b^2 / 8.
+    low, high = 0.5 * np.log(8.0 * radius), np.full(radius.shape, np.log(COLDEST))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        place = np.clip(0.5 * np.log(2.0 * radius / _tilt(nominal, scaled, 0.0 * radius)[2]), low, high)
+        for _ in range(MOST_NEWTON_STEPS):
+            if not rows.size:
+                break
+            inverse = np.exp(place)
+            log, mean, variance = _tilt(nominal, scaled, inverse)
+            divergence = inverse * mean - log
+            bounds[rows] = np.fmin(bounds[rows], (radius + log) / inverse)
+            short = divergence < radius
+            low, high = np.where(short, place, low), np.where(short, high, place)
+            left = limit - divergence
+            newton = np.where(
+                2.0 * radius < limit,
+                place + np.log(radius / divergence) * divergence / (inverse**2 * variance),
+                np.log(inverse + np.log(left / (limit - radius)) * left / (inverse * variance)),
+            )
+            # A settled row lands on its bracket's end up to rounding; NaN counts as outside.
+            kept = (newton >= low - SETTLED) & (newton <= high + SETTLED)
+            ahead = np.where(kept, np.clip(newton, low, high), 0.5 * (low + high))
+            going = np.abs(ahead - place) > SETTLED
+            place = ahead
+            inverses[rows] = np.exp(place)
+            if not going.all():
+                rows, place, low, high = rows[going], place[going], low[going], high[going]
+                radius, limit, nominal, scaled = radius[going], limit[going], nominal[:, going], scaled[:, going]
+    return bounds, inverses
+
+
+def worst_rows(
+    nominal: Float[np.ndarray, "B ..."],
+    values: Float[np.ndarray, "B ..."],
+    radius: Float[np.ndarray, ...],
+    inverse: np.ndarray,
+) -> Float[np.ndarray, "B ..."]:
+    """The rows that attain `worst_expectation`."""
+    scaled, _, _, limit = _scaled(nominal, values)
+    tilted = nominal * np.exp(inverse * scaled)
+    corner = np.where(scaled == 0, nominal, 0.0)
+    rows = np.where(radius >= limit, corner, np.where(radius > 0, tilted, nominal))
+    return rows / rows.sum(axis=0)
+
+
+def _scaled(nominal: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Values in [-1, 0] where the row is positive (else 0), their top and range, and `-log P(top)`."""
+    positive = nominal > 0
+    top = np.where(positive, values, -np.inf).max(axis=0)
+    width = top - np.where(positive, values, np.inf).min(axis=0)
+    scaled = np.where(positive, (values - top) / np.where(width > 0, width, 1.0), 0.0)
+    return scaled, top, width, -np.log(np.where(scaled == 0, nominal, 0.0).sum(axis=0))
+
+
+def _tilt(nominal: np.ndarray, scaled: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`log sum nominal exp(b v)`, and mean and variance of v in the tilted row; exact for small b too."""
+    excess = np.expm1(inverse * scaled)
+    weight = nominal * (1.0 + excess)
+    total = weight.sum(axis=0)
+    mean = (weight * scaled).sum(axis=0) / total
+    variance = (weight * (scaled - mean) ** 2).sum(axis=0) / total
+    log = np.where(total > 0.5, np.log1p((nominal * excess).sum(axis=0)), np.log(total))
+    return log, mean, variance

@@ -1,0 +1,18 @@
+"""Stage 12: deploy, log, learn, solve, repeated (Algorithm 2 of the paper)."""
+
+from .adaptive import ByTheorem, Scales
+from .loop import Episode, Episodes, run_episodes, run_episodes_many
+from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World
+
+__all__ = [
+    "ByTheorem",
+    "Episode",
+    "Episodes",
+    "GymnasiumWorld",
+    "Scales",
+    "SimulatedWorld",
+    "StepWorld",
+    "World",
+    "run_episodes",
+    "run_episodes_many",
+]

@@ -1,0 +1,287 @@
+"""Episodic BR-PG (Algorithm 2 of the paper)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..arrays import Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
+from ..errors import InputError
+from ..gradients import GradientEstimator, Problem
+from ..losses import ExpectedCost, Loss
+from ..models import AbstractFamily
+from ..occupancies import Exact, Method
+from ..policies import Parametrisation, Softmax, TabularPolicy, action_table, projected
+from ..posteriors import Posterior
+from ..risks import CVaR, Risk
+from ..solvers import BRPG, Solution, solve_many
+from .adaptive import ByTheorem, Scales, estimate_scales
+from .worlds import World
+
+
+class Episode(eqx.Module):
+    """One episode: the policy that was deployed, what it saw, what is believed since, and the next policy.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> result = pr.run_episodes(lake, lake.prior, lake.world((0.3, 0.1)), episodes=2, solver=pr.BRPG(iterations=3))
+    >>> result.episodes[1].solution.iterations
+    3
+
+    Attributes:
+        deployed: the policy that gathered the log.
+        log: what was observed; None if nothing was.
+        belief: the posterior with this and all earlier logs.
+        solution: of BR-PG from the deployed policy's parameters under that belief.
+        scales: D, E and L of the error bound when iterations follow the theorem, else None.
+    """
+
+    deployed: TabularPolicy
+    log: Any
+    belief: Posterior
+    solution: Solution
+    scales: Scales | None
+
+
+class Episodes(eqx.Module):
+    """All episodes so far; pass it as `resume=` to go on.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> settings = {"solver": pr.BRPG(iterations=3)}
+    >>> two = pr.run_episodes(lake, lake.prior, lake.world((0.3, 0.1)), episodes=2, **settings)
+    >>> len(pr.run_episodes(lake, lake.prior, lake.world((0.3, 0.1)), episodes=1, resume=two, **settings))
+    3
+
+    Attributes:
+        episodes: in order.
+        key: the words of the random key.
+    """
+
+    episodes: tuple[Episode, ...]
+    key: tuple[int, ...] = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    @property
+    def policy(self) -> TabularPolicy:
+        """The policy of the last episode."""
+        return self.episodes[-1].solution.policy
+
+    @property
+    def belief(self) -> Posterior:
+        """The belief after the last episode."""
+        return self.episodes[-1].belief
+
+    def __str__(self) -> str:
+        lines = ["episode  observations  iterations  risk"]
+        for number, episode in enumerate(self.episodes, start=1):
+            seen = 0 if episode.log is None else _observations(episode.log)
+            solution = episode.solution
+            lines.append(
+                f"{number:>7}  {seen:>12}  {solution.iterations:>10}  "
+                f"{solution.risk:.4f} ± {solution.risk_standard_error:.4f}"
+            )
+        return "\n".join(lines)
+
+
+def run_episodes(
+    model: AbstractFamily,
+    prior: Posterior,
+    world: World,
+    *,
+    episodes: int,
+    risk: Risk | None = None,
+    loss: Loss | None = None,
+    policy: Parametrisation | None = None,
+    gradient: GradientEstimator | None = None,
+    solver: BRPG | None = None,
+    iterations: ByTheorem | None = None,
+    occupancy: Method | None = None,
+    seed: int | jax.Array = 0,
+    resume: Episodes | None = None,
+) -> Episodes:
+    """Deploy the current policy, add what it saw to the posterior, go on from it by BR-PG; repeat.
+
+    Args:
+        model: the family of MDPs.
+        prior: belief before the first episode; a posterior with `update(log)`.
+        world: where policies are deployed.
+        episodes: how many (a resumed run adds them to those already made).
+        risk, loss, policy, gradient, occupancy: as in `solve`.
+        solver: `BRPG(...)`; its `iterations` are those of each episode, and its `output` says where the next
+            one starts: `LastIterate()` (the paper's experiments) or `RandomIterate()` (the algorithm).
+        iterations: `ByTheorem(epsilon)` to choose the iterations of each episode by the error bound instead.
+        seed: whole number or `jax.random.key`; the same seed gives the same bits.
+        resume: what an earlier call with the same arguments returned.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> result = pr.run_episodes(lake, lake.prior, lake.world((0.3, 0.1), steps=30), episodes=3,
+    ...                          solver=pr.BRPG(iterations=10))
+    >>> len(result), result.policy.probabilities.shape
+    (3, (4, 4))
+    """
+    return run_episodes_many(
+        model,
+        prior,
+        [world],
+        episodes=episodes,
+        risk=risk,
+        loss=loss,
+        policy=policy,
+        gradient=gradient,
+        solver=solver,
+        iterations=iterations,
+        occupancy=occupancy,
+        seed=seed,
+        resume=None if resume is None else [resume],
+    )[0]
+
+
+@in_float64
+def run_episodes_many(
+    model: AbstractFamily,
+    prior: Posterior,
+    worlds: Sequence[World],
+    *,
+    episodes: int,
+    risk: Risk | None = None,
+    loss: Loss | None = None,
+    policy: Parametrisation | None = None,
+    gradient: GradientEstimator | None = None,
+    solver: BRPG | None = None,
+    iterations: ByTheorem | None = None,
+    occupancy: Method | None = None,
+    seed: int | jax.Array = 0,
+    resume: Sequence[Episodes] | None = None,
+) -> list[Episodes]:
+    """`run_episodes` in many worlds (replications), their BR-PG runs in one compiled batch an episode.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> worlds = [lake.world((0.3, 0.1))] * 4
+    >>> results = pr.run_episodes_many(lake, lake.prior, worlds, episodes=2, solver=pr.BRPG(iterations=5))
+    >>> len(results)
+    4
+    """
+    _check(prior, worlds, episodes, iterations, resume)
+    risk = CVaR(0.9) if risk is None else risk
+    policy = Softmax() if policy is None else policy
+    settings = BRPG() if solver is None else solver
+    key = as_key(seed)
+    words = key_words(key)
+    results = [Episodes((), words) for _ in worlds] if resume is None else list(resume)
+    if any(result.key != words for result in results):
+        raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
+    initial = to_numpy(projected(policy.within, policy.initial(model.support.states, model.support.actions)))
+    done = len(results[0])
+    parts = {"loss": loss, "policy": policy, "gradient": gradient, "occupancy": occupancy}
+    for number in range(done, done + episodes):
+        begun = [
+            _gather(prior, world, result, policy, initial, stream(words, Stream.WORLD, number, replication))
+            for replication, (world, result) in enumerate(zip(worlds, results, strict=True))
+        ]
+        beliefs, starts = [belief for _, _, belief, _ in begun], [start for _, _, _, start in begun]
+        episode_key = jax.random.fold_in(key, number)
+        if iterations is None:
+            common = {"solver": settings, "seed": episode_key, "progress": False, **parts}
+            grid = solve_many(model, beliefs, [risk], start=[[start] for start in starts], **common)
+            solved = [(row[0], None) for row in grid]
+        else:
+            problem = _problem(model, loss, risk, policy, occupancy)
+            solved = [
+                _solve_by_theorem(problem, belief, start, result, iterations, settings, parts, episode_key, place)
+                for place, (belief, start, result) in enumerate(zip(beliefs, starts, results, strict=True))
+            ]
+        results = [
+            Episodes((*result.episodes, Episode(deployed, log, belief, solution, scales)), words)
+            for result, (deployed, log, belief, _), (solution, scales) in zip(results, begun, solved, strict=True)
+        ]
+    return results
+
+
+def _gather(
+    prior: Posterior,
+    world: World,
+    result: Episodes,
+    policy: Parametrisation,
+    initial: Any,
+    generator: np.random.Generator,
+) -> tuple[TabularPolicy, Any, Posterior, Any]:
+    """Deploy the newest policy: the policy, its log, the belief with it, and the parameters."""
+    start = result.episodes[-1].solution.parameters if result.episodes else initial
+    belief = result.belief if result.episodes else prior
+    deployed = TabularPolicy(np.asarray(action_table(policy, start)))
+    log = world.deploy(deployed, generator)
+    if log is None or _observations(log) == 0:
+        return deployed, None, belief, start  # nothing seen, nothing learned
+    return deployed, log, belief.update(log), start  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _solve_by_theorem(
+    problem: Problem,
+    belief: Posterior,
+    start: Any,
+    result: Episodes,
+    rule: ByTheorem,
+    settings: BRPG,
+    parts: dict[str, Any],
+    key: jax.Array,
+    place: int,
+) -> tuple[Solution, Scales]:
+    own = jax.random.fold_in(key, place)
+    thetas = belief.draw(stream(key_words(own), Stream.SCALES), rule.samples)
+    scales = estimate_scales(problem, start, thetas)
+    before = result.episodes[-1].scales if result.episodes else None
+    chosen = dataclasses.replace(settings, iterations=rule.iterations(scales, before or scales))
+    grid = solve_many(
+        problem.family, [belief], [problem.risk], start=[[start]], solver=chosen, seed=own, progress=False, **parts
+    )
+    return grid[0][0], scales
+
+
+def _problem(
+    model: AbstractFamily, loss: Loss | None, risk: Risk, policy: Parametrisation, occupancy: Method | None
+) -> Problem:
+    method = (Exact() if occupancy is None else occupancy).resolve(model.support)
+    return Problem(model, ExpectedCost() if loss is None else loss, risk, policy, method)
+
+
+def _observations(log: Any) -> int:
+    """How much a log holds: its length, or the trials it counts."""
+    return len(log) if hasattr(log, "__len__") else int(np.asarray(log.counts).sum())
+
+
+def _check(
+    prior: Posterior,
+    worlds: Sequence[World],
+    episodes: int,
+    iterations: ByTheorem | None,
+    resume: Sequence[Episodes] | None,
+) -> None:
+    require_size("episodes", episodes)
+    require_kind("prior", prior, Posterior, "a posterior with update(log), such as lake.prior")
+    if not hasattr(prior, "update"):
+        raise InputError(
+            f"{type(prior).__name__} cannot learn from a log: episodes need a posterior with update(log), "
+            "such as Beta, Dirichlet or Grid"
+        )
+    if not isinstance(worlds, Sequence) or not worlds:
+        raise InputError("worlds must be a list of at least one world")
+    for world in worlds:
+        require_kind("world", world, World, "a world such as SimulatedWorld(model, theta)")
+    if iterations is not None:
+        require_kind("iterations", iterations, ByTheorem, "ByTheorem(epsilon); a fixed number goes into BRPG(...)")
+    if resume is None:
+        return
+    for result in resume:
+        require_kind("resume", result, Episodes, "what an earlier call returned")
+    if len(resume) != len(worlds) or len({len(result) for result in resume}) != 1:
+        raise InputError("resume must hold one result for each world, all with the same number of episodes")

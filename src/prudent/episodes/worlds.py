@@ -1,0 +1,223 @@
+"""Where a policy is deployed: a model at a true theta, a Gymnasium environment, or a user's own step."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, as_whole, require_kind, require_size
+from ..errors import InputError
+from ..models import AbstractFamily
+from ..policies import TabularPolicy
+from ..transitions import Transitions
+
+
+class World(eqx.Module):
+    """Something that can be acted in. A concrete world supplies `deploy`.
+
+    >>> import numpy as np, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> world = pr.SimulatedWorld(lake, theta=(0.3, 0.1), steps=20)
+    >>> len(world.deploy(pr.TabularPolicy(np.full((4, 4), 0.25)), np.random.default_rng(0)))
+    20
+    """
+
+    @abc.abstractmethod
+    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Any:
+        """Act by the policy; the log for the posterior's `update`, or None if nothing was observed."""
+
+
+class SimulatedWorld(World):
+    """A family at its true theta: `rollouts` walks of `steps` steps from the start, logged as transitions.
+
+    >>> import numpy as np, prudent as pr
+    >>> family = pr.TabularFamily(pr.Support.dense(2, 1), cost=[[1.0], [0.0]], start=0, discount=0.9)
+    >>> world = pr.SimulatedWorld(family, theta=[[[0.5, 0.5]], [[0.5, 0.5]]], steps=10, rollouts=3)
+    >>> len(world.deploy(pr.TabularPolicy([[1.0], [1.0]]), np.random.default_rng(0)))
+    30
+
+    Args:
+        model: the family.
+        theta: the truth.
+        steps: length of a walk.
+        rollouts: walks an episode.
+    """
+
+    model: AbstractFamily
+    theta: Float[Array, ...] = eqx.field(converter=as_float)
+    steps: int = eqx.field(static=True, converter=as_whole, default=100)
+    rollouts: int = eqx.field(static=True, converter=as_whole, default=1)
+
+    def __check_init__(self) -> None:
+        require_kind("model", self.model, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+        require_size("steps", self.steps)
+        require_size("rollouts", self.rollouts)
+        try:
+            self.model.at(self.theta)
+        except InputError as error:
+            raise InputError(f"the true theta is not a model of this family: {error}") from None
+
+    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions:
+        """The transitions of all walks."""
+        state, action, slot = self.walk(policy, generator)
+        index = self.model.support.index()
+        states, actions, _ = self.model.support.shape
+        return Transitions(state, action, index[state, action, slot], np.ones(len(state)), states, actions)
+
+    def walk(self, policy: TabularPolicy, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """State, action and slot in the successor list of every step, walk after walk."""
+        mdp = self.model.at(self.theta)
+        index, start = mdp.kernel.support.index(), np.asarray(mdp.start)
+        choose = np.cumsum(np.asarray(policy.probabilities), axis=1)
+        move = np.cumsum(np.asarray(mdp.kernel.probability), axis=2)
+        path = np.empty((self.steps, 3, self.rollouts), dtype=int)
+        now = _pick(np.broadcast_to(np.cumsum(start), (self.rollouts, len(start))), generator)
+        for step in range(self.steps):
+            action = _pick(choose[now], generator)
+            slot = _pick(move[now, action], generator)
+            path[step] = now, action, slot
+            now = index[now, action, slot]
+        state, action, slot = path.transpose(1, 2, 0).reshape(3, -1)
+        return state, action, slot
+
+
+def _pick(cumulative: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """One index a row, by its cumulative distribution; never one of probability 0."""
+    uniform = generator.random(len(cumulative)) * cumulative[:, -1]
+    return (cumulative <= uniform[:, None]).sum(axis=1)
+
+
+class StepWorld(World):
+    """A user's own world, stepped by a function.
+
+    >>> import numpy as np, prudent as pr
+    >>> def step(state, action, generator):  # a fair coin decides whether the walk moves on
+    ...     return (state + generator.integers(2)) % 3, False
+    >>> world = pr.StepWorld(step, reset=lambda generator: 0, states=3, actions=1, steps=5)
+    >>> len(world.deploy(pr.TabularPolicy(np.ones((3, 1))), np.random.default_rng(0)))
+    5
+
+    Args:
+        step: `(state, action, generator) -> (next state, whether the walk has ended)`.
+        reset: `generator -> first state`.
+        states, actions: how many there are.
+        steps: most steps of a walk.
+        rollouts: walks an episode.
+    """
+
+    step: Callable[[int, int, np.random.Generator], tuple[Any, Any]] = eqx.field(static=True)
+    reset: Callable[[np.random.Generator], Any] = eqx.field(static=True)
+    states: int = eqx.field(static=True, converter=as_whole)
+    actions: int = eqx.field(static=True, converter=as_whole)
+    steps: int = eqx.field(static=True, converter=as_whole, default=100)
+    rollouts: int = eqx.field(static=True, converter=as_whole, default=1)
+
+    def __check_init__(self) -> None:
+        for name in ("step", "reset"):
+            if not callable(getattr(self, name)):
+                raise InputError(f"{name} must be a function, got {getattr(self, name)!r}")
+        for name in ("states", "actions", "steps", "rollouts"):
+            require_size(name, getattr(self, name))
+
+    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
+        """The transitions of all walks; None when every walk ended before its first step."""
+        return _roll_out(
+            policy,
+            generator,
+            (self.states, self.actions),
+            self.rollouts,
+            self.steps,
+            lambda: self.reset(generator),
+            lambda state, action: self.step(state, action, generator),
+        )
+
+
+class GymnasiumWorld(World):
+    """A Gymnasium environment with discrete states and actions (extra `gym`).
+
+    >>> import gymnasium, numpy as np, prudent as pr
+    >>> world = pr.GymnasiumWorld(gymnasium.make("FrozenLake-v1"), rollouts=10)
+    >>> log = world.deploy(pr.TabularPolicy(np.full((16, 4), 0.25)), np.random.default_rng(0))
+    >>> log.states, log.actions
+    (16, 4)
+
+    Args:
+        environment: made by `gymnasium.make`; its random numbers are seeded from the episode's stream.
+        rollouts: its episodes in one of ours.
+        steps: most steps of one of its episodes; its own limit holds too.
+    """
+
+    environment: Any = eqx.field(static=True)
+    rollouts: int = eqx.field(static=True, converter=as_whole, default=1)
+    steps: int = eqx.field(static=True, converter=as_whole, default=10_000)
+
+    def __check_init__(self) -> None:
+        require_size("rollouts", self.rollouts)
+        require_size("steps", self.steps)
+        discrete_sizes(self.environment)
+
+    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
+        """The transitions of all its episodes; a step into a terminal state is the last one logged."""
+
+        def reset() -> Any:
+            return self.environment.reset(seed=int(generator.integers(2**31)))[0]
+
+        def step(state: int, action: int) -> tuple[Any, Any]:
+            del state
+            following, _, terminated, truncated, _ = self.environment.step(action)
+            return following, terminated or truncated
+
+        shape = discrete_sizes(self.environment)
+        return _roll_out(policy, generator, shape, self.rollouts, self.steps, reset, step)
+
+
+def discrete_sizes(environment: Any) -> tuple[int, int]:
+    """Numbers of states and actions of an environment; refuses one whose spaces are not discrete from 0."""
+    sizes = []
+    for name in ("observation_space", "action_space"):
+        space = getattr(environment, name, None)
+        if space is None or type(space).__name__ != "Discrete" or getattr(space, "start", 0) != 0:
+            raise InputError(
+                f"the environment's {name} is {space}; it must be Discrete, numbered from 0: "
+                "discretise it with a gymnasium.ObservationWrapper or ActionWrapper"
+            )
+        sizes.append(int(space.n))
+    return sizes[0], sizes[1]
+
+
+def _roll_out(
+    policy: TabularPolicy,
+    generator: np.random.Generator,
+    shape: tuple[int, int],
+    rollouts: int,
+    steps: int,
+    reset: Callable[[], Any],
+    step: Callable[[int, int], tuple[Any, Any]],
+) -> Transitions | None:
+    table = np.asarray(policy.probabilities)
+    if table.shape != shape:
+        raise InputError(f"the policy has shape {table.shape}, the world has {shape[0]} states and {shape[1]} actions")
+    choose = np.cumsum(table, axis=1)
+    records = []
+    for _ in range(rollouts):
+        state = _state_number(reset(), shape[0])
+        for _ in range(steps):
+            action = int(_pick(choose[state][None], generator)[0])
+            following, ended = step(state, action)
+            following = _state_number(following, shape[0])
+            records.append((state, action, following))
+            state = following
+            if ended:
+                break
+    return Transitions.from_records(records, *shape) if records else None
+
+
+def _state_number(value: Any, states: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < states:
+        raise InputError(f"the world is in state {value!r}; states are whole numbers 0 to {states - 1}")
+    return int(value)

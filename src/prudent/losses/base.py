@@ -1,0 +1,207 @@
+"""What a loss is: any function of the occupancy, or a `ConvexLoss` that knows its conjugate.
+
+Lemma 3.2 of the paper asks for the maximiser of `<z, lambda> - F*(z)`. In general that is a search in the
+space of all state-action pairs; a `ConvexLoss` says which part of it is linear, needing no search, and in
+which smaller space the rest lives:
+
+    F(lambda) = <lambda, linear> + f(image lambda)        image linear in the occupancy
+
+so that the search is for a point z of that space, on `<z, y> - f*(z)` with `y = image lambda`, and the cost
+table it stands for is `linear + image^T z`, the gradient of F at the maximiser.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float
+from ..errors import InputError
+from ..models import MDP
+
+Loss = Callable[[Any, MDP], Any]
+"""`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
+
+Scalar = Float[Array, ""] | np.floating
+
+
+class Dual(NamedTuple):
+    """Where the ascent on `<z, y> - f*(z)` has got to.
+
+    >>> import prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> pr.ExpectedCost().begin(mdp)
+    Dual(point=(), primal=None)
+
+    Attributes:
+        point: z, a pytree shaped like the loss's image.
+        primal: what the next step needs besides z, such as the maximiser behind a numerical conjugate;
+            None where the conjugate is closed.
+    """
+
+    point: Any
+    primal: Any
+
+
+class ConvexLoss(eqx.Module):
+    """A convex loss with its conjugate: `F(lambda) = <lambda, linear> + f(image lambda)`.
+
+    The methods are traceable by JAX and meant for compiled float64 code; only the call is for everyone.
+    Losses add up and take non-negative multiples; a plain function may be one of the terms.
+
+    >>> import prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> loss = 0.5 * pr.ExpectedCost() + (lambda occupancy, mdp: (occupancy**2).sum())
+    >>> float(loss(pr.occupancy(mdp, [[1.0]]), mdp))
+    6.0
+    """
+
+    # NumPy numbers leave `number * loss` to the loss.
+    __array_ufunc__ = None
+
+    @abc.abstractmethod
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
+        """The loss, one number."""
+
+    @abc.abstractmethod
+    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
+        """The cost table of the linear part; zeros where there is none."""
+
+    @abc.abstractmethod
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
+        """What the rest depends on, linear in the occupancy: a pytree of arrays, `()` for a linear loss."""
+
+    @abc.abstractmethod
+    def begin(self, mdp: MDP) -> Dual:
+        """A first z inside the domain of f*."""
+
+    @abc.abstractmethod
+    def ascend(self, dual: Dual, image: Any, mdp: MDP) -> Dual:
+        """One step up on `<z, y> - f*(z)`, where y is the image."""
+
+    def cost_of(self, dual: Dual, mdp: MDP) -> Float[Array, "S A"]:
+        """The cost table a dual point stands for, `linear + image^T z`: the gradient of F at the maximiser."""
+        linear = jnp.asarray(self.linear(mdp))
+        _, transpose = jax.vjp(lambda occupancy: self.image(occupancy, mdp), jnp.zeros_like(linear))
+        return linear + transpose(dual.point)[0]
+
+    def __add__(self, other: Any) -> ConvexLoss:
+        if isinstance(other, int | float) and other == 0:  # where sum() begins
+            return self
+        return Sum((*_terms(self), *_terms(as_convex(other))))
+
+    def __radd__(self, other: Any) -> ConvexLoss:
+        if isinstance(other, int | float) and other == 0:
+            return self
+        return as_convex(other) + self
+
+    def __mul__(self, multiple: Any) -> ConvexLoss:
+        return Scaled(self, multiple)
+
+    def __rmul__(self, multiple: Any) -> ConvexLoss:
+        return Scaled(self, multiple)
+
+
+def as_convex(loss: Any) -> ConvexLoss:
+    """The loss itself, or the user's function wrapped so that its conjugate is worked out numerically.
+
+    >>> import prudent as pr
+    >>> type(pr.as_convex(lambda occupancy, mdp: occupancy.max())).__name__
+    'Numerical'
+    """
+    if isinstance(loss, ConvexLoss):
+        return loss
+    # Numerical builds on this module.
+    from .numerical import Numerical
+
+    return Numerical(loss)
+
+
+def _terms(loss: ConvexLoss) -> tuple[ConvexLoss, ...]:
+    return loss.terms if isinstance(loss, Sum) else (loss,)
+
+
+class Sum(ConvexLoss):
+    """A sum of losses; its image is the tuple of theirs, so the ascent is theirs side by side."""
+
+    terms: tuple[ConvexLoss, ...]
+
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
+        return sum(term(occupancy, mdp) for term in self.terms)
+
+    def linear(self, mdp: MDP) -> Any:
+        return sum(term.linear(mdp) for term in self.terms)
+
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple:
+        return tuple(term.image(occupancy, mdp) for term in self.terms)
+
+    def begin(self, mdp: MDP) -> Dual:
+        return _side_by_side([term.begin(mdp) for term in self.terms])
+
+    def ascend(self, dual: Dual, image: tuple, mdp: MDP) -> Dual:
+        parts = zip(self.terms, dual.point, dual.primal, image, strict=True)
+        return _side_by_side([term.ascend(Dual(point, primal), own, mdp) for term, point, primal, own in parts])
+
+
+def _side_by_side(duals: list[Dual]) -> Dual:
+    return Dual(tuple(dual.point for dual in duals), tuple(dual.primal for dual in duals))
+
+
+class Scaled(ConvexLoss):
+    """A non-negative multiple c of a loss: `(c f)*(z) = c f*(z / c)`, so its z is c times the loss's own.
+
+    The loss's own dual rides along as the primal: that spares the division, which c = 0 would not stand.
+    """
+
+    loss: ConvexLoss
+    multiple: Float[Array, ""]
+
+    def __init__(self, loss: ConvexLoss, multiple: Any):
+        self.loss = loss
+        self.multiple = require_number("the multiple of a loss", multiple, "a negative one would not be convex")
+
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
+        return self.multiple * self.loss(occupancy, mdp)
+
+    def linear(self, mdp: MDP) -> Any:
+        return self.multiple * self.loss.linear(mdp)
+
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
+        return self.loss.image(occupancy, mdp)
+
+    def begin(self, mdp: MDP) -> Dual:
+        return self._times(self.loss.begin(mdp))
+
+    def ascend(self, dual: Dual, image: Any, mdp: MDP) -> Dual:
+        return self._times(self.loss.ascend(dual.primal, image, mdp))
+
+    def _times(self, own: Dual) -> Dual:
+        return Dual(jax.tree.map(lambda z: self.multiple * z, own.point), own)
+
+
+def require_number(name: str, value: Any, reason: str = "", above: float | None = None) -> Any:
+    """A finite number >= 0 (or > `above`) as a float64 scalar array."""
+    number = as_float(value, name)
+    if isinstance(number, np.ndarray):
+        fits = number.shape == () and np.isfinite(number) and (number >= 0 if above is None else number > above)
+        if not fits:
+            bound = ">= 0" if above is None else f"> {above:g}"
+            raise InputError(f"{name} must be one finite number {bound}, got {value!r}{reason and '; ' + reason}")
+    return number
+
+
+def require_policy_shape(name: str, values: Any, mdp: MDP) -> None:
+    """Refuse an array that is neither `[S]` nor `[S, A]` for this model."""
+    states, actions = mdp.cost.shape
+    if values.shape not in ((states,), (states, actions)):
+        raise InputError(
+            f"{name} has shape {values.shape}, the model has {states} states and {actions} actions; give "
+            f"({states},) for a target over states or ({states}, {actions}) for one over state-action pairs"
+        )

@@ -1,0 +1,130 @@
+"""Losses made of costs: the expected cost, and the expected cost under a risk-averse constraint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from ..errors import InputError
+from ..models import MDP
+from .base import ConvexLoss, Dual, Scalar, require_number
+
+
+class ExpectedCost(ConvexLoss):
+    """Expected discounted cost, `F = <lambda, c>`.
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> float(pr.ExpectedCost()(pr.occupancy(mdp, [[1.0]]), mdp))
+    4.0
+    """
+
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
+        return (occupancy * mdp.cost).sum()
+
+    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
+        """The model's cost."""
+        return mdp.cost
+
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple[()]:
+        """Nothing: the loss is linear."""
+        del occupancy, mdp
+        return ()
+
+    def begin(self, mdp: MDP) -> Dual:
+        """The empty point."""
+        del mdp
+        return Dual((), None)
+
+    def ascend(self, dual: Dual, image: tuple[()], mdp: MDP) -> Dual:
+        """The point itself."""
+        del image, mdp
+        return dual
+
+
+class ConstrainedCost(ConvexLoss):
+    """The Lagrangian of a risk-averse constraint, `F = <lambda, c> + l (rho_k(<lambda, d_k>) - D)`.
+
+    The penalty d is uncertain, K scenarios of it; rho is the risk of its expected discounted total. The
+    derivative holds the risk's density fixed (the envelope theorem); where two densities attain the risk it is
+    one of the subgradients.
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> loss = pr.ConstrainedCost([[[1.0]], [[3.0]]], multiplier=10.0, limit=5.0, risk=pr.CVaR(0.5))
+    >>> float(loss(pr.occupancy(mdp, [[1.0]]), mdp))  # 4 + 10 (6 - 5)
+    14.0
+
+    Args:
+        scenarios: `[K, S, A]` the penalty of each scenario.
+        multiplier: l, >= 0.
+        limit: D.
+        risk: any risk of the library, or an object with its method `density(losses, probabilities)`.
+        probabilities: `[K]` of the scenarios; equal when left out.
+    """
+
+    scenarios: Float[Array, "K S A"]
+    multiplier: Float[Array, ""]
+    limit: Float[Array, ""]
+    risk: Any
+    probabilities: Float[Array, " K"]
+
+    def __init__(self, scenarios: Any, multiplier: Any, limit: Any, risk: Any, probabilities: Any = None):
+        self.scenarios = as_float(scenarios, "scenarios")
+        if self.scenarios.ndim != 3 or self.scenarios.shape[0] == 0:
+            raise InputError(f"scenarios are indexed [scenario, state, action], got shape {self.scenarios.shape}")
+        if is_concrete(self.scenarios):
+            require_finite("scenarios", np.asarray(self.scenarios))
+        self.multiplier = require_number("multiplier", multiplier, "a negative one would reward the breach")
+        self.limit = as_float(limit, "limit")
+        if is_concrete(self.limit) and not (self.limit.shape == () and np.isfinite(self.limit)):
+            raise InputError(f"limit must be one finite number, got {limit!r}")
+        if not callable(getattr(risk, "density", None)):
+            raise InputError(f"risk must have a method density(losses, probabilities), such as CVaR(0.9); got {risk!r}")
+        self.risk = risk
+        count = self.scenarios.shape[0]
+        given = probabilities is not None
+        self.probabilities = as_float(probabilities, "probabilities") if given else np.full(count, 1.0 / count)
+        if self.probabilities.shape != (count,):
+            raise InputError(f"{count} scenarios need as many probabilities, got shape {self.probabilities.shape}")
+        if is_concrete(self.probabilities):
+            require_finite("probabilities", np.asarray(self.probabilities))
+            require_distribution("probabilities", np.asarray(self.probabilities))
+
+    @in_float64
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
+        totals = self.image(occupancy, mdp)
+        breach = (self._attained(totals) * totals).sum() - self.multiplier * self.limit
+        return (occupancy * mdp.cost).sum() + breach
+
+    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
+        """The model's cost."""
+        return mdp.cost
+
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
+        """Each scenario's expected discounted total."""
+        if self.scenarios.shape[1:] != mdp.cost.shape:
+            raise InputError(
+                f"scenarios are of shape {self.scenarios.shape}, the model needs [scenario, state, action] with "
+                f"{mdp.cost.shape} states and actions"
+            )
+        return jnp.einsum("ksa,sa->k", self.scenarios, occupancy)
+
+    def begin(self, mdp: MDP) -> Dual:
+        """The density 1, which lies in every envelope."""
+        del mdp
+        return Dual(self.multiplier * jnp.asarray(self.probabilities), None)
+
+    def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
+        """A full conditional-gradient step: f* is the indicator of `l p U`, and the density maximises over it."""
+        del mdp
+        return Dual(self._attained(image), dual.primal)
+
+    def _attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:
+        density = lax.stop_gradient(self.risk.density(totals, jnp.asarray(self.probabilities)))
+        return self.multiplier * self.probabilities * density

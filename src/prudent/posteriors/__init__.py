@@ -1,0 +1,25 @@
+"""Stage 4: what is believed of theta after the data, `mu_N` in the paper."""
+
+from .base import Invertible, Posterior
+from .beta import Beta
+from .box import WithinBox
+from .dirichlet import Dirichlet
+from .draws import Draws, Point
+from .grid import Grid
+from .mcmc import MCMC, MCMCStatus
+from .sobol import Sobol, draw_sets
+
+__all__ = [
+    "MCMC",
+    "Beta",
+    "Dirichlet",
+    "Draws",
+    "Grid",
+    "Invertible",
+    "MCMCStatus",
+    "Point",
+    "Posterior",
+    "Sobol",
+    "WithinBox",
+    "draw_sets",
+]

@@ -1,0 +1,40 @@
+"""Stage 8: coherent risk measures of a weighted sample, with the weights that attain them."""
+
+from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall
+from .base import Assessment, Risk, risk_value
+from .conformance import check_risk
+from .descent_ascent import DescentAscent
+from .deviations import MeanSemideviation, QuantileDeviation
+from .envelope import Envelope, EnvelopeSolution, check_envelope
+from .mixtures import Mixture, Share
+from .programs import Clarabel, EnvelopeStatus
+from .quantiles import CVaR, Distortion, Expectation, Spectral, WorstCase
+from .tails import LARGEST_PAIRWISE, mass_above_and_level
+
+__all__ = [
+    "LARGEST_PAIRWISE",
+    "Assessment",
+    "CVaR",
+    "ChiSquareBall",
+    "Clarabel",
+    "DescentAscent",
+    "Distortion",
+    "EntropicVaR",
+    "Envelope",
+    "EnvelopeSolution",
+    "EnvelopeStatus",
+    "Expectation",
+    "KullbackLeiblerBall",
+    "MeanSemideviation",
+    "Mixture",
+    "QuantileDeviation",
+    "Risk",
+    "Share",
+    "Spectral",
+    "TotalVariationBall",
+    "WorstCase",
+    "check_envelope",
+    "check_risk",
+    "mass_above_and_level",
+    "risk_value",
+]

@@ -1,0 +1,151 @@
+"""What a risk is: the worst reweighting of a weighted sample, its value, gradient and standard error.
+
+A risk here is its worst reweighting (Theorem 1 of the paper): `rho(C) = max_xi sum_k p_k xi_k C_k` over
+densities xi in the risk's envelope. A concrete risk supplies that maximiser, `density`; value and gradient
+follow from it, and so does the standard error unless the density is not smooth in the weights.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from ..errors import InputError
+
+# The largest number in the half-open interval [0, 1).
+BELOW_ONE = float(np.nextafter(1.0, 0.0))
+
+
+class Assessment(NamedTuple):
+    """A risk's value and the density `xi*` that attains it: `value = sum_k p_k xi_k C_k`.
+
+    >>> import prudent as pr
+    >>> value, weights = pr.CVaR(0.5)([1.0, 2.0, 3.0, 6.0])
+    >>> float(value), weights.tolist()
+    (4.5, [0.0, 0.0, 2.0, 2.0])
+    """
+
+    value: Any
+    weights: Any
+
+
+class Risk(eqx.Module):
+    """A coherent risk measure: monotone, convex, positively homogeneous, translation equivariant.
+
+    Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1.
+    """
+
+    # NumPy numbers leave the product to us instead of looking for an array in here.
+    __array_ufunc__ = None
+
+    @abc.abstractmethod
+    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """The maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""
+
+    @in_float64
+    def __call__(self, losses: Any, probabilities: Any = None) -> Assessment:
+        """Assess a sample.
+
+        Args:
+            losses: `[R]` one loss a posterior draw.
+            probabilities: `[R]` weights of the draws summing to 1; equal when left out.
+        """
+        return Assessment(*_value_and_density(self, *checked_sample(losses, probabilities)))
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """The derivative of the value by the weight of each draw, up to a constant; NaN where there is none.
+
+        A risk whose `density` is not smooth in the weights gives its own.
+        """
+
+        def value(weights: Array) -> Array:
+            return (weights * self.density(losses, weights) * losses).sum()
+
+        return jax.grad(value)(probabilities)
+
+    @in_float64
+    def standard_error(self, losses: Any, probabilities: Any = None) -> Any:
+        """Monte-Carlo standard error of the value, by the infinitesimal jackknife.
+
+        The influence of draw k is the derivative of the value by its weight; for the mean this is the
+        textbook standard error, for CVaR its usual asymptotic one.
+        """
+        return _standard_error(self, *checked_sample(losses, probabilities))
+
+    def __mul__(self, weight: Any) -> Any:
+        """This risk's part in a mixture, `CVaR(0.9) * 0.7`."""
+        from .mixtures import multiplied
+
+        return multiplied(self, weight)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Any) -> Any:
+        """The sum of weighted risks; one without a weight counts once."""
+        from .mixtures import added
+
+        return added(self, other)
+
+    __radd__ = __add__
+
+
+def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
+    """Value and xi*, differentiable by the losses: the derivative of the value is `p xi*`.
+
+    This is the envelope theorem (Theorem 2 of the paper): the maximiser is held fixed. The losses are cut
+    off before the density, not after it: a density that calls a solver has no derivative rule.
+    """
+    density = risk.density(lax.stop_gradient(losses), lax.stop_gradient(probabilities))
+    return (probabilities * density * losses).sum(), density
+
+
+@eqx.filter_jit
+def _value_and_density(risk: Risk, losses: Array, probabilities: Array) -> tuple[Array, Array]:
+    return risk_value(risk, losses, probabilities)
+
+
+@eqx.filter_jit
+def _standard_error(risk: Risk, losses: Array, probabilities: Array) -> Array:
+    if losses.shape[0] == 1:
+        return jnp.asarray(jnp.nan)  # one draw says nothing of the spread
+    slope = risk.influence(losses, probabilities)
+    influence = slope - (probabilities * slope).sum()
+    return jnp.sqrt(((probabilities * influence) ** 2).sum())
+
+
+def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:
+    """A user's losses and weights as float64, equal weights when left out."""
+    losses = as_float(losses)
+    if losses.ndim != 1 or losses.shape[0] == 0:
+        raise InputError(f"a risk needs a list of at least one loss, got shape {losses.shape}")
+    if is_concrete(losses):
+        require_finite("loss", np.asarray(losses))
+    if probabilities is None:
+        return jnp.asarray(losses), jnp.full(losses.shape, 1.0 / losses.shape[0])
+    probabilities = as_float(probabilities)
+    if probabilities.shape != losses.shape:
+        raise InputError(f"{losses.shape[0]} losses need as many weights, got shape {probabilities.shape}")
+    if is_concrete(probabilities):
+        require_finite("weight", np.asarray(probabilities))
+        require_distribution("weights", np.asarray(probabilities))
+    return jnp.asarray(losses), jnp.asarray(probabilities)
+
+
+def require_number(risk: Risk, name: str, low: float, high: float, allowed: str, fix: str = "") -> None:
+    """Refuse a field that is several numbers, or one outside `low <= value <= high`; tracers pass."""
+    value = getattr(risk, name)
+    kind = type(risk).__name__
+    if not is_concrete(value):
+        return
+    if value.ndim:
+        raise InputError(f"{kind} holds an array of {name}s, got {value}; make one risk a {name}")
+    if not low <= value <= high:
+        raise InputError(f"{kind} {name} must lie in {allowed}, got {value}{fix}")

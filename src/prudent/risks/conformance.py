@@ -1,0 +1,249 @@
+"""A check that anyone's own risk can be put through: the laws of coherence, and what the solver relies on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..arrays import in_float64, require_kind, require_size
+from ..conformance import Conformance, Finding
+from ..errors import InputError
+from .base import Risk, risk_value
+
+# What a law may be off by, as a share of the size of the losses: convex programs are solved to some 1e-8.
+TOLERANCE = 1e-6
+GRADIENT_TOLERANCE = 1e-4
+STEP = 1e-4
+
+
+# Each law with its statement.
+LAWS = {
+    "weights": "xi >= 0 and sum p xi = 1",
+    "value": "rho(Z) = sum p xi Z",
+    "translation": "rho(Z + c) = rho(Z) + c",
+    "homogeneity": "rho(s Z) = s rho(Z) for s >= 0",
+    "monotonicity": "Z <= Z' everywhere implies rho(Z) <= rho(Z')",
+    "convexity": "rho(a Z + (1 - a) Z') <= a rho(Z) + (1 - a) rho(Z'), rho(Z + Z') <= rho(Z) + rho(Z')",
+    "envelope": "the weights of one loss are no worse for another than its own, sum p xi(Z) Z' <= rho(Z')",
+    "gradient": "the derivative of the value is p xi: against central differences, away from ties",
+    "compilation": "the same value one by one, compiled, and in a batch",
+}
+_FIXES = {
+    "weights": "density must be >= 0 with sum p xi = 1; divide it by (probabilities * density).sum()",
+    "value": "do not override the value: it follows from density",
+    "translation": "adding a sure cost must not move the weights; use differences of losses",
+    "homogeneity": "the weights must not change with the unit of the losses; divide the losses by a scale of theirs",
+    "monotonicity": "a larger loss must not get a negative weight; limit the weight given to deviations",
+    "convexity": "the value must be a maximum of means over a fixed set of densities",
+    "envelope": "density must be the worst one of a fixed set of densities at every loss",
+    "gradient": "density must be the maximiser of sum p xi C, exactly",
+    "compilation": "density must not depend on anything but its arguments; write it with jax.numpy",
+}
+
+
+@in_float64
+def check_risk(risk: Risk, *, samples: int = 200, draws: int = 7, seed: int = 0) -> Conformance:
+    """Check that a risk is coherent and gives the weights that the gradient needs; refuse it by the first broken law.
+
+    Args:
+        risk: yours.
+        samples: how many losses are tried, with ties, equal weights and weights of 0 among them.
+        draws: the length of each.
+        seed: of the losses.
+
+    Returns:
+        The worst violation of each law, as a share of the size of the losses; all of them within rounding.
+
+    >>> import prudent as pr
+    >>> report = pr.check_risk(0.5 * pr.CVaR(0.9) + 0.5 * pr.Expectation())
+    >>> max(finding.worst for finding in report.findings) < 1e-6
+    True
+    """
+    require_kind("risk", risk, Risk, "a risk such as CVaR(0.9); a sum of weighted risks is one when they sum to 1")
+    samples, draws = require_size("samples", samples, 4), require_size("draws", draws, 2)
+    trial = _Trial(risk, samples, draws, seed)
+    findings = []
+    for law in LAWS:
+        allowed = GRADIENT_TOLERANCE if law == "gradient" else TOLERANCE
+        amount, witness = trial.laws[law]()
+        amount = np.where(np.isnan(amount), np.inf, amount)
+        worst = int(np.argmax(amount))
+        found = Finding(law, float(max(0.0, amount.flat[worst])), allowed)
+        if found.worst > allowed:
+            raise InputError(
+                f"{type(risk).__name__} breaks the law of {law} ({LAWS[law]}) by {found.worst:.3g}: "
+                f"{witness(worst)}; {_FIXES[law]}"
+            )
+        findings.append(found)
+    return Conformance(type(risk).__name__, tuple(findings))
+
+
+class _Trial:
+    """Samples in a few groups of common weights, assessed in one compiled batch."""
+
+    def __init__(self, risk: Risk, samples: int, draws: int, seed: int):
+        rng = np.random.default_rng(seed)
+        self.risk, self.draws = risk, draws
+        groups = max(1, min(8, samples // 4))
+        self.weights = rng.dirichlet(np.ones(draws), size=groups)
+        self.weights[::3] = 1.0 / draws
+        self.weights[2::3, 0] = 0.0
+        self.weights /= self.weights.sum(axis=1, keepdims=True)
+        shape = (groups, samples // groups, draws)
+        self.one = rng.normal(size=shape)
+        self.one[:, ::3] = rng.integers(-2, 3, size=self.one[:, ::3].shape)
+        self.other = np.roll(self.one, 1, axis=1)
+        self.more = self.one + np.where(rng.uniform(size=shape) < 0.5, rng.exponential(size=shape), 0.0)
+        self.share = rng.uniform(size=shape[:2])
+        self.factor = 10.0 ** rng.uniform(-2, 2, size=shape[:2])
+        self.sure = 10.0 * rng.normal(size=shape[:2])
+        tried = {
+            "one": self.one,
+            "more": self.more,
+            "sum": self.one + self.other,
+            "mix": self.share[..., None] * self.one + (1.0 - self.share[..., None]) * self.other,
+            "scaled": self.factor[..., None] * self.one,
+            "moved": self.one + self.sure[..., None],
+        }
+        losses = np.concatenate([each.reshape(-1, draws) for each in tried.values()])
+        weights = np.tile(np.repeat(self.weights, shape[1], axis=0), (len(tried), 1))
+        values, densities = self._assess(losses, weights)
+        cut = dict(zip(tried, np.split(values, len(tried)), strict=True))
+        self.rho = {name: each.reshape(shape[:2]) for name, each in cut.items()}
+        self.density = densities[: self.one.size // draws].reshape(shape)
+        self.all_losses, self.all_weights, self.all_densities, self.all_values = losses, weights, densities, values
+
+        self.laws = {
+            "weights": self._weights,
+            "value": self._value,
+            "translation": self._translation,
+            "homogeneity": self._homogeneity,
+            "monotonicity": self._monotonicity,
+            "convexity": self._convexity,
+            "envelope": self._envelope,
+            "gradient": self._gradient,
+            "compilation": self._compilation,
+        }
+
+    def _assess(self, losses: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        try:
+            values, densities = _assess(self.risk, losses, weights)
+        except Exception as error:
+            raise InputError(
+                f"{type(self.risk).__name__}.density fails in a compiled batch ({error}); write it with jax.numpy"
+            ) from error
+        if densities.shape != losses.shape:
+            raise InputError(f"density gives shape {densities.shape[1:]} for {self.draws} losses; one number a draw")
+        return np.asarray(values), np.asarray(densities)
+
+    def _sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        group, row = np.unravel_index(index, self.one.shape[:2])
+        return self.one[group, row], self.weights[group]
+
+    def _at(self, index: int) -> str:
+        losses, weights = self._sample(index)
+        return f"at losses {_short(losses)} with weights {_short(weights)}"
+
+    def _weights(self) -> tuple[np.ndarray, Any]:
+        negative = -np.where(self.all_weights > 0, self.all_densities, 0.0).min(axis=1)
+        mass = np.abs((self.all_weights * self.all_densities).sum(axis=1) - 1.0)
+
+        def witness(index: int) -> str:
+            return f"at losses {_short(self.all_losses[index])} density is {_short(self.all_densities[index])}"
+
+        return np.maximum(negative, mass), witness
+
+    def _value(self) -> tuple[np.ndarray, Any]:
+        means = (self.all_weights * self.all_densities * self.all_losses).sum(axis=1)
+        away = np.abs(means - self.all_values) / np.maximum(1.0, np.abs(self.all_losses).max(axis=1))
+        return away, lambda index: f"{self.all_values[index]:.6g} at losses {_short(self.all_losses[index])}"
+
+    def _translation(self) -> tuple[np.ndarray, Any]:
+        away = np.abs(self.rho["moved"] - self.rho["one"] - self.sure) / (1.0 + np.abs(self.sure))
+        return away, lambda k: f"adding {self.sure.flat[k]:.4g} adds another amount {self._at(k)}"
+
+    def _homogeneity(self) -> tuple[np.ndarray, Any]:
+        away = np.abs(self.rho["scaled"] - self.factor * self.rho["one"]) / np.maximum(1.0, self.factor)
+        return away, lambda k: f"{self.factor.flat[k]:.4g} times the losses is not as much riskier {self._at(k)}"
+
+    def _monotonicity(self) -> tuple[np.ndarray, Any]:
+        away = self.rho["one"] - self.rho["more"]
+        return (
+            away,
+            lambda k: f"larger losses {_short(self.more.reshape(-1, self.draws)[k])} are less risky {self._at(k)}",
+        )
+
+    def _convexity(self) -> tuple[np.ndarray, Any]:
+        one, other = self.rho["one"], np.roll(self.rho["one"], 1, axis=1)
+        mixed = self.rho["mix"] - self.share * one - (1.0 - self.share) * other
+        away = np.maximum(mixed, self.rho["sum"] - one - other)
+
+        def witness(k: int) -> str:
+            other = _short(self.other.reshape(-1, self.draws)[k])
+            return f"a sum or mean with {other} is riskier than its parts {self._at(k)}"
+
+        return away, witness
+
+    def _envelope(self) -> tuple[np.ndarray, Any]:
+        means = np.einsum("gr,gir,gjr->gji", self.weights, self.density, self.one)
+        away = means - self.rho["one"][:, :, None]
+        best = away.argmax(axis=2)
+
+        def witness(k: int) -> str:
+            group, row = np.unravel_index(k, best.shape)
+            rival = self.one[group, best[group, row]]
+            return f"the weights of losses {_short(rival)} give a larger mean {self._at(k)}"
+
+        return away.max(axis=2), witness
+
+    def _gradient(self) -> tuple[np.ndarray, Any]:
+        plain = np.flatnonzero(np.tile(np.arange(self.one.shape[1]) % 3 != 0, self.one.shape[0]))[:12]
+        samples = [self._sample(int(k)) for k in plain]
+        losses, weights = (np.stack(part) for part in zip(*samples, strict=True))
+        moves = STEP * np.concatenate([np.eye(self.draws), -np.eye(self.draws), np.zeros((1, self.draws))])
+        moved = (losses[:, None] + moves).reshape(-1, self.draws)
+        values, _ = self._assess(moved, np.repeat(weights, len(moves), axis=0))
+        values = values.reshape(len(losses), len(moves))
+        forward = (values[:, : self.draws] - values[:, -1:]) / STEP
+        backward = (values[:, -1:] - values[:, self.draws : -1]) / STEP
+        slopes = np.asarray(_slopes(self.risk, losses, weights))
+        # Where the two sides differ much there is a kink: two losses tied, or one at a quantile or at the mean.
+        smooth = np.abs(forward - backward) < 100 * STEP
+        away = np.where(smooth, np.abs(slopes - 0.5 * (forward + backward)), 0.0)
+        return away.max(axis=1), lambda k: f"away from the difference quotient {self._at(int(plain[k]))}"
+
+    def _compilation(self) -> tuple[np.ndarray, Any]:
+        chosen = np.linspace(0, self.one.size // self.draws - 1, 6).astype(int)
+        away = []
+        for k in chosen:
+            losses, weights = self._sample(int(k))
+            plain, _ = risk_value(self.risk, jax.numpy.asarray(losses), jax.numpy.asarray(weights))
+            away.append(
+                max(
+                    abs(float(plain) - self.rho["one"].flat[k]),
+                    abs(float(_alone(self.risk, losses, weights)) - float(plain)),
+                )
+            )
+        return np.array(away), lambda k: f"another value when compiled {self._at(int(chosen[k]))}"
+
+
+@eqx.filter_jit
+def _assess(risk: Risk, losses: Any, weights: Any) -> Any:
+    return jax.vmap(lambda row, p: risk_value(risk, row, p))(losses, weights)
+
+
+@eqx.filter_jit
+def _slopes(risk: Risk, losses: Any, weights: Any) -> Any:
+    return jax.vmap(jax.grad(lambda row, p: risk_value(risk, row, p)[0]))(losses, weights)
+
+
+@eqx.filter_jit
+def _alone(risk: Risk, losses: Any, weights: Any) -> Any:
+    return risk_value(risk, losses, weights)[0]
+
+
+def _short(values: np.ndarray) -> str:
+    return " ".join(np.array2string(values, precision=3, threshold=8, edgeitems=3).split())

@@ -1,0 +1,101 @@
+"""The mean plus a deviation from it: semideviations of any order, and the deviation from a quantile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, is_concrete
+from ..errors import InputError
+from .base import BELOW_ONE, Risk, require_number
+from .quantiles import CVaR
+
+
+class MeanSemideviation(Risk):
+    """`E C + c (E ((C - E C)^+)^p)^(1/p)`: the mean plus a share of the mean excess over it.
+
+    Args:
+        order: p >= 1.
+        weight: c in [0, 1]; above 1 the measure would not be monotone.
+
+    >>> import prudent as pr
+    >>> float(pr.MeanSemideviation(order=1.0, weight=0.5)([1.0, 2.0, 6.0]).value)  # 3 + 0.5 * (3 / 3)
+    3.5
+    """
+
+    order: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    weight: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+
+    def __check_init__(self) -> None:
+        require_number(self, "order", 1.0, np.finfo(float).max, "[1, inf)", "; use WorstCase() for the limit")
+        require_number(self, "weight", 0.0, 1.0, "[0, 1]", "; above 1 it is not monotone, below 0 not convex")
+
+    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """`1 + c (zeta - E zeta)` with `zeta = ((C - E C)^+ / semideviation)^(p - 1)`, 0 at the mean and below."""
+        ratio, _ = self._excess(losses, probabilities)
+        zeta = self._power(ratio)
+        return jnp.maximum(1.0 + self.weight * (zeta - (probabilities * zeta).sum()), 0.0)
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """`(1 - c E zeta) C + c s ((C - E C)^+ / s)^p / p`: the mean moves with the weights, too."""
+        ratio, deviation = self._excess(losses, probabilities)
+        mean_zeta = (probabilities * self._power(ratio)).sum()
+        own = deviation * jnp.where(ratio > 0, ratio, 0.0) ** self.order / self.order
+        return (1.0 - self.weight * mean_zeta) * losses + self.weight * own
+
+    def _excess(self, losses: Array, probabilities: Array) -> tuple[Array, Array]:
+        """The excess over the mean in units of the semideviation, and the semideviation."""
+        excess = jnp.maximum(losses - (probabilities * losses).sum(), 0.0)
+        # Powers are taken of numbers in [0, 1], whatever the scale of the losses.
+        scale = jnp.max(jnp.where(probabilities > 0, excess, 0.0))
+        share = jnp.clip(excess / jnp.where(scale > 0, scale, 1.0), 0.0, 1.0)
+        norm = (probabilities * share**self.order).sum() ** (1.0 / self.order)
+        return jnp.where(norm > 0, share / jnp.where(norm > 0, norm, 1.0), 0.0), scale * norm
+
+    def _power(self, ratio: Array) -> Array:
+        return jnp.where(ratio > 0, jnp.where(ratio > 0, ratio, 1.0) ** (self.order - 1.0), 0.0)
+
+
+class QuantileDeviation(Risk):
+    """`E C + c min_t E max{(1 - b)(t - C), b (C - t)}`: the mean plus the deviation from the b-quantile.
+
+    The same as `(1 - c (1 - b)) E C + c (1 - b) CVaR_b`.
+
+    Args:
+        level: b in [0, 1).
+        weight: c in [0, 1 / (1 - b)].
+
+    >>> import prudent as pr
+    >>> float(pr.QuantileDeviation(0.5, 1.0)([1.0, 2.0, 3.0, 6.0]).value)  # (3 + 4.5) / 2
+    3.75
+    """
+
+    level: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    weight: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+
+    def __check_init__(self) -> None:
+        require_number(self, "level", 0.0, BELOW_ONE, "[0, 1)", "; use WorstCase() for the limit 1.")
+        require_number(self, "weight", 0.0, np.inf, "[0, 1 / (1 - level)]")
+        # A little more than the bound, so that 1 / (1 - level) itself is let through.
+        if is_concrete(self.level) and is_concrete(self.weight) and self._share() > 1.0 + 1e-12:
+            raise InputError(
+                f"QuantileDeviation weight must lie in [0, 1 / (1 - level)], got {self.weight} at level {self.level}; "
+                f"above {1.0 / (1.0 - self.level):.6g} it is not monotone"
+            )
+
+    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """`1 - c (1 - b)` for every draw, and `c` for a draw in the tail."""
+        share = jnp.clip(self._share(), 0.0, 1.0)
+        return 1.0 - share + share * CVaR(self.level).density(losses, probabilities)
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """As the density: a part of the mean, a part of CVaR."""
+        share = jnp.clip(self._share(), 0.0, 1.0)
+        return (1.0 - share) * losses + share * CVaR(self.level).influence(losses, probabilities)
+
+    def _share(self) -> Any:
+        return self.weight * (1.0 - self.level)

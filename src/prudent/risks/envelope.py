@@ -1,0 +1,235 @@
+"""Any coherent risk by its envelope (Definition 3.1 of the paper): a set of densities written in cvxpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from ..arrays import Array, in_float64
+from ..errors import InputError
+from .base import Risk, checked_sample
+from .descent_ascent import DescentAscent
+from .programs import Clarabel, EnvelopeStatus, Program, SetOfDensities, compiled, load_cvxpy
+
+# Draws whose sign is checked, one program each, where the constraints are the whole set.
+LARGEST_SIGN_CHECK = 64
+
+# How far a set of densities may stray from mass 1 and from xi >= 0, by the solver's accuracy.
+SLACK = 1e-5
+
+
+class EnvelopeSolution(NamedTuple):
+    """The worst density of an envelope at one sample, and how well it was found.
+
+    >>> import prudent as pr
+    >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0]).solve([1.0, 2.0, 3.0, 6.0])
+    >>> solution.status.ok, round(solution.value, 4), solution.weights.round(4).tolist()
+    (True, 4.5, [0.0, 0.0, 2.0, 2.0])
+    """
+
+    value: float
+    """The worst mean, `sum p xi C`; NaN when there is no solution."""
+    weights: Float[np.ndarray, " R"]
+    """The density xi, cleaned: not negative, of mass 1."""
+    gap: float
+    """Dual less primal value, in units of the losses: the worst mean is no larger than `value + gap`."""
+    residual: float
+    """The largest violation of a constraint, of mass 1 or of `xi >= 0`, before cleaning."""
+    status: EnvelopeStatus
+    """How the solver ended."""
+    iterations: int
+    """How many iterations it made."""
+
+
+class Envelope(Risk):
+    """The worst mean over a set of densities that you write down: any coherent risk (Theorem 1 of the paper).
+
+    Args:
+        constraints: `(xi, probabilities) -> list` of cvxpy constraints, convex under cvxpy's rules; `xi` is the
+            `cvxpy.Variable(R)` and `probabilities` a NumPy array `[R]`. Further cvxpy variables may be used.
+        norm_bound: B in `(sum p xi^q)^(1/q) <= B`; no bound when left out.
+        order: q >= 1 of that norm; `math.inf` bounds every xi.
+        impose: add `xi >= 0` and `sum p xi = 1`; otherwise your constraints must imply both, and this is checked.
+        solver: `Clarabel()`, or `DescentAscent()` as in the paper.
+
+    Inside a solver's loop each assessment is a convex program of some milliseconds; the risks in closed form take
+    microseconds. The program is compiled once for a number of draws and their weights.
+
+    It has no standard error: the set may depend on the weights of the draws in any way.
+
+    >>> import prudent as pr
+    >>> half = pr.Envelope(lambda xi, p: [xi <= 2.0])  # the same as CVaR(0.5)
+    >>> half([1.0, 2.0, 3.0, 6.0]).value.round(4).tolist()
+    4.5
+    """
+
+    constraints: Callable[[Any, np.ndarray], Sequence[Any]] = eqx.field(static=True)
+    norm_bound: float | None = eqx.field(static=True, default=None)
+    order: float = eqx.field(static=True, default=2.0)
+    impose: bool = eqx.field(static=True, default=True)
+    solver: Clarabel | DescentAscent = eqx.field(static=True, default=Clarabel())
+
+    def __check_init__(self) -> None:
+        load_cvxpy()
+        if not callable(self.constraints):
+            raise InputError(f"Envelope needs a function (xi, probabilities) -> constraints, got {self.constraints!r}")
+        if not isinstance(self.solver, Clarabel | DescentAscent):
+            raise InputError(f"Envelope's solver must be Clarabel() or DescentAscent(), got {self.solver!r}")
+        if not isinstance(self.order, int | float) or not self.order >= 1:
+            raise InputError(f"Envelope order must be a number in [1, inf], got {self.order!r}")
+        bound = self.norm_bound
+        if bound is not None and (not isinstance(bound, int | float) or not 1.0 <= bound < math.inf):
+            raise InputError(
+                f"Envelope norm_bound must be >= 1, the norm of xi = 1, got {bound!r}; leave it out for none"
+            )
+
+    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """The worst density by a convex program; NaN where the solver fails."""
+        # As whole numbers: JAX's threads that call back do not know that we compute in float64.
+        words = jax.ShapeDtypeStruct((*losses.shape, 2), jnp.uint32)
+        sample = (
+            lax.bitcast_convert_type(jnp.asarray(part, jnp.float64), jnp.uint32) for part in (losses, probabilities)
+        )
+        found = jax.pure_callback(_Worst(self._set()), words, *sample, vmap_method="broadcast_all")
+        return lax.bitcast_convert_type(found, jnp.float64)
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """NaN: the weights of the draws may enter the constraints, and how is not known."""
+        del probabilities
+        return jnp.full_like(losses, jnp.nan)
+
+    @in_float64
+    def solve(self, losses: Any, probabilities: Any = None) -> EnvelopeSolution:
+        """The worst density with the solver's report.
+
+        Args:
+            losses: `[R]` one loss a posterior draw.
+            probabilities: `[R]` weights of the draws summing to 1; equal when left out.
+        """
+        losses, probabilities = (np.asarray(part) for part in checked_sample(losses, probabilities))
+        return _solved(compiled(self._set(), probabilities.tobytes()), losses)
+
+    def _set(self) -> SetOfDensities:
+        return SetOfDensities(self.constraints, self.norm_bound, float(self.order), self.impose, self.solver)
+
+
+class _Worst(NamedTuple):
+    """The call back from compiled code; two of equal sets are equal, so that nothing is compiled twice."""
+
+    densities: SetOfDensities
+
+    def __call__(self, losses: Any, probabilities: Any) -> np.ndarray:
+        losses, probabilities = (np.ascontiguousarray(np.asarray(part)) for part in (losses, probabilities))
+        losses, probabilities = (part.view(np.float64)[..., 0] for part in (losses, probabilities))
+        found = np.empty(losses.shape)
+        for where in np.ndindex(losses.shape[:-1]):
+            program = compiled(self.densities, np.ascontiguousarray(probabilities[where]).tobytes())
+            solution = _solved(program, losses[where])
+            found[where] = solution.weights if solution.status.usable else np.nan
+        return np.ascontiguousarray(found[..., None]).view(np.uint32)
+
+
+def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:
+    """Solve at losses moved and scaled to a range of 1, and undo that."""
+    p = program.probabilities
+    nothing = np.full(losses.shape, np.nan)
+    if not np.all(np.isfinite(losses)):
+        return EnvelopeSolution(np.nan, nothing, np.nan, np.nan, EnvelopeStatus.FAILED, 0)
+    middle, width = p @ losses, np.ptp(losses[p > 0])
+    scale = width if width > 0 else 1.0
+    raw = program.solve(np.where(p > 0, (losses - middle) / scale, 0.0))
+    weights = np.maximum(raw.xi, 0.0)
+    if not p @ weights > 0:
+        return EnvelopeSolution(np.nan, nothing, np.nan, raw.residual, raw.status, raw.iterations)
+    weights = np.where(p > 0, weights, np.minimum(weights, 1.0)) / (p @ weights)
+    return EnvelopeSolution(
+        float((p * weights) @ losses), weights, float(scale * raw.gap), raw.residual, raw.status, raw.iterations
+    )
+
+
+def check_envelope(risk: Risk, draws: int) -> None:
+    """Refuse an envelope inside `risk` (parts of a mixture included) that has no worst density for equal weights.
+
+    The error says which requirement the constraints contradict.
+    """
+    for part in jax.tree.leaves(risk, is_leaf=lambda node: isinstance(node, Envelope)):
+        if isinstance(part, Envelope):
+            program = compiled(part._set(), np.full(draws, 1.0 / draws).tobytes())
+            if part.impose:
+                _check_feasible(program)
+            else:
+                _check_coherent(program)
+
+
+def _check_feasible(program: Program) -> None:
+    if program.extreme(0.0, imposed=True).status is EnvelopeStatus.OPTIMAL:
+        return
+    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
+        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
+    draws = program.probabilities.size
+    if program.extreme(0.0, sign=True).status is EnvelopeStatus.INFEASIBLE:
+        for k in range(min(draws, LARGEST_SIGN_CHECK)):
+            most = program.extreme(np.eye(draws)[k])
+            if most.status is EnvelopeStatus.OPTIMAL and most.value < 0:
+                raise InputError(
+                    f"the envelope's constraints force xi <= {most.value:.4g} < 0 at draw {k}; a density is >= 0"
+                )
+        raise InputError("no xi >= 0 satisfies the envelope's constraints; a density must not be negative")
+    low, high = _mass_range(program, sign=True)
+    if low > 1.0 + SLACK or high < 1.0 - SLACK:
+        raise InputError(
+            f"the envelope's constraints force {_between(low, high)}; the mass sum p xi of a density must be 1: "
+            "check the scale of xi (it is a density with regard to p, xi = 1 changes nothing)"
+        )
+    bound = program.densities.norm_bound
+    if bound is not None:
+        raise InputError(
+            f"norm_bound {bound:g} (order {program.densities.order:g}) is too small for the envelope's constraints: "
+            "no density of this norm satisfies them; raise it"
+        )
+    raise InputError("no density (xi >= 0 of mass 1) satisfies all of the envelope's constraints together; relax them")
+
+
+def _check_coherent(program: Program) -> None:
+    """The constraints alone must imply mass 1 and xi >= 0."""
+    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
+        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
+    low, high = _mass_range(program)
+    if low < 1.0 - SLACK or high > 1.0 + SLACK:
+        raise InputError(
+            f"the envelope is not coherent: its constraints allow {_between(low, high)}, and it must be 1; "
+            "add probabilities @ xi == 1, or use impose=True"
+        )
+    draws = program.probabilities.size
+    for k in np.unique(np.linspace(0, draws - 1, min(draws, LARGEST_SIGN_CHECK)).astype(int)):
+        least = program.extreme(-np.eye(draws)[k])
+        if least.status is EnvelopeStatus.UNBOUNDED or -least.value < -SLACK * draws:
+            value = "arbitrarily negative" if least.status is EnvelopeStatus.UNBOUNDED else f"{-least.value:.4g}"
+            raise InputError(
+                f"the envelope is not coherent: its constraints allow xi = {value} at draw {k}, and a density is >= 0; "
+                "add xi >= 0, or use impose=True"
+            )
+
+
+def _mass_range(program: Program, sign: bool = False) -> tuple[float, float]:
+    ends = []
+    for direction in (-1.0, 1.0):
+        end = program.extreme(direction * program.probabilities, sign=sign)
+        ends.append(direction * (np.inf if end.status is EnvelopeStatus.UNBOUNDED else end.value))
+    return ends[0], ends[1]
+
+
+def _between(low: float, high: float) -> str:
+    if high - low <= SLACK:
+        return f"mass {low:.6g}"
+    if np.isinf(low) and np.isinf(high):
+        return "any mass (it is unbounded)"
+    return f"mass from {low:.6g} to {high:.6g}"

@@ -1,0 +1,168 @@
+"""The global optimum of convex losses against a convex program, and certificates that hold at any time."""
+
+import cvxpy as cp
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import prudent as pr
+
+from .problems import densified, numpy_occupancy, random_mdp
+
+LAKE = pr.envs.frozen_lake().at((0.3, 0.02))
+
+
+def problems():
+    """Random models of 3 to 12 states (one with states never visited), and the lake."""
+    found = {}
+    for seed, (states, actions, successors, discount) in enumerate(((3, 2, 3, 0.9), (8, 3, 3, 0.97), (12, 4, 2, 0.99))):
+        found[f"random {states}"] = random_mdp(np.random.default_rng(seed), states, actions, successors, discount)
+    apart = pr.Kernel.dense(
+        [[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0], [0.9, 0.1, 0.0]], [[0.2, 0.3, 0.5]] * 2]
+    )
+    found["with an unreachable state"] = pr.MDP(apart, [[1.0, 2.0], [0.5, 0.0], [1.0, 1.0]], start=0, discount=0.9)
+    return found | {"lake": LAKE}
+
+
+PROBLEMS = problems()
+
+
+def target(shape):
+    return np.random.default_rng(7).dirichlet(np.ones(np.prod(shape))).reshape(shape)
+
+
+# The loss, and what cvxpy makes of the normalised occupancy x [S, A] of the model.
+LOSSES = {
+    "imitation over states": (
+        lambda mdp: pr.Imitation(target(mdp.cost.shape[:1])),
+        lambda x, mdp: cp.sum(cp.rel_entr(cp.sum(x, axis=1), pr.Imitation(target(mdp.cost.shape[:1])).target)),
+    ),
+    "imitation over pairs": (
+        lambda mdp: pr.Imitation(target(mdp.cost.shape)),
+        lambda x, mdp: cp.sum(cp.rel_entr(x, pr.Imitation(target(mdp.cost.shape)).target)),
+    ),
+    "negative entropy": (lambda mdp: pr.NegativeEntropy(), lambda x, mdp: -cp.sum(cp.entr(x))),
+    "quadratic distance": (
+        lambda mdp: pr.QuadraticDistance(target(mdp.cost.shape)),
+        lambda x, mdp: cp.sum_squares(x - target(mdp.cost.shape)) / 2,
+    ),
+    "cost and entropy": (
+        lambda mdp: 0.1 * pr.ExpectedCost() + pr.NegativeEntropy(over_states=True),
+        lambda x, mdp: (
+            0.1 * cp.sum(cp.multiply(np.asarray(mdp.cost), x)) / (1 - float(mdp.discount))
+            - cp.sum(cp.entr(cp.sum(x, axis=1)))
+        ),
+    ),
+}
+
+
+def program_optimum(mdp, objective):
+    """The least loss over the occupancy polytope, by Clarabel."""
+    states, actions = mdp.cost.shape
+    discount = float(mdp.discount)
+    x = cp.Variable((states, actions), nonneg=True)
+    table = mdp.kernel.table()
+    inflow = sum(table[:, action].T @ x[:, action] for action in range(actions))
+    balance = [cp.sum(x, axis=1) - discount * inflow == (1 - discount) * np.asarray(mdp.start)]
+    problem = cp.Problem(cp.Minimize(objective(x, mdp)), balance)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    assert problem.status == cp.OPTIMAL
+    return problem.value
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("kind", LOSSES)
+def test_the_optimum_agrees_with_a_convex_program(name, kind):
+    mdp = PROBLEMS[name]
+    make, objective = LOSSES[kind]
+    optimum = program_optimum(mdp, objective)
+    best = pr.plan_convex(mdp, make(mdp))
+    assert best.status is pr.ConvexStatus.OPTIMAL and best.gap <= 1e-6
+    assert best.value == pytest.approx(optimum, rel=1e-5, abs=2e-6)
+    assert best.lower_bound <= optimum + 1e-7
+    assert best.gap == best.value - best.lower_bound >= 0.0
+    # The occupancy is the policy's own, and the value is the loss there.
+    own = numpy_occupancy(mdp.kernel.table(), best.policy.probabilities, mdp.start, float(mdp.discount))
+    np.testing.assert_allclose(best.occupancy, own, rtol=0, atol=1e-9)
+    assert float(make(mdp)(own, mdp)) == pytest.approx(best.value, abs=1e-9)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5, 8])
+def test_the_certificate_holds_when_stopped_early(iterations):
+    for kind in ("imitation over pairs", "negative entropy"):
+        make, objective = LOSSES[kind]
+        optimum = program_optimum(LAKE, objective)
+        early = pr.plan_convex(LAKE, make(LAKE), iterations=iterations)
+        assert early.iterations == iterations
+        assert early.status is pr.ConvexStatus.ITERATION_LIMIT and not early.status.ok
+        assert early.gap > 1e-6
+        assert early.lower_bound - 1e-7 <= optimum <= early.value + 1e-7
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_linear_loss_is_planning(name):
+    mdp = PROBLEMS[name]
+    best, plan = pr.plan_convex(mdp, pr.ExpectedCost()), pr.plan(mdp)
+    assert best.status.ok
+    assert best.value == pytest.approx(mdp.start @ plan.values, rel=1e-10)
+    visited = best.occupancy.sum(axis=1) > 0
+    np.testing.assert_array_equal(best.policy.greedy()[visited], plan.policy.greedy()[visited])
+
+
+def test_a_users_function_and_a_dense_kernel():
+    mdp = PROBLEMS["random 8"]
+
+    def loss(occupancy, mdp):
+        return jnp.log(jnp.exp(occupancy - 1.0).sum()) + 0.01 * (occupancy * mdp.cost).sum()
+
+    best, dense = pr.plan_convex(mdp, loss), pr.plan_convex(densified(mdp), loss)
+    assert best.status.ok and dense.status.ok
+    assert best.value == pytest.approx(dense.value, abs=2e-6)
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        policy = random.dirichlet(np.full(3, 0.3), size=8)
+        other = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, float(mdp.discount))
+        assert float(loss(other, mdp)) >= best.lower_bound
+
+
+def test_models_too_large_for_newton_reach_the_same_optimum(monkeypatch):
+    from prudent.baselines import convex
+
+    mdp = PROBLEMS["random 12"]
+    loss = LOSSES["negative entropy"][0](mdp)
+    newton = pr.plan_convex(mdp, loss)
+    monkeypatch.setattr(convex, "LARGEST_NEWTON", 0)
+    mirror = pr.plan_convex(mdp, loss)
+    assert mirror.status.ok
+    assert mirror.value == pytest.approx(newton.value, abs=2e-6)
+    assert mirror.lower_bound <= newton.value + 1e-9
+
+
+def test_a_kink_stalls_with_a_true_bound_and_a_message():
+    mdp = PROBLEMS["random 3"]
+    best = pr.plan_convex(mdp, lambda occupancy, mdp: abs(0.1 * occupancy - target((3, 2))).sum(), iterations=300)
+    optimum = program_optimum(mdp, lambda x, mdp: cp.sum(cp.abs(x - target((3, 2)))))
+    assert best.lower_bound - 1e-7 <= optimum <= best.value + 1e-7
+    assert best.status.ok == (best.gap <= 1e-6)
+    assert "tolerance" in best.status.value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((pr.envs.frozen_lake(), pr.ExpectedCost()), "mdp must be an MDP"),
+        ((LAKE, "kl"), "loss must be callable"),
+        ((LAKE, lambda occupancy, mdp: occupancy), "one number"),
+        ((LAKE, lambda occupancy, mdp: jnp.log(-occupancy).sum()), "keep its logarithms"),
+    ],
+)
+def test_bad_input_is_refused(arguments, words):
+    with pytest.raises(pr.InputError, match=words):
+        pr.plan_convex(*arguments)
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(pr.InputError, match="tolerance must be"):
+        pr.plan_convex(LAKE, pr.ExpectedCost(), tolerance=0.0)
+    with pytest.raises(pr.InputError, match="iterations"):
+        pr.plan_convex(LAKE, pr.ExpectedCost(), iterations=0)

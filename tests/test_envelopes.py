@@ -1,0 +1,223 @@
+"""Envelopes written in cvxpy: against the risks in closed form, by both solvers, inside compiled loops."""
+
+import math
+import subprocess
+import sys
+
+import cvxpy as cp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import prudent as pr
+from prudent.arrays import in_float64
+from prudent.risks import risk_value
+from prudent.risks.envelope import check_envelope
+from prudent.risks.programs import compiled
+
+DRAWS = 12
+
+
+def tail(xi, p):
+    return [xi <= 4.0]
+
+
+def nothing(xi, p):
+    return []
+
+
+def semideviation(xi, p):
+    zeta = cp.Variable(p.size, nonneg=True)
+    return [xi == 1.0 + zeta - p @ zeta, zeta <= 0.8]
+
+
+def semideviation_of_order_two(xi, p):
+    zeta = cp.Variable(p.size)
+    return [zeta >= 0, xi == 1.0 + zeta - p @ zeta, cp.norm(cp.multiply(np.sqrt(p), zeta)) <= 0.8]
+
+
+def chi_square(xi, p):
+    return [p @ cp.square(xi - 1.0) <= 0.7]
+
+
+def whole_tail(xi, p):
+    return [xi >= 0, p @ xi == 1.0, xi <= 4.0]
+
+
+CASES = {
+    "tail": (pr.Envelope(tail), pr.CVaR(0.75)),
+    "tail, whole": (pr.Envelope(whole_tail, impose=False), pr.CVaR(0.75)),
+    "largest norm": (pr.Envelope(nothing, norm_bound=4.0, order=math.inf), pr.CVaR(0.75)),
+    "norm of order 2": (pr.Envelope(nothing, norm_bound=1.3), pr.ChiSquareBall(1.3**2 - 1.0)),
+    "semideviation": (pr.Envelope(semideviation), pr.MeanSemideviation(1.0, 0.8)),
+    "semideviation of order 2": (pr.Envelope(semideviation_of_order_two), pr.MeanSemideviation(2.0, 0.8)),
+    "chi-square": (pr.Envelope(chi_square), pr.ChiSquareBall(0.7)),
+}
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+def samples():
+    for number in range(4):
+        rng = np.random.default_rng(number)
+        weights = np.full(DRAWS, 1.0 / DRAWS) if number % 2 else rng.dirichlet(2.0 * np.ones(DRAWS))
+        yield 10.0**number * rng.normal(size=DRAWS) + 5.0, weights
+
+
+def by(solver, envelope):
+    return pr.Envelope(envelope.constraints, envelope.norm_bound, envelope.order, envelope.impose, solver)
+
+
+@each_case
+def test_clarabel_finds_the_closed_form(name):
+    envelope, closed = CASES[name]
+    for losses, weights in samples():
+        solution, expected = envelope.solve(losses, weights), closed(losses, weights)
+        scale = np.ptp(losses)
+        assert solution.status.ok and solution.gap <= 1e-6 * scale and solution.residual <= 1e-6
+        assert abs(solution.value - expected.value) <= 1e-6 * scale
+        np.testing.assert_allclose(solution.weights, expected.weights, rtol=0, atol=2e-3)
+        assert abs(weights @ solution.weights - 1.0) <= 1e-12 and np.all(solution.weights >= 0)
+
+
+@each_case
+def test_descent_ascent_finds_what_clarabel_finds(name):
+    envelope, closed = CASES[name]
+    for losses, weights in samples():
+        solution = by(pr.DescentAscent(), envelope).solve(losses, weights)
+        expected = closed(losses, weights).value
+        assert solution.status.ok, solution
+        assert solution.gap <= 1e-5 * np.ptp(losses) and solution.residual <= 1e-5
+        assert abs(solution.value - expected) <= 1e-3 * abs(expected)
+
+
+def test_a_norm_of_any_order_bounds_the_weights():
+    envelope = pr.Envelope(nothing, norm_bound=1.3, order=3.0)
+    for losses, weights in samples():
+        exact, plain = (by(solver, envelope).solve(losses, weights) for solver in (pr.Clarabel(), pr.DescentAscent()))
+        assert (weights @ exact.weights**3) ** (1 / 3) <= 1.3 + 1e-6
+        assert plain.status.ok and abs(plain.value - exact.value) <= 1e-3 * np.ptp(losses)
+
+
+def test_descent_ascent_says_when_it_stops_short():
+    losses, weights = next(samples())
+    solution = by(pr.DescentAscent(iterations=3), CASES["semideviation"][0]).solve(losses, weights)
+    assert solution.status is pr.EnvelopeStatus.NOT_CONVERGED and not solution.status.ok
+    assert np.isnan(by(pr.DescentAscent(iterations=3), CASES["semideviation"][0])(losses, weights).value)
+
+
+def test_an_envelope_works_compiled_in_a_batch_and_under_a_gradient():
+    envelope, closed = CASES["tail"]
+    rows = np.stack([losses for losses, _ in samples()])
+    equal = np.full(DRAWS, 1.0 / DRAWS)
+
+    def value(risk, row):
+        return risk_value(risk, row, equal)[0]
+
+    for risk in (envelope, pr.Mixture((pr.Expectation(), envelope), [0.5, 0.5])):
+        mean = risk is envelope
+        reference = closed if mean else 0.5 * pr.Expectation() + 0.5 * closed
+        found, expected = (
+            in_float64(jax.jit(jax.vmap(jax.value_and_grad(value, 1), (None, 0))))(each, rows)
+            for each in (risk, reference)
+        )
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-7)
+        np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-6)
+
+
+def test_an_envelope_runs_in_a_loop_and_compiles_its_program_once():
+    envelope = pr.Envelope(lambda xi, p: [xi <= 3.0])
+    losses, _ = next(samples())
+    equal = np.full(DRAWS, 1.0 / DRAWS)
+
+    def descend(losses):
+        step = jax.grad(lambda x: risk_value(envelope, x, equal)[0])
+        return jax.lax.fori_loop(0, 20, lambda _, x: x - 0.1 * step(x), losses)
+
+    before = compiled.cache_info().misses
+    found = in_float64(jax.jit(descend))(losses)
+    assert compiled.cache_info().misses == before + 1
+    with jax.enable_x64(True):
+        assert envelope(found).value < envelope(losses).value
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_the_call_back_keeps_float64_on_every_thread(flag):
+    """Large arrays make JAX call back from a thread of its own, which does not know our flag."""
+    code = f"""
+import jax, numpy as np
+jax.config.update("jax_enable_x64", {flag})
+import prudent as pr
+from prudent.risks import risk_value
+from prudent.gradients import assess
+from prudent.arrays import in_float64
+envelope = pr.Envelope(lambda xi, p: [xi <= 2.0])
+losses = 1.0 + 1e-9 * np.arange(2000.0).reshape(4, 500)
+values, weights = in_float64(jax.jit(lambda rows: assess(envelope, rows)))(losses)
+assert weights.dtype == "float64"
+print(abs(values - losses[:, 250:].mean(axis=1)).max() < 1e-13)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_an_envelope_has_no_standard_error_and_hides_no_bad_loss():
+    envelope, _ = CASES["tail"]
+    losses, _ = next(samples())
+    assert np.isnan(envelope.standard_error(losses))
+    losses[3] = np.nan
+    with jax.enable_x64(True):
+        value, weights = risk_value(envelope, jnp.asarray(losses), jnp.full(DRAWS, 1.0 / DRAWS))
+    assert np.isnan(value) and np.all(np.isnan(weights))
+
+
+@each_case
+def test_a_sound_envelope_passes_its_check(name):
+    check_envelope(CASES[name][0], DRAWS)
+    check_envelope(0.5 * pr.CVaR(0.3) + 0.5 * CASES[name][0], DRAWS)
+
+
+def force(mass):
+    return lambda xi, p: [p @ xi == mass]
+
+
+SOLID = {"impose": False}
+REFUSED = {
+    "mass 2": (pr.Envelope(force(2.0)), r"force mass 2;.*must be 1"),
+    "mass at least 3": (pr.Envelope(lambda xi, p: [xi >= 3.0]), r"mass from 3 to inf.*must be 1"),
+    "negative": (pr.Envelope(lambda xi, p: [xi[4] <= -1.0]), r"force xi <= -1 < 0 at draw 4"),
+    "contradiction": (pr.Envelope(lambda xi, p: [xi <= 1.0, xi >= 2.0]), r"contradict each other"),
+    "norm": (pr.Envelope(lambda xi, p: [xi[0] >= 6.0], norm_bound=1.1), r"norm_bound 1.1 .*too small.*raise it"),
+    "together": (pr.Envelope(lambda xi, p: [xi <= 1.0, xi[0] == 0.0]), r"force mass from|together|force"),
+    "not convex": (pr.Envelope(lambda xi, p: [cp.square(xi) >= 1.0]), r"rules of convexity.*convex"),
+    "curved equality": (pr.Envelope(lambda xi, p: [p @ cp.square(xi) == 1.0]), r"equalities must be affine"),
+    "no list": (pr.Envelope(lambda xi, p: xi <= 1.0), r"must be a list of cvxpy constraints"),
+    "not constraints": (pr.Envelope(lambda xi, p: [True]), r"must be a list of cvxpy constraints"),
+    "wrong shape": (
+        pr.Envelope(lambda xi, p: [xi <= np.ones(3)]),
+        r"constraints\(xi, probabilities\) fail for 12 draws",
+    ),
+    "no mass": (pr.Envelope(lambda xi, p: [xi >= 0, xi <= 4.0], **SOLID), r"not coherent: .*mass from .* to 4.*impose"),
+    "unbounded": (pr.Envelope(lambda xi, p: [xi >= 0], **SOLID), r"mass from .* to inf.*impose=True"),
+    "no sign": (pr.Envelope(lambda xi, p: [p @ xi == 1.0, xi <= 4.0], **SOLID), r"allow xi = -.* at draw 0.*xi >= 0"),
+    "no sign, unbounded": (pr.Envelope(lambda xi, p: [p @ xi == 1.0], **SOLID), r"arbitrarily negative at draw 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_unsound_envelope_is_refused_with_the_reason(name):
+    envelope, message = REFUSED[name]
+    with pytest.raises(pr.InputError, match=message):
+        check_envelope(pr.Mixture((pr.Expectation(), envelope), [0.5, 0.5]), DRAWS)
+
+
+def test_an_envelope_that_is_not_feasible_says_so_in_its_status():
+    solution = REFUSED["mass 2"][0].solve(np.arange(5.0))
+    assert solution.status is pr.EnvelopeStatus.INFEASIBLE
+    assert np.isnan(solution.value) and np.all(np.isnan(solution.weights))
+
+
+def test_without_cvxpy_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cvxpy", None)
+    with pytest.raises(pr.InputError, match=r'pip install "prudent\[convex\]"'):
+        pr.Envelope(tail)

@@ -1,0 +1,118 @@
+"""The variational and zeroth-order estimators against the adjoint, and every part with every other."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import prudent as pr
+from prudent.gradients import Problem, arrange
+
+STATES, ACTIONS, DRAWS, MDPS = 5, 3, 4, 50
+SUPPORT = pr.Support.dense(STATES, ACTIONS)
+
+
+def user_function(occupancy, mdp):
+    """A convex loss of a user's own, with neither a conjugate nor a linear part split off."""
+    share = (1.0 - mdp.discount) * occupancy
+    return jnp.log(jnp.exp(4.0 * share).sum()) + (share * mdp.cost).sum()
+
+
+def table(random):
+    return random.dirichlet(np.ones(STATES * ACTIONS)).reshape(STATES, ACTIONS)
+
+
+LOSSES = {
+    "kl of states": lambda random: pr.Imitation(random.dirichlet(np.ones(STATES))),
+    "kl of state-actions": lambda random: pr.Imitation(
+        random.dirichlet(np.ones(STATES * ACTIONS)).reshape(-1, ACTIONS)
+    ),
+    "quadratic": lambda random: pr.QuadraticDistance(table(random)),
+    "linear": lambda random: pr.ExpectedCost(),
+    "sum": lambda random: 0.1 * pr.ExpectedCost() + 2.0 * pr.NegativeEntropy(),
+    "user's": lambda random: user_function,
+}
+
+
+@eqx.filter_jit
+def gradients(estimator, problems, logits, tables, keys):
+    """The estimate for each of many problems that differ in numbers only."""
+
+    def one(arrays, logits, tables, keys):
+        return estimator(eqx.combine(arrays, static), logits[None], tables, keys[None])[1][0]
+
+    arrays, static = problems
+    return jax.vmap(one)(arrays, logits, tables, keys)
+
+
+def random_problems(name):
+    """Fifty problems with their own costs, discounts, losses, risk levels, policies and posterior draws."""
+    random = np.random.default_rng(len(name))
+    method = pr.Exact().resolve(SUPPORT)
+    problems, logits, tables = [], [], []
+    for _ in range(MDPS):
+        cost = random.uniform(size=(STATES, ACTIONS))
+        family = pr.TabularFamily(SUPPORT, cost, random.dirichlet(np.ones(STATES)), random.uniform(0.5, 0.97))
+        risk = jax.tree.map(lambda leaf: leaf[None], pr.CVaR(random.uniform(0.0, 0.9)))
+        problems.append(Problem(family, LOSSES[name](random), risk, pr.Softmax(), method))
+        logits.append(random.normal(size=(STATES, ACTIONS)))
+        drawn = random.dirichlet(np.ones(STATES), size=(1, DRAWS, STATES, ACTIONS))
+        tables.append(arrange(drawn, problems[-1]))
+    arrays, static = zip(*(eqx.partition(problem, eqx.is_array) for problem in problems), strict=True)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *arrays)
+    return (stacked, static[0]), np.stack(logits), np.stack(tables)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_variational_gradient_is_the_adjoints(name):
+    problems, logits, tables = random_problems(name)
+    keys = np.zeros((MDPS, 2), np.uint32)
+    with jax.enable_x64(True):
+        exact = np.asarray(gradients(pr.Adjoint(), problems, logits, tables, keys))
+        found = np.asarray(gradients(pr.Variational(), problems, logits, tables, keys))
+    error = np.linalg.norm(found - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
+    assert error.max() <= (1e-12 if name == "linear" else 1e-6)
+
+
+def test_a_short_ascent_is_noticeably_wrong():
+    """The test above can fail: after two alternations the saddle point is not reached."""
+    problems, logits, tables = random_problems("sum")
+    keys = np.zeros((MDPS, 2), np.uint32)
+    with jax.enable_x64(True):
+        exact = np.asarray(gradients(pr.Adjoint(), problems, logits, tables, keys))
+        found = np.asarray(gradients(pr.Variational(iterations=1, descent=0.5), problems, logits, tables, keys))
+    error = np.linalg.norm(found - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
+    assert np.median(error) > 1e-3
+
+
+def one_problem(copies):
+    """One problem many times, for estimates along independent directions."""
+    problems, logits, tables = random_problems("kl of states")
+    first = jax.tree.map(lambda leaf: np.repeat(leaf[:1], copies, axis=0), problems[0])
+    return (first, problems[1]), np.repeat(logits[:1], copies, axis=0), np.repeat(tables[:1], copies, axis=0)
+
+
+def squared_errors(estimator, copies=400):
+    arguments = one_problem(copies)
+    keys = np.random.default_rng(0).integers(2**32, size=(copies, 2), dtype=np.uint32)
+    with jax.enable_x64(True):
+        exact = np.asarray(gradients(pr.Adjoint(), *arguments, keys))[0]
+        found = np.asarray(gradients(estimator, *arguments, keys))
+    return exact, found, ((found - exact) ** 2).sum(axis=(1, 2)) / (exact**2).sum()
+
+
+def test_the_zeroth_order_gradient_is_unbiased_and_its_error_falls_with_the_directions():
+    exact, found, few = squared_errors(pr.ZerothOrder(directions=8, radius=1e-4))
+    spread = found.std(axis=0) / np.sqrt(len(found))
+    assert np.abs((found.mean(axis=0) - exact) / spread).max() < 4.5
+    _, _, many = squared_errors(pr.ZerothOrder(directions=128, radius=1e-4))
+    # Var of 1/m sum (g.u) u is (d + 1) |g|^2 / m; d = 15.
+    assert few.mean() == pytest.approx((STATES * ACTIONS + 1) / 8, rel=0.2)
+    assert few.mean() / many.mean() == pytest.approx(16.0, rel=0.2)
+
+
+def test_a_large_radius_smooths_the_gradient_away():
+    _, _, near = squared_errors(pr.ZerothOrder(directions=128, radius=1e-3))
+    _, _, far = squared_errors(pr.ZerothOrder(directions=128, radius=10.0))
+    assert far.mean() > 3.0 * near.mean()

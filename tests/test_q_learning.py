@@ -1,0 +1,80 @@
+"""Robust Q-learning: the estimator is unbiased, the limit is the robust plan, the runs are independent."""
+
+import numpy as np
+import pytest
+
+import prudent as pr
+
+from .problems import random_mdp
+
+
+@pytest.fixture(scope="module")
+def mdp():
+    return random_mdp(np.random.default_rng(5), 4, 2, 3, discount=0.6)
+
+
+def test_the_limit_is_the_robust_plan(mdp):
+    radii = [0.0, 0.1, 0.8]
+    learned = pr.robust_q_learning(mdp, radii, iterations=5000, replications=24, seed=1)
+    assert learned.quality.shape == (3, 24, 4, 2)
+    for number, radius in enumerate(radii):
+        runs = learned.quality[number]
+        limit = pr.robust_plan(mdp, radius).quality
+        error = runs.mean(axis=0) - limit
+        # What the steps leave of the start from 0: the product of 1 - (1 - discount) step.
+        start = limit.max() / (1 + 0.4 * 5000)
+        standard_error = runs.std(axis=0, ddof=1) / np.sqrt(24)
+        assert np.all(np.abs(error) <= 3 * standard_error + start), (radius, error / standard_error)
+        assert standard_error.max() < 0.02
+    assert np.all(learned.samples > 2 * 5000)
+
+
+def test_a_longer_run_begins_with_the_shorter_one_and_runs_differ(mdp):
+    short, long = (pr.robust_q_learning(mdp, 0.1, iterations=n, replications=24, seed=2) for n in (1, 2))
+    # Q = 0 at first, so that the first update knows the cost alone: its step is 1 / (1 + (1 - 0.6)).
+    np.testing.assert_allclose(short.quality[0], np.broadcast_to(mdp.cost / 1.4, (24, 4, 2)), rtol=1e-12)
+    first = np.unique((long.quality - short.quality * (1 - 1 / 1.8))[0, :, 0, 0])
+    assert len(first) > 2
+    again = pr.robust_q_learning(mdp, 0.1, iterations=2, replications=24, seed=2)
+    np.testing.assert_array_equal(again.quality, long.quality)
+    np.testing.assert_array_equal(long.policy(replication=3).greedy(), long.quality[0, 3].argmin(axis=1))
+
+
+def test_models_are_learned_side_by_side():
+    lake = pr.envs.frozen_lake("SF\nHG", discount=0.5)
+    models = [lake.at((0.0, 1.0)), lake.at((0.2, 0.0))]
+    learned = pr.robust_q_learning(models, 0.3, iterations=2000, replications=2)
+    # Nothing is random in the first model: only the start from 0 is left, which fades like 1 / iterations.
+    np.testing.assert_allclose(learned.quality[0, 0], pr.robust_plan(models[0], 0.3).quality, rtol=0, atol=5e-3)
+    np.testing.assert_array_equal(learned.quality[0, 0], learned.quality[0, 1])
+    assert np.abs(learned.quality[1, 0] - learned.quality[1, 1]).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"geometric": 0.75}, r"geometric must lie in \(0, 3/4\), got 0.75"),
+        ({"geometric": 0.0}, "geometric"),
+        ({"iterations": 0}, "iterations must be a whole number >= 1, got 0"),
+        ({"replications": 1.5}, "replications must be a whole number"),
+        ({"radius": -1.0}, "radius of a KL ball must be >= 0, got -1.0"),
+        ({"radius": [0.1, np.nan]}, "got nan at position 1"),
+        ({"radius": [[0.1]]}, r"got shape \(1, 1\)"),
+        ({"mdp": []}, "empty list"),
+        ({"mdp": "lake"}, "mdp must be an MDP"),
+        ({"mdp": [1]}, "mdp 0 must be an MDP"),
+        ({"seed": -1}, "seed must be a whole number"),
+    ],
+)
+def test_bad_input_is_refused(mdp, change, message):
+    call = {"mdp": mdp, "radius": 0.1, "iterations": 10} | change
+    with pytest.raises(pr.InputError, match=message):
+        pr.robust_q_learning(call.pop("mdp"), call.pop("radius"), **call)
+
+
+def test_models_must_share_a_support(mdp):
+    other = random_mdp(np.random.default_rng(6), 4, 2, 3, discount=0.6)
+    with pytest.raises(pr.InputError, match="mdp 1 has another support"):
+        pr.robust_q_learning([mdp, other], 0.1, iterations=10)
+    with pytest.raises(pr.InputError, match="one for each of 2 models"):
+        pr.robust_q_learning([mdp, mdp], [0.1, 0.2, 0.3], iterations=10)
