@@ -17,6 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 demo: .venv/base  ## solve the frozen lake from five observations; under a minute
 	$(BIN)/prudent demo --out demo
 
+# Most of the time of the tests is compilation; this takes a third off it. `test-long` compiles as users do.
+test: export XLA_FLAGS = --xla_backend_optimization_level=0
 test: .venv/dev  ## all tests but the long ones
 	$(BIN)/python -m pytest -n 2 -m "not long" tests
 	# The examples of the docstrings, with every array's axes checked against its annotation.

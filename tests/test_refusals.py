@@ -647,7 +647,7 @@ SOLVE = (
     (
         "nothing to resume",
         lambda: pr.solve_many(STAY, [COIN], [pr.CVaR(0.9)], solver=SMALL, resume=[]),
-        r"resume must hold one solution for each",
+        r"resume must hold one entry for each",
     ),
 )
 

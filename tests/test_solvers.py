@@ -189,7 +189,7 @@ def test_training_data_and_fresh_draws_come_from_different_streams():
     from prudent.solvers.draws import Draws, Run
 
     key = jax.random.key(1)
-    draws = Draws([Run(BELIEF, pr.Expectation(), tuple(int(word) for word in jax.random.key_data(key)))])
+    draws = Draws([Run(BELIEF, pr.Expectation(), tuple(int(word) for word in jax.random.key_data(key)), None)])
     seen = [draws.first(50)[0], draws.held_out(50)[0], draws.evaluation(50)[0], BELIEF.sample(key, 50)]
     for i, left in enumerate(seen):
         for right in seen[i + 1 :]:

@@ -10,6 +10,10 @@ from .baselines import plan as plan
 from .baselines import plan_convex as plan_convex
 from .baselines import robust_plan as robust_plan
 from .baselines import robust_q_learning as robust_q_learning
+from .baselines.rivals import nested as nested
+from .baselines.rivals import plug_in as plug_in
+from .baselines.rivals import robust as robust
+from .baselines.rivals import robust_by_q_learning as robust_by_q_learning
 from .conformance import Conformance as Conformance
 from .episodes import ByTheorem as ByTheorem
 from .episodes import Episode as Episode
@@ -98,6 +102,7 @@ from .risks import MeanSemideviation as MeanSemideviation
 from .risks import Mixture as Mixture
 from .risks import QuantileDeviation as QuantileDeviation
 from .risks import Risk as Risk
+from .risks import SmoothedVaR as SmoothedVaR
 from .risks import Spectral as Spectral
 from .risks import TotalVariationBall as TotalVariationBall
 from .risks import WorstCase as WorstCase

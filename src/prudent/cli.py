@@ -176,3 +176,82 @@ def brpg(
             )
         Console(width=None if sys.stdout.isatty() else 120).print(table)
         typer.echo(f"{replications} data sets a cell, {seconds:.1f} s, compilation included")
+
+
+@reproduce.command()
+def episodic(
+    replications: Annotated[int, typer.Option(help="Worlds of each plan and level.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of worlds and draws.", min=0)] = 0,
+) -> None:
+    """The same hundred iterations in 5, 10 or 20 episodes, each with data from the newest policy.
+
+    Example: prudent reproduce episodic --replications 50
+    """
+    with _clear_errors():
+        from rich.console import Console
+        from rich.table import Table
+
+        from .experiments.episodic import STEPS, TRUTH
+        from .experiments.episodic import episodic as run
+
+        rows = run(replications, seed)
+        table = Table(
+            title=f"Loss under the truth, slip {TRUTH[0]}, escape {TRUTH[1]}, {STEPS} steps logged an episode, on our "
+            f"reconstruction of the paper's map; means over {replications} worlds",
+            title_justify="left",
+        )
+        for column in ("episodes x iterations", "beta", "episode", "trials", "loss", "s.e.", "above optimum", "D", "E"):
+            table.add_column(column, justify="right")
+        for row in rows:
+            if row.episode in (0, 1, row.episodes // 2, row.episodes):
+                table.add_row(
+                    f"{row.episodes} x {row.iterations}",
+                    f"{row.level:g}",
+                    str(row.episode),
+                    f"{row.observations:.0f}",
+                    f"{row.loss:.3f}",
+                    f"{row.loss_error:.3f}",
+                    f"{row.gap:.3f}",
+                    f"{row.loss_gap:.3f}",
+                    f"{row.gradient_gap:.3f}",
+                    end_section=row.episode == row.episodes,
+                )
+        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        typer.echo("D and E: how far the objective and its gradient are from those under the truth, at the policy.")
+
+
+@app.command()
+def gymnasium(
+    seed: Annotated[int, typer.Option(help="Seed of walks, draws and tests.", min=0)] = 0,
+    rollouts: Annotated[int, typer.Option(help="Walks of the uniform policy that are logged.", min=1)] = 100,
+    episodes: Annotated[int, typer.Option(help="Test episodes of each policy.", min=1)] = 2000,
+) -> None:
+    """Gymnasium's FrozenLake-v1 solved from its own rollouts, and the policies tested in it.
+
+    Example: prudent gymnasium --rollouts 100
+    """
+    with _clear_errors():
+        from rich.console import Console
+        from rich.table import Table
+
+        from .experiments.gymnasium_lake import LEVEL, run_gymnasium
+
+        result = run_gymnasium(seed, rollouts, episodes)
+        table = Table(
+            title=f"FrozenLake-v1 from {result.transitions} logged steps ({result.rollouts} uniform walks), tested on "
+            f"{result.episodes} episodes",
+            title_justify="left",
+        )
+        table.add_column("policy")
+        for column in ("success", "s.e.", "mean steps", f"CVaR {LEVEL:g} over the posterior", "loss in truth"):
+            table.add_column(column, justify="right")
+        for row in result.rows:
+            table.add_row(
+                row.name,
+                f"{row.success:.1%}",
+                f"{row.standard_error:.1%}",
+                f"{row.steps:.1f}",
+                f"{row.risk:.4f}",
+                f"{row.truth_loss:.4f}",
+            )
+        Console(width=None if sys.stdout.isatty() else 120).print(table)

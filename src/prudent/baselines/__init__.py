@@ -6,6 +6,7 @@ from .planning import Plan, plan
 from .q_learning import RobustQLearning, robust_q_learning
 from .robust import RobustPlan, robust_plan
 
+# The functions of `rivals` are imported from there: `robust` and `nested` would hide the modules of those names.
 __all__ = [
     "ConvexPlan",
     "ConvexStatus",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,6 +27,10 @@ class Scales(NamedTuple):
 
     The paper takes suprema over all policies and the distance to the truth; here the truth is a posterior
     draw and the policy the one the episode starts from.
+
+    >>> import prudent as pr
+    >>> pr.Scales(loss_gap=2.0, gradient_gap=3.0, smoothness=0.5).loss_gap
+    2.0
 
     Attributes:
         loss_gap: D, the mean of `|G(alpha) - C(alpha, theta)|`.
@@ -74,35 +80,56 @@ class ByTheorem(eqx.Module):
 
 
 @in_float64
-def estimate_scales(problem: Problem, parameters: Any, thetas: Float[np.ndarray, "M ..."]) -> Scales:
-    """D, E and L at one policy, from M posterior draws; the problem's risk has no leading axis."""
-    one = eqx.tree_at(lambda p: p.risk, problem, jax.tree.map(lambda leaf: np.asarray(leaf)[None], problem.risk))
-    each = eqx.tree_at(lambda p: p.risk, problem, Expectation(), is_leaf=lambda leaf: leaf is problem.risk)
-    together, apart = arrange(thetas[None], one), arrange(thetas[:, None], each)
-    return Scales(*(float(scale) for scale in _scales(one, each, parameters, together, apart, len(thetas))))
+def estimate_scales(
+    problem: Problem,
+    parameters: Sequence[Any],
+    thetas: Float[np.ndarray, "G M ..."],
+    against: Float[np.ndarray, "G K ..."] | None = None,
+) -> list[Scales]:
+    """D, E and L at G policies, each from M posterior draws of its own.
+
+    Args:
+        problem: what is minimised; its risk has no leading axis.
+        parameters: of each policy.
+        thetas: the draws that make up `G(alpha)`.
+        against: the thetas whose `C(alpha, theta)` it is compared with, such as the truth; the draws when left out.
+    """
+    groups = len(parameters)
+    against = thetas if against is None else against
+    repeated = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), problem.risk)
+    together, apart = dataclasses.replace(problem, risk=repeated), dataclasses.replace(problem, risk=Expectation())
+    stacked = jax.tree.map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
+    columns = _scales(
+        together, apart, stacked, arrange(thetas, together), arrange(against, apart), groups, against.shape[1]
+    )
+    return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
 
 
 @eqx.filter_jit
 def _scales(
-    one: Problem, each: Problem, parameters: Any, together: Array, apart: Array, draws: int
-) -> tuple[Array, Array, Array]:
-    def total(parameters: Any) -> tuple[Array, Array]:
-        first = jax.tree.map(lambda leaf: leaf[None], parameters)
-        result, gradient = Adjoint()(one, first, together, jnp.zeros((1, 2), jnp.uint32))
-        return result.value[0], _vector(gradient, 1)[0]
+    together: Problem, apart: Problem, parameters: Any, thetas: Array, against: Array, groups: int, others: int
+) -> tuple[Float[Array, " G"], Float[Array, " G"], Float[Array, " G"]]:
+    def total(parameters: Any) -> tuple[Array, Any]:
+        result, gradient = Adjoint()(together, parameters, thetas, jnp.zeros((groups, 2), jnp.uint32))
+        return result.value, _vectors(gradient, groups)
 
     value, gradient = total(parameters)
-    copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (draws, *jnp.shape(leaf))), parameters)
-    single, gradients = Adjoint()(each, copies, apart, jnp.zeros((draws, 2), jnp.uint32))
-    length = jnp.linalg.norm(gradient)
-    ahead, unravel = ravel_pytree(parameters)
-    _, moved = total(unravel(ahead + PROBE * gradient / jnp.where(length > 0, length, 1.0)))
+    # Every theta compared with is a group of its own: its risk is its one loss.
+    copies = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters)
+    single, slopes = Adjoint()(apart, copies, against, jnp.zeros((groups * others, 2), jnp.uint32))
+    off = single.value.reshape(groups, others) - value[:, None]
+    turned = _vectors(slopes, groups * others).reshape(groups, others, -1) - gradient[:, None]
+    length = jnp.linalg.norm(gradient, axis=1, keepdims=True)
+    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], parameters))
+    ahead = _vectors(parameters, groups) + PROBE * gradient / jnp.where(length > 0, length, 1.0)
+    _, moved = total(jax.vmap(unravel)(ahead))
     return (
-        jnp.abs(single.value - value).mean(),
-        jnp.linalg.norm(_vector(gradients, draws) - gradient, axis=1).mean(),
-        jnp.linalg.norm(moved - gradient) / PROBE,
+        jnp.abs(off).mean(axis=1),
+        jnp.linalg.norm(turned, axis=2).mean(axis=1),
+        jnp.linalg.norm(moved - gradient, axis=1) / PROBE,
     )
 
 
-def _vector(tree: Any, groups: int) -> Float[Array, "G D"]:
+def _vectors(tree: Any, groups: int) -> Any:
+    """Each of G parameter sets as one row."""
     return jnp.concatenate([leaf.reshape(groups, -1) for leaf in jax.tree.leaves(tree)], axis=1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
 from ..errors import InputError
-from ..gradients import GradientEstimator, Problem
+from ..gradients import Adjoint, GradientEstimator, Problem
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
@@ -20,6 +20,9 @@ from ..policies import Parametrisation, Softmax, TabularPolicy, action_table, pr
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk
 from ..solvers import BRPG, Solution, solve_many
+from ..solvers.checks import check_method, check_parts
+from ..solvers.solution import with_error
+from ..transitions import Trials
 from .adaptive import ByTheorem, Scales, estimate_scales
 from .worlds import World
 
@@ -82,11 +85,10 @@ class Episodes(eqx.Module):
     def __str__(self) -> str:
         lines = ["episode  observations  iterations  risk"]
         for number, episode in enumerate(self.episodes, start=1):
-            seen = 0 if episode.log is None else _observations(episode.log)
-            solution = episode.solution
+            seen, solution = _observations(episode.log), episode.solution
             lines.append(
-                f"{number:>7}  {seen:>12}  {solution.iterations:>10}  "
-                f"{solution.risk:.4f} ± {solution.risk_standard_error:.4f}"
+                f"{number:>7}  {'unknown' if seen is None else seen:>12}  {solution.iterations:>10}  "
+                f"{with_error(solution.risk, solution.risk_standard_error)}"
             )
         return "\n".join(lines)
 
@@ -109,15 +111,23 @@ def run_episodes(
 ) -> Episodes:
     """Deploy the current policy, add what it saw to the posterior, go on from it by BR-PG; repeat.
 
+    Episode i deploys `pi(alpha_i0)`, makes `mu_i` of `mu_(i-1)` and its log by Bayes' rule, and runs BR-PG under
+    `mu_i` from `alpha_i0`; the output of that run is `alpha_(i+1)0`. An episode in which nothing was observed
+    leaves the belief as it was, and BR-PG goes on under it.
+
     Args:
         model: the family of MDPs.
         prior: belief before the first episode; a posterior with `update(log)`.
         world: where policies are deployed.
         episodes: how many (a resumed run adds them to those already made).
-        risk, loss, policy, gradient, occupancy: as in `solve`.
+        risk: as in `solve`, `CVaR(0.9)` when left out.
+        loss: as in `solve`, expected discounted cost when left out.
+        policy: as in `solve`, tabular softmax when left out; the first episode deploys its start.
+        gradient: as in `solve`, `Adjoint()` when left out.
         solver: `BRPG(...)`; its `iterations` are those of each episode, and its `output` says where the next
             one starts: `LastIterate()` (the paper's experiments) or `RandomIterate()` (the algorithm).
         iterations: `ByTheorem(epsilon)` to choose the iterations of each episode by the error bound instead.
+        occupancy: as in `solve`, `Exact()` when left out.
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         resume: what an earlier call with the same arguments returned.
 
@@ -164,6 +174,10 @@ def run_episodes_many(
 ) -> list[Episodes]:
     """`run_episodes` in many worlds (replications), their BR-PG runs in one compiled batch an episode.
 
+    Arguments are those of `run_episodes`, but `worlds[k]` and `resume[k]` belong to replication k. Its random
+    numbers depend on the seed and on k alone, not on how many replications there are; number 0 has those of
+    `run_episodes`. With `ByTheorem` every world has its own number of iterations, and they run one by one.
+
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> worlds = [lake.world((0.3, 0.1))] * 4
@@ -171,10 +185,14 @@ def run_episodes_many(
     >>> len(results)
     4
     """
-    _check(prior, worlds, episodes, iterations, resume)
     risk = CVaR(0.9) if risk is None else risk
     policy = Softmax() if policy is None else policy
+    gradient = Adjoint() if gradient is None else gradient
     settings = BRPG() if solver is None else solver
+    # Everything is refused before the first deployment: a world may be a real one.
+    _check(prior, worlds, episodes, iterations, resume)
+    check_method(policy, gradient, settings, [risk])
+    problem = _problem(model, prior, loss, risk, policy, occupancy)
     key = as_key(seed)
     words = key_words(key)
     results = [Episodes((), words) for _ in worlds] if resume is None else list(resume)
@@ -195,7 +213,6 @@ def run_episodes_many(
             grid = solve_many(model, beliefs, [risk], start=[[start] for start in starts], **common)
             solved = [(row[0], None) for row in grid]
         else:
-            problem = _problem(model, loss, risk, policy, occupancy)
             solved = [
                 _solve_by_theorem(problem, belief, start, result, iterations, settings, parts, episode_key, place)
                 for place, (belief, start, result) in enumerate(zip(beliefs, starts, results, strict=True))
@@ -220,8 +237,8 @@ def _gather(
     belief = result.belief if result.episodes else prior
     deployed = TabularPolicy(np.asarray(action_table(policy, start)))
     log = world.deploy(deployed, generator)
-    if log is None or _observations(log) == 0:
-        return deployed, None, belief, start  # nothing seen, nothing learned
+    if _observations(log) == 0:
+        return deployed, None, belief, start
     return deployed, log, belief.update(log), start  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -238,9 +255,9 @@ def _solve_by_theorem(
 ) -> tuple[Solution, Scales]:
     own = jax.random.fold_in(key, place)
     thetas = belief.draw(stream(key_words(own), Stream.SCALES), rule.samples)
-    scales = estimate_scales(problem, start, thetas)
+    [scales] = estimate_scales(problem, [start], np.asarray(thetas)[None])
     before = result.episodes[-1].scales if result.episodes else None
-    chosen = dataclasses.replace(settings, iterations=rule.iterations(scales, before or scales))
+    chosen = dataclasses.replace(settings, iterations=rule.iterations(scales, scales if before is None else before))
     grid = solve_many(
         problem.family, [belief], [problem.risk], start=[[start]], solver=chosen, seed=own, progress=False, **parts
     )
@@ -248,15 +265,26 @@ def _solve_by_theorem(
 
 
 def _problem(
-    model: AbstractFamily, loss: Loss | None, risk: Risk, policy: Parametrisation, occupancy: Method | None
+    model: AbstractFamily,
+    prior: Posterior,
+    loss: Loss | None,
+    risk: Risk,
+    policy: Parametrisation,
+    occupancy: Method | None,
 ) -> Problem:
-    method = (Exact() if occupancy is None else occupancy).resolve(model.support)
-    return Problem(model, ExpectedCost() if loss is None else loss, risk, policy, method)
+    loss = ExpectedCost() if loss is None else loss
+    method = Exact() if occupancy is None else occupancy
+    check_parts(model, [prior], [risk], loss, method)
+    return Problem(model, loss, risk, policy, method.resolve(model.support))
 
 
-def _observations(log: Any) -> int:
-    """How much a log holds: its length, or the trials it counts."""
-    return len(log) if hasattr(log, "__len__") else int(np.asarray(log.counts).sum())
+def _observations(log: Any) -> int | None:
+    """How many observations a log holds; None of a user's own kind of log that does not say."""
+    if log is None:
+        return 0
+    if isinstance(log, Trials):
+        return int(np.asarray(log.counts).sum())
+    return len(log) if hasattr(log, "__len__") else None
 
 
 def _check(

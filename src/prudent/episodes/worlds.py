@@ -59,8 +59,8 @@ class SimulatedWorld(World):
         require_size("rollouts", self.rollouts)
         try:
             self.model.at(self.theta)
-        except InputError as error:
-            raise InputError(f"the true theta is not a model of this family: {error}") from None
+        except Exception as error:  # a user's own function may fail in any way on a theta that is not its own
+            raise InputError(f"the true theta gives no model of this family: {error}; give one that it has") from error
 
     def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions:
         """The transitions of all walks."""
@@ -73,7 +73,7 @@ class SimulatedWorld(World):
         """State, action and slot in the successor list of every step, walk after walk."""
         mdp = self.model.at(self.theta)
         index, start = mdp.kernel.support.index(), np.asarray(mdp.start)
-        choose = np.cumsum(np.asarray(policy.probabilities), axis=1)
+        choose = _choices(policy, self.model.support.shape[:2])
         move = np.cumsum(np.asarray(mdp.kernel.probability), axis=2)
         path = np.empty((self.steps, 3, self.rollouts), dtype=int)
         now = _pick(np.broadcast_to(np.cumsum(start), (self.rollouts, len(start))), generator)
@@ -104,8 +104,9 @@ class StepWorld(World):
 
     Args:
         step: `(state, action, generator) -> (next state, whether the walk has ended)`.
-        reset: `generator -> first state`.
-        states, actions: how many there are.
+        reset: `generator -> first state`, or None if there is no walk to be had now.
+        states: how many there are.
+        actions: how many there are.
         steps: most steps of a walk.
         rollouts: walks an episode.
     """
@@ -125,7 +126,7 @@ class StepWorld(World):
             require_size(name, getattr(self, name))
 
     def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
-        """The transitions of all walks; None when every walk ended before its first step."""
+        """The transitions of all walks; None when there was no walk."""
         return _roll_out(
             policy,
             generator,
@@ -138,7 +139,9 @@ class StepWorld(World):
 
 
 class GymnasiumWorld(World):
-    """A Gymnasium environment with discrete states and actions (extra `gym`).
+    """A Gymnasium environment with discrete states and actions (`pip install "prudent[gym]"`).
+
+    A walk ends with the environment's episode, so nothing is logged, or learned, of a state that ends it.
 
     >>> import gymnasium, numpy as np, prudent as pr
     >>> world = pr.GymnasiumWorld(gymnasium.make("FrozenLake-v1"), rollouts=10)
@@ -199,13 +202,13 @@ def _roll_out(
     reset: Callable[[], Any],
     step: Callable[[int, int], tuple[Any, Any]],
 ) -> Transitions | None:
-    table = np.asarray(policy.probabilities)
-    if table.shape != shape:
-        raise InputError(f"the policy has shape {table.shape}, the world has {shape[0]} states and {shape[1]} actions")
-    choose = np.cumsum(table, axis=1)
+    choose = _choices(policy, shape)
     records = []
     for _ in range(rollouts):
-        state = _state_number(reset(), shape[0])
+        first = reset()
+        if first is None:
+            continue
+        state = _state_number(first, shape[0])
         for _ in range(steps):
             action = int(_pick(choose[state][None], generator)[0])
             following, ended = step(state, action)
@@ -217,7 +220,21 @@ def _roll_out(
     return Transitions.from_records(records, *shape) if records else None
 
 
+def _choices(policy: TabularPolicy, shape: tuple[int, int]) -> Float[np.ndarray, "S A"]:
+    """Cumulative action probabilities; refuses a policy for other sizes."""
+    table = np.asarray(policy.probabilities)
+    if table.shape != shape:
+        raise InputError(
+            f"the policy has shape {table.shape}, the world has {shape[0]} states and {shape[1]} actions; "
+            "solve a model of the world's sizes"
+        )
+    return np.cumsum(table, axis=1)
+
+
 def _state_number(value: Any, states: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < states:
-        raise InputError(f"the world is in state {value!r}; states are whole numbers 0 to {states - 1}")
+        raise InputError(
+            f"the world is in state {value!r}; its states must be whole numbers 0 to {states - 1}: "
+            "correct its step and reset, or the number of states"
+        )
     return int(value)

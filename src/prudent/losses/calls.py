@@ -38,13 +38,13 @@ def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
         raise InputError(f"the loss must return a real number, got {shape.dtype}")
 
 
-def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
-    """Refuse a loss that is not one finite number with a finite gradient at a given occupancy."""
+def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP, differentiable: bool = True) -> None:
+    """Refuse a loss that is not one finite number, with a finite gradient if asked, at a given occupancy."""
     require_scalar(loss, occupancy, mdp)
     value, slope = (np.asarray(part) for part in _value_and_slope(loss, occupancy, mdp))
     if not np.isfinite(value):
         raise InputError(f"the loss is {value} at the starting policy; keep its logarithms and ratios off zero")
-    if not np.all(np.isfinite(slope)):
+    if differentiable and not np.all(np.isfinite(slope)):
         s, a = (int(i) for i in np.argwhere(~np.isfinite(slope))[0])
         raise InputError(
             f"the gradient of the loss is {slope[s, a]} at the starting policy (state {s}, action {a}, occupancy "

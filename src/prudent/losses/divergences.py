@@ -108,7 +108,7 @@ class ReverseKullbackLeibler(Divergence):
     """`KL(q || p) = sum q log(q / p)`, which dwells on what the target visits; `f(x) = -log x`.
 
     The slope at the floor of 1e-4 is -10 000: a lower floor tells a state missed from one hardly visited,
-    at the price of longer gradients.
+    at the price of larger gradients.
 
     >>> import numpy as np, prudent as pr
     >>> float(pr.ReverseKullbackLeibler().between(np.array([0.25, 0.75]), np.array([0.5, 0.5])).round(4))

@@ -1,4 +1,4 @@
-"""Stage 8: coherent risk measures of a weighted sample, with the weights that attain them."""
+"""Stage 8: coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
 
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall
 from .base import Assessment, Risk, risk_value
@@ -7,6 +7,7 @@ from .descent_ascent import DescentAscent
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
 from .mixtures import Mixture, Share
+from .percentile import SmoothedVaR
 from .programs import Clarabel, EnvelopeStatus
 from .quantiles import CVaR, Distortion, Expectation, Spectral, WorstCase
 from .tails import LARGEST_PAIRWISE, mass_above_and_level
@@ -30,6 +31,7 @@ __all__ = [
     "QuantileDeviation",
     "Risk",
     "Share",
+    "SmoothedVaR",
     "Spectral",
     "TotalVariationBall",
     "WorstCase",

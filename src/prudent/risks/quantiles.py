@@ -184,7 +184,7 @@ class Distortion(Risk):
         return jnp.where(level > 0, jnp.maximum(rise, 0.0) / jnp.where(level > 0, level, 1.0), 0.0)
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """`integral_{-inf}^{C_k} g'(P(C > c)) dc` from the smallest loss."""
+        """`integral g'(P(C > c)) dc` from the smallest loss to C_k."""
         order = jnp.argsort(losses)
         ordered = losses[order]
         above = 1.0 - jnp.cumsum(probabilities[order])[:-1]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, require_finite, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import GradientEstimator, Problem
+from ..gradients import GradientEstimator, Problem, ZerothOrder
 from ..kernels import Kernel
 from ..losses import Loss, check_loss_at
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
@@ -65,12 +65,18 @@ def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:
         )
 
 
-def check_start(problem: Problem, initial: Any, thetas: Float[np.ndarray, "G N ..."]) -> None:
-    """The models at a few draws of every run are proper MDPs, and the loss is a finite number at the first."""
+def check_start(
+    problem: Problem, initial: Any, thetas: Float[np.ndarray, "G N ..."], gradient: GradientEstimator
+) -> None:
+    """The models at a few draws of every run are proper MDPs, and the loss is a finite number at the first.
+
+    So is its derivative, unless the estimator uses values alone.
+    """
     family = problem.family
     mdp = check_models(family, thetas.reshape(-1, *thetas.shape[2:]))
     policy = _check_policy(problem.policy, initial, family.support.shape[:2])
-    check_loss_at(problem.loss, _first_occupancy(mdp, policy, problem.occupancy), mdp)
+    visits = _first_occupancy(mdp, policy, problem.occupancy)
+    check_loss_at(problem.loss, visits, mdp, differentiable=not isinstance(gradient, ZerothOrder))
 
 
 def start_at(start: Any, initial: Any, policy: Parametrisation) -> Any:

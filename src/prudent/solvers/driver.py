@@ -144,6 +144,7 @@ def _solve_grid(
     for row in resume or []:
         for solution in row:
             require_kind("resume", solution, Solution, "a Solution of the same call")
+            _checkpoint(solution)
     for name, several in (("resume", resume), ("start", start)):
         if several is not None and (len(several) != len(beliefs) or any(len(row) != len(risks) for row in several)):
             raise InputError(f"{name} must hold one entry for each belief and risk, in the same order")
@@ -212,7 +213,7 @@ def _solve_batch(
     initial = _stack([run.start for run in runs])
     beginning = begin(settings.for_loop(), initial, len(runs))
     if before is None:
-        check_start(problem, jax.tree.map(lambda leaf: leaf[0], initial), draws.first(4))
+        check_start(problem, jax.tree.map(lambda leaf: leaf[0], initial), draws.first(4), parts.gradient)
         state, histories, start = beginning, [np.empty((0, 3))] * len(runs), 0
     else:
         state, histories, start = _restore(before, settings, runs, beginning)
@@ -231,11 +232,11 @@ def _solve_batch(
             Solution(
                 status=_status(int(state.finished[g]), bool(outcome.sound[g]), bool(worse[g])),
                 policy=TabularPolicy(outcome.probabilities[g]),
-                risk=float(outcome.risk[g]),
-                risk_standard_error=float(outcome.standard_error[g]),
-                losses=outcome.losses[g],
-                weights=outcome.weights[g],
-                thetas=outcome.thetas[g],
+                risk=float(outcome.judged.risk[g]),
+                risk_standard_error=float(outcome.judged.standard_error[g]),
+                losses=outcome.judged.losses[g],
+                weights=outcome.judged.weights[g],
+                thetas=outcome.judged.thetas[g],
                 truncation=method.error_bound(float(model.discount)),
                 history=History(*histories[g].T),
                 iterations=int(state.steps[g]),
@@ -289,16 +290,28 @@ def _iterate(
     return to_numpy(state), np.concatenate(traces)
 
 
-class _Outcome(NamedTuple):
-    """The output iterate of each run, and its risk on draws that no iteration has seen."""
+class Judgement(NamedTuple):
+    """The policies of G runs on M draws each: thetas, losses, the risk with its density and standard error."""
 
-    parameters: Any
-    probabilities: np.ndarray
     thetas: np.ndarray
     losses: np.ndarray
     risk: np.ndarray
     weights: np.ndarray
     standard_error: np.ndarray
+
+
+def judge(problem: Problem, probabilities: np.ndarray, thetas: np.ndarray) -> Judgement:
+    """The risk of policies `[G, S, A]` on draws `[G, M, ...]`, under a risk whose arrays have a leading axis G."""
+    losses = losses_on(problem, probabilities, thetas)
+    return Judgement(thetas, losses, *to_numpy(_assess(problem.risk, losses)))
+
+
+class _Outcome(NamedTuple):
+    """The output iterate of each run, and its risk on draws that no iteration has seen."""
+
+    parameters: Any
+    probabilities: np.ndarray
+    judged: Judgement
     sound: np.ndarray
 
 
@@ -307,11 +320,8 @@ def _outcome(problem: Problem, settings: BRPG, state: State, held_out: np.ndarra
     sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
     parameters = to_numpy(where(sound, chosen.parameters, state.sound))
     probabilities = np.asarray(action_tables(problem.policy, parameters))
-    thetas = draws.evaluation(settings.evaluation)
-    losses = losses_on(problem, probabilities, thetas)
-    risk, weights, standard_error = to_numpy(_assess(problem.risk, losses))
-    sound = sound & np.isfinite(losses).all(axis=1)
-    return _Outcome(parameters, probabilities, thetas, losses, risk, weights, standard_error, sound)
+    judged = judge(problem, probabilities, draws.evaluation(settings.evaluation))
+    return _Outcome(parameters, probabilities, judged, sound & np.isfinite(judged.losses).all(axis=1))
 
 
 def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: list[np.ndarray]) -> np.ndarray:
@@ -319,14 +329,14 @@ def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: l
 
     The start is evaluated only if the sampled objective of some run looks as if it had risen.
     """
-    groups = len(outcome.risk)
+    ours = outcome.judged
     if not any(
         len(objective) > 1 and objective[-len(objective) // 4 :].mean() > objective[0] for objective in objectives
     ):
-        return np.zeros(groups, dtype=bool)
-    probabilities = np.asarray(action_tables(problem.policy, initial))
-    risk, _, standard_error = to_numpy(_assess(problem.risk, losses_on(problem, probabilities, outcome.thetas)))
-    return outcome.risk - risk > 5.0 * np.maximum(outcome.standard_error, standard_error) + 1e-9 * np.abs(risk)
+        return np.zeros(len(ours.risk), dtype=bool)
+    first = judge(problem, np.asarray(action_tables(problem.policy, initial)), ours.thetas)
+    noise = np.maximum(ours.standard_error, first.standard_error)
+    return ours.risk - first.risk > 5.0 * noise + 1e-9 * np.abs(first.risk)
 
 
 @eqx.filter_jit
@@ -343,13 +353,23 @@ def _status(finished: int, sound: bool, worse: bool) -> Status:
     return Status.CONVERGED if finished == CONVERGED else Status.ITERATION_LIMIT
 
 
+def _checkpoint(solution: Solution) -> Checkpoint:
+    if solution.checkpoint is None:
+        raise InputError(
+            f"resume needs a Solution of solve(); this one ({solution.status.name}) is a baseline's and has no "
+            "checkpoint; leave resume= out, or begin at its policy with policy=Direct(), start=policy.probabilities"
+        )
+    return solution.checkpoint
+
+
 def _restore(
     before: list[Solution], settings: BRPG, runs: Sequence[Run], beginning: State
 ) -> tuple[State, list[np.ndarray], int]:
     """The batch's state from its solutions; a run that had converged goes on only at a lower tolerance."""
-    state: State = _stack([solution.checkpoint.state for solution in before])
-    for solution, run in zip(before, runs, strict=True):
-        if solution.checkpoint.key != run.words:
+    checkpoints = [_checkpoint(solution) for solution in before]
+    state: State = _stack([checkpoint.state for checkpoint in checkpoints])
+    for checkpoint, run in zip(checkpoints, runs, strict=True):
+        if checkpoint.key != run.words:
             raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
         np.shape(ours) == np.shape(theirs)

@@ -37,11 +37,17 @@ class Status(enum.Enum):
     NON_FINITE = (
         "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
     )
+    PLANNED = "planned exactly; there was nothing to iterate"
+    LEARNED = "all updates of the learner were made; it cannot tell how close they came, so compare more iterations="
+    UNCERTIFIED = (
+        "planning ended before its error bound came down; the best policy found is returned; the solution's plan "
+        "holds the bound"
+    )
 
     @property
     def ok(self) -> bool:
         """Whether the policy can be used as it is (more iterations may still improve it)."""
-        return self in (Status.CONVERGED, Status.ITERATION_LIMIT)
+        return self in (Status.CONVERGED, Status.ITERATION_LIMIT, Status.PLANNED, Status.LEARNED)
 
 
 class History(eqx.Module):
@@ -99,10 +105,11 @@ class Solution(eqx.Module):
         truncation: mass of the occupancy a truncated method may leave out, `discount^(K+1) / (1 - discount)`;
             0 for an exact one.
         history: objective, gradient norm and step of every iteration.
-        iterations: how many were made, those of a resumed run included.
+        iterations: how many were made, those of a resumed run included; a planner's own for a baseline.
         seconds: wall time, compilation included; in a batch, the whole batch's.
-        parameters: the policy's parameters.
-        checkpoint: pass the solution as `resume=` to go on.
+        parameters: the policy's parameters; of a planned policy, its table.
+        checkpoint: pass the solution as `resume=` to go on; None for a baseline, which cannot be resumed.
+        plan: what a baseline's planner gave, with its certificate; None for a run of `solve`.
     """
 
     status: Status = eqx.field(static=True)
@@ -117,11 +124,12 @@ class Solution(eqx.Module):
     iterations: int
     seconds: float
     parameters: Any
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None
+    plan: Any = None
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""
-        last = float(np.asarray(self.history.gradient_norm)[-1]) if len(self.history) else float("nan")
+        last = f", last gradient norm {float(self.history.gradient_norm[-1]):.3g}" if len(self.history) else ""
         cut = [("truncation", truncation_text(self.truncation))] if self.truncation else []
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
@@ -131,7 +139,7 @@ class Solution(eqx.Module):
             ),
             ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
             *cut,
-            ("iterations", f"{self.iterations}, last gradient norm {last:.3g}"),
+            ("iterations", f"{self.iterations}{last}"),
             ("seconds", f"{self.seconds:.2f}"),
         ]
 

@@ -1,0 +1,314 @@
+"""The rivals of `solve`: each plans in another way, and is judged on the very draws that `solve` is judged on.
+
+A baseline's answer is a `Solution` like any other. Its risk is that of its policy over fresh draws of the belief,
+whatever it was planned for, and under one seed these draws are those of `solve`: solutions of the same belief can
+be compared draw by draw, `ours.losses - theirs.losses`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, as_key, in_float64, key_words, require_kind, require_size
+from ..errors import InputError
+from ..gradients import Problem
+from ..losses import ConvexLoss, ExpectedCost, Loss, require_scalar
+from ..models import MDP, AbstractFamily
+from ..occupancies import Exact, Method
+from ..policies import Softmax, TabularPolicy
+from ..posteriors import Point, Posterior
+from ..risks import CVaR, Expectation, Risk
+from ..solvers import BRPG, History, Solution, Status, solve
+from ..solvers.checks import check_models, check_parts
+from ..solvers.draws import Draws, Run
+from ..solvers.driver import judge
+from .convex import plan_convex
+from .nested import nested_plan
+from .planning import plan
+from .q_learning import robust_q_learning
+from .robust import robust_plan
+
+
+@in_float64
+def plug_in(
+    model: AbstractFamily,
+    belief: Posterior,
+    theta: Any = None,
+    *,
+    loss: Loss | None = None,
+    risk: Risk | None = None,
+    planner: BRPG | None = None,
+    occupancy: Method | None = None,
+    evaluation: int = 1000,
+    seed: int | jax.Array = 0,
+) -> Solution:
+    """Plan as if theta were known, `min_pi F(lambda, P_theta)`, and judge the policy under the belief.
+
+    A linear loss is planned by `plan`, any other convex one by `plan_convex`, whose certificate is in the
+    solution's `plan`; the status is `UNCERTIFIED` if the certificate is not within its tolerance.
+
+    Args:
+        model: the family of MDPs.
+        belief: posterior of theta.
+        theta: what to take for known, such as `belief.maximum_likelihood()`; the posterior mean when left out.
+        loss: `(occupancy, mdp) -> scalar`, convex in the occupancy; expected discounted cost when left out.
+        risk: what the policy is judged by, not planned for; `CVaR(0.9)` when left out.
+        planner: gradient steps in the place of exact planning, as `solve` makes them; at one theta all draws are
+            alike, so that one is made an iteration, whatever `planner.samples` says.
+        occupancy: `Exact()` or `Truncated(horizon)`, for gradient steps and for the judgement.
+        evaluation: fresh posterior draws on which the risk is reported; `BRPG(evaluation=...)` of `solve`.
+        seed: of these draws; give that of `solve`.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SFF\\nHFG")
+    >>> belief = lake.prior.update(lake.trials(n=5, truth=(0.3, 0.1), seed=0))
+    >>> rival = pr.plug_in(lake, belief, belief.maximum_likelihood())
+    >>> rival.status.name, len(rival.losses)
+    ('PLANNED', 1000)
+    >>> pr.plug_in(lake, belief, planner=pr.BRPG(iterations=20)).status.name
+    'ITERATION_LIMIT'
+    """
+    court = _Court(model, belief, loss, risk, occupancy, evaluation, seed)
+    theta, mdp = court.known(theta)
+    if planner is not None:
+        require_kind("planner", planner, BRPG, "BRPG(...), or left out for exact planning")
+        # Two draws to report on: of one there is no standard error, by which a diverged run is told.
+        single = dataclasses.replace(planner, samples=1, evaluation=2)
+        run = solve(
+            model,
+            Point(theta),
+            risk=Expectation(),
+            loss=court.problem.loss,
+            solver=single,
+            occupancy=court.problem.occupancy,
+            seed=seed,
+            progress=False,
+        )
+        return court.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+    cost = _linear_cost(court.problem.loss, mdp)
+    if cost is None:
+        best = plan_convex(mdp, court.problem.loss)
+        status = Status.PLANNED if best.status.ok else Status.UNCERTIFIED
+        return court.verdict(best.policy, status, best.iterations, plan=best)
+    exact = plan(dataclasses.replace(mdp, cost=cost))
+    return court.verdict(exact.policy, Status.PLANNED, exact.iterations, plan=exact)
+
+
+@in_float64
+def robust(
+    model: AbstractFamily,
+    belief: Posterior,
+    radius: Any,
+    theta: Any = None,
+    *,
+    loss: Loss | None = None,
+    risk: Risk | None = None,
+    occupancy: Method | None = None,
+    evaluation: int = 1000,
+    seed: int | jax.Array = 0,
+) -> Solution:
+    """The best policy against the worst kernel in KL balls around the one at theta, by `robust_plan`.
+
+    It plans for expected discounted cost. Radius 0 is `plug_in` at the same theta, up to ties between actions.
+
+    Args:
+        model: the family of MDPs.
+        belief: posterior of theta; the plan knows only its mean, or theta.
+        radius: of the balls, in nats: one number or `[S, A]`.
+        theta: where the nominal kernel is; the posterior mean when left out.
+        loss: what the policy is judged by, not planned for; expected discounted cost when left out.
+        risk: the same; `CVaR(0.9)` when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
+        evaluation: fresh posterior draws on which the risk is reported.
+        seed: of these draws; give that of `solve`.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SFF\\nHFG")
+    >>> rival = pr.robust(lake, lake.prior, radius=0.1, theta=(0.3, 0.5))
+    >>> rival.status.name, bool(lake.start @ rival.plan.values > lake.start @ pr.plan(lake.at((0.3, 0.5))).values)
+    ('PLANNED', True)
+    """
+    court = _Court(model, belief, loss, risk, occupancy, evaluation, seed)
+    best = robust_plan(court.known(theta)[1], radius)
+    status = Status.PLANNED if best.converged else Status.UNCERTIFIED
+    return court.verdict(best.policy, status, best.iterations, plan=best)
+
+
+@in_float64
+def robust_by_q_learning(
+    model: AbstractFamily,
+    belief: Posterior,
+    radius: Any,
+    theta: Any = None,
+    *,
+    iterations: int = 1000,
+    geometric: float = 0.6,
+    loss: Loss | None = None,
+    risk: Risk | None = None,
+    occupancy: Method | None = None,
+    evaluation: int = 1000,
+    seed: int | jax.Array = 0,
+) -> Solution:
+    """The greedy policy of `robust_q_learning`, run on a simulator of the kernel at theta.
+
+    It learns what `robust` plans exactly, and cannot tell how close it came: the status is `LEARNED`.
+
+    Args:
+        model: the family of MDPs.
+        belief: posterior of theta; the learner knows only its mean, or theta.
+        radius: of the KL balls, one number.
+        theta: what the simulator runs at; the posterior mean when left out.
+        iterations: updates of every state-action pair.
+        geometric: parameter of the random level, in (0, 3/4).
+        loss: what the policy is judged by, not learned for; expected discounted cost when left out.
+        risk: the same; `CVaR(0.9)` when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
+        evaluation: fresh posterior draws on which the risk is reported.
+        seed: of these draws and of the simulator; give that of `solve`.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG", discount=0.5)
+    >>> rival = pr.robust_by_q_learning(lake, lake.prior, radius=0.1, iterations=200)
+    >>> rival.status.name, rival.iterations
+    ('LEARNED', 200)
+    """
+    court = _Court(model, belief, loss, risk, occupancy, evaluation, seed)
+    _, mdp = court.known(theta)
+    if np.ndim(radius):
+        raise InputError(
+            f"radius must be one number, got shape {np.shape(radius)}; robust() plans with a radius for each "
+            "state-action pair, robust_q_learning() learns for several radii side by side"
+        )
+    learned = robust_q_learning(mdp, radius, iterations=iterations, geometric=geometric, seed=seed)
+    return court.verdict(learned.policy(), Status.LEARNED, learned.iterations, plan=learned)
+
+
+@in_float64
+def nested(
+    model: AbstractFamily,
+    belief: Posterior,
+    risk: Risk,
+    horizon: int,
+    *,
+    samples: int = 1000,
+    loss: Loss | None = None,
+    static_risk: Risk | None = None,
+    occupancy: Method | None = None,
+    evaluation: int = 1000,
+    seed: int | jax.Array = 0,
+) -> Solution:
+    """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken anew at each.
+
+    It plans for expected discounted cost, on posterior draws that are not those it is judged on.
+
+    Args:
+        model: the family of MDPs.
+        belief: posterior of theta.
+        risk: taken over the draws at every stage, for every pair.
+        horizon: stages; the policy is used for ever, so take a few times `1 / (1 - discount)`.
+        samples: posterior draws of the plan.
+        loss: what the policy is judged by, not planned for; expected discounted cost when left out.
+        static_risk: the risk of the loss that is reported, as `solve` minimises it; `risk` itself when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
+        evaluation: fresh posterior draws on which the risk is reported.
+        seed: of all draws; give that of `solve`.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SFF\\nHFG")
+    >>> rival = pr.nested(lake, lake.prior, pr.CVaR(0.9), horizon=50, samples=100)
+    >>> rival.status.name, rival.plan.values.shape
+    ('PLANNED', (50, 6))
+    """
+    require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
+    court = _Court(model, belief, loss, risk if static_risk is None else static_risk, occupancy, evaluation, seed)
+    best = nested_plan(model, belief, risk, horizon, samples=samples, seed=seed)
+    return court.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
+
+
+def _linear_cost(loss: Loss, mdp: MDP) -> Float[Array, "S A"] | None:
+    """The cost table of a loss that is linear in the occupancy; None for any other."""
+    if not isinstance(loss, ConvexLoss) or jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp)):
+        return None
+    return loss.linear(mdp)
+
+
+class _Court:
+    """The judgement common to all baselines: the parts, checked, and the fresh draws of the belief."""
+
+    def __init__(
+        self,
+        model: AbstractFamily,
+        belief: Posterior,
+        loss: Loss | None,
+        risk: Risk | None,
+        occupancy: Method | None,
+        evaluation: int,
+        seed: int | jax.Array,
+    ):
+        self.clock = time.perf_counter()
+        self.belief = belief
+        loss = ExpectedCost() if loss is None else loss
+        risk = CVaR(0.9) if risk is None else risk
+        method = Exact() if occupancy is None else occupancy
+        check_parts(model, [belief], [risk], loss, method)
+        evaluation = require_size("evaluation, the number of fresh draws,", evaluation)
+        run = Run(belief, risk, key_words(as_key(seed)), None)
+        self.thetas = Draws([run]).evaluation(evaluation)
+        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
+        self.problem = Problem(model, loss, alone, Softmax(), method.resolve(model.support))
+        require_scalar(loss, np.ones(model.support.shape[:2]), check_models(model, self.thetas[0][:4]))
+
+    def known(self, theta: Any) -> tuple[np.ndarray, MDP]:
+        """Theta, the posterior mean when None, and the model there."""
+        shape = self.thetas.shape[2:]
+        name = "theta"
+        if theta is None:
+            mean = getattr(self.belief, "mean", None)
+            if mean is None:
+                raise InputError(
+                    f"a {type(self.belief).__name__} has no mean() to plan at; give theta=, for example "
+                    "belief.sample(0, 10_000).mean(axis=0)"
+                )
+            theta, name = mean(), "the posterior mean"
+        theta = np.asarray(as_float(theta, name))
+        if theta.shape != shape:
+            raise InputError(f"{name} must have the shape {shape} of the belief's draws, got {theta.shape}")
+        try:
+            return theta, self.problem.family.at(theta)
+        except InputError as error:
+            text = " ".join(np.array2string(theta, threshold=6, precision=4).split())
+            raise InputError(f"there is no model at {name} = {text}: {error}") from None
+
+    def verdict(
+        self,
+        policy: TabularPolicy,
+        status: Status,
+        iterations: int,
+        parameters: Any = None,
+        history: History | None = None,
+        plan: Any = None,
+    ) -> Solution:
+        """The solution that the policy makes."""
+        judged = judge(self.problem, np.asarray(policy.probabilities)[None], self.thetas)
+        return Solution(
+            status=status if np.isfinite(judged.losses).all() else Status.NON_FINITE,
+            policy=policy,
+            risk=float(judged.risk[0]),
+            risk_standard_error=float(judged.standard_error[0]),
+            losses=judged.losses[0],
+            weights=judged.weights[0],
+            thetas=judged.thetas[0],
+            truncation=self.problem.occupancy.error_bound(float(self.problem.family.discount)),
+            history=History(*np.empty((3, 0))) if history is None else history,
+            iterations=iterations,
+            seconds=time.perf_counter() - self.clock,
+            parameters=policy.probabilities if parameters is None else parameters,
+            checkpoint=None,
+            plan=plan,
+        )

@@ -1,0 +1,232 @@
+"""Discrete Gymnasium environments as families whose transition probabilities are unknown."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..arrays import Array, require_indices, require_kind
+from ..episodes import GymnasiumWorld
+from ..episodes.worlds import discrete_sizes
+from ..errors import InputError
+from ..kernels import Support
+from ..models import TabularFamily
+from ..posteriors import Dirichlet
+from ..transitions import Transitions
+
+MISSING = 'Gymnasium is not installed; pip install "prudent[gym]"'
+
+
+class GymnasiumProblem(eqx.Module):
+    """What it takes to solve an environment from its own rollouts. Made by `from_gymnasium`.
+
+    >>> import prudent as pr
+    >>> problem = pr.envs.from_gymnasium("FrozenLake-v1", discount=0.99)
+    >>> problem.family.support.shape, problem.truth.shape
+    ((16, 4, 3), (16, 4, 3))
+
+    Attributes:
+        family: the environment's MDPs, one for each table of transition probabilities; costs are minus rewards.
+        prior: belief about the table before any rollout.
+        world: the environment, to deploy policies in.
+        truth: `[S, A, B]` the environment's own probabilities, to compare with; None if it has no table.
+    """
+
+    family: TabularFamily
+    prior: Dirichlet
+    world: GymnasiumWorld
+    truth: Float[Array, "S A B"] | None
+
+
+def from_gymnasium(
+    environment: Any,
+    discount: float,
+    *,
+    support: Support | None = None,
+    cost: Any = None,
+    start: Any = None,
+    weight: float = 1.0,
+    rollouts: int = 1,
+) -> GymnasiumProblem:
+    """An environment's family, its prior and its world.
+
+    Environments such as the toy-text ones carry a table `environment.unwrapped.P` of what can follow what. Of it
+    only the reachable successors, the rewards and the ends are taken as known; the probabilities are what rollouts
+    teach. A state that ends an episode leads to itself at cost 0, and a pair with one successor is certain.
+    For an environment without a table, give `support`, `cost` and `start`.
+
+    Args:
+        environment: made by `gymnasium.make`, or its name; states and actions must be discrete.
+        discount: in [0, 1).
+        support: where each pair can lead, instead of the table's: `observed_support(log, terminal)`, or
+            `Support.dense(states, actions)` if nothing is known.
+        cost: `[S, A]` or `[S, A, B]`, instead of minus the table's rewards; 0 in states that end an episode.
+        start: state number or distribution `[S]`, instead of the environment's `initial_state_distrib`.
+        weight: the prior's pseudo-count of each successor.
+        rollouts: episodes of the environment in one deployment of its world.
+
+    >>> import numpy as np, prudent as pr
+    >>> problem = pr.envs.from_gymnasium("FrozenLake-v1", discount=0.99, rollouts=20)
+    >>> log = problem.world.deploy(pr.TabularPolicy(np.full((16, 4), 0.25)), np.random.default_rng(0))
+    >>> belief = problem.prior.update(log)
+    >>> pr.solve(problem.family, belief, solver=pr.BRPG(iterations=3)).policy.probabilities.shape
+    (16, 4)
+    """
+    if isinstance(environment, str):
+        environment = _make(environment)
+    world = GymnasiumWorld(environment, rollouts)
+    sizes = discrete_sizes(environment)
+    start = getattr(environment.unwrapped, "initial_state_distrib", None) if start is None else start
+    truth = None
+    if support is None:
+        found = _table(environment)
+        _require("start", start, environment)
+        table = _read(found, *sizes, start)
+        support, truth = table.support, table.probability
+        cost = table.cost if cost is None else cost
+    require_kind("support", support, Support, "a Support, such as observed_support(log) or Support.dense(...)")
+    if support.shape[:2] != sizes:
+        raise InputError(
+            f"the support is for {support.states} states and {support.actions} actions, "
+            f"the environment has {sizes[0]} and {sizes[1]}"
+        )
+    for name, part in (("cost", cost), ("start", start)):
+        _require(name, part, environment)
+    family = TabularFamily(support, cost, start, discount)
+    return GymnasiumProblem(family, Dirichlet.symmetric(support, weight), world, truth)
+
+
+def observed_support(log: Transitions, terminal: Any = ()) -> Support:
+    """The successors seen in a log, for an environment without a table.
+
+    A pair that was seen can lead only where it led; a later log that shows another successor is refused, so take a
+    long log, or `Support.dense`. Of a pair never seen nothing is known: it may lead to any state.
+
+    Args:
+        log: transitions, such as a world's `deploy` gives.
+        terminal: states that end an episode; they lead to themselves.
+
+    >>> import prudent as pr
+    >>> log = pr.Transitions.from_records([(0, 0, 1), (0, 0, 2), (1, 0, 2)], states=3, actions=1)
+    >>> pr.envs.observed_support(log, terminal=[2]).allowed().sum(axis=2).tolist()
+    [[2], [1], [1]]
+    """
+    require_kind("log", log, Transitions, "a log of Transitions, such as world.deploy(policy, generator)")
+    ends = require_indices("terminal state", np.atleast_1d(np.asarray(terminal, dtype=object)), log.states)
+    seen = np.zeros((log.states, log.actions, log.states), dtype=bool)
+    present = np.asarray(log.count) > 0
+    seen[np.asarray(log.state)[present], np.asarray(log.action)[present], np.asarray(log.next_state)[present]] = True
+    left = np.intersect1d(np.asarray(log.state)[present], ends)
+    if left.size:
+        raise InputError(f"state {left[0]} is called terminal, but the log goes on from it; correct `terminal`")
+    seen[~seen.any(axis=2)] = True
+    seen[ends] = np.eye(log.states, dtype=bool)[ends][:, None]
+    return _lists(seen)
+
+
+def _lists(reachable: Bool[np.ndarray, "S A S"]) -> Support:
+    if reachable.all():
+        return Support.dense(*reachable.shape[:2])
+    return Support.lists([[np.flatnonzero(row).tolist() for row in rows] for rows in reachable])
+
+
+def _make(name: str) -> Any:
+    try:
+        import gymnasium
+    except ImportError:
+        raise InputError(MISSING) from None
+    try:
+        return gymnasium.make(name)
+    except gymnasium.error.Error as error:
+        raise InputError(f"Gymnasium cannot make {name!r}: {error}") from None
+
+
+def _name(environment: Any) -> str:
+    return f"the environment {type(environment.unwrapped).__name__}"
+
+
+def _require(name: str, part: Any, environment: Any) -> None:
+    if part is None:
+        raise InputError(f"{_name(environment)} does not say its {name}; give from_gymnasium(..., {name}=...)")
+
+
+def _table(environment: Any) -> Any:
+    table = getattr(environment.unwrapped, "P", None)
+    if table is None:
+        raise InputError(
+            f"{_name(environment)} has no table P of its transitions; give support=observed_support(log) of its "
+            "rollouts, or support=Support.dense(states, actions), with cost= and start="
+        )
+    return table
+
+
+class _Table(NamedTuple):
+    """What is read off a table."""
+
+    support: Support
+    probability: Float[np.ndarray, "S A B"]
+    cost: Float[np.ndarray, "S A B"]
+
+
+def _read(table: Any, states: int, actions: int, start: Any) -> _Table:
+    """Support, probabilities and costs of `P[state][action] = [(probability, next state, reward, ended), ...]`."""
+    rows = [[_entries(table, state, action, states) for action in range(actions)] for state in range(states)]
+    ends = _ends(rows, _first_states(start, states))
+    probability, reward = np.zeros((2, states, actions, states))
+    for state, row in enumerate(rows):
+        for action, entries in enumerate(row):
+            # In a state that ends an episode the table may hold moves that no rollout ever makes.
+            for chance, following, gain, _ in [(1.0, state, 0.0, True)] if state in ends else entries:
+                probability[state, action, following] += chance
+                reward[state, action, following] += chance * gain
+    support = _lists(probability > 0)
+    listed, along = support.allowed(), support.index()
+    probability = np.where(listed, np.take_along_axis(probability, along, axis=2), 0.0)
+    reward = np.where(listed, np.take_along_axis(reward, along, axis=2), 0.0)
+    # A successor listed twice has the mean of its rewards.
+    return _Table(support, probability, 0.0 - reward / np.where(listed, probability, 1.0))
+
+
+def _entries(table: Any, state: int, action: int, states: int) -> list[tuple[float, int, float, bool]]:
+    """One list of the table, without what has probability 0."""
+    try:
+        entries = [(float(p), int(t), float(r), bool(e)) for p, t, r, e in table[state][action] if p > 0]
+    except (KeyError, IndexError, TypeError, ValueError):
+        entries = []
+    if not entries or not all(0 <= following < states for _, following, _, _ in entries):
+        raise InputError(
+            f"the environment's table P[{state}][{action}] is not a list of (probability, next state, reward, ended); "
+            "give support=, cost= and start= instead"
+        )
+    return entries
+
+
+def _first_states(start: Any, states: int) -> list[int]:
+    """Where episodes can begin; what is no start at all is left for the family to refuse."""
+    if isinstance(start, int | np.integer):
+        return [int(start) % states]
+    return np.flatnonzero(start).tolist() if np.shape(start) == (states,) else []
+
+
+def _ends(rows: list[list[list[tuple[float, int, float, bool]]]], first: list[int]) -> set[int]:
+    """The states that end an episode, of those an episode can reach."""
+    going, ending, queue = set(first), set(), list(first)
+    while queue:
+        for entries in rows[queue.pop()]:
+            for _, following, _, ended in entries:
+                if ended:
+                    ending.add(following)
+                elif following not in going:
+                    going.add(following)
+                    queue.append(following)
+    # A state that only ever leads to itself is an end, however it is reached.
+    both = {s for s in going & ending if any(t != s for entries in rows[s] for _, t, _, _ in entries)}
+    if both:
+        raise InputError(
+            f"state {min(both)} ends an episode when reached one way and not another; the end needs a state of its "
+            "own: wrap the environment so that it has one"
+        )
+    return ending
