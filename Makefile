@@ -17,12 +17,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 demo: .venv/base  ## solve the frozen lake from five observations; under a minute
 	$(BIN)/prudent demo --out demo
 
-# Most of the time of the tests is compilation; this takes a third off it. `test-long` compiles as users do.
+# Most of the time of the tests is compilation; these take a third off it. `test-long` compiles as users do.
 test: export XLA_FLAGS = --xla_backend_optimization_level=0
+test: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
 test: .venv/dev  ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 -m "not long" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" tests
 	# The examples of the docstrings, with every array's axes checked against its annotation.
-	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,beartype.beartype src
+	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,beartype.beartype -m "not long" src
 
 test-long: .venv/dev  ## checks that take minutes
 	$(BIN)/python -m pytest -m long

@@ -125,6 +125,7 @@ def test_a_users_function_and_a_dense_kernel():
         assert float(loss(other, mdp)) >= best.lower_bound
 
 
+@pytest.mark.long
 def test_models_too_large_for_newton_reach_the_same_optimum(monkeypatch):
     from prudent.baselines import convex
 

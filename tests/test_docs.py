@@ -70,7 +70,13 @@ def test_the_first_example_of_the_readme_runs_as_written():
 
 
 @pytest.mark.parametrize(
-    ("page", "skipped"), [("README.md", 1), ("CONTRIBUTING.md", 0), ("docs/quickstart.md", 0), ("docs/parts.md", 0)]
+    ("page", "skipped"),
+    [
+        ("README.md", 1),
+        ("CONTRIBUTING.md", 0),
+        ("docs/quickstart.md", 0),
+        pytest.param("docs/parts.md", 0, marks=pytest.mark.long),
+    ],
 )
 def test_the_examples_of_a_page_run_in_order(page, skipped):
     blocks = fences(page)

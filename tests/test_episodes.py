@@ -374,6 +374,7 @@ def test_a_loss_that_is_not_linear_goes_through_the_theorem_as_well():
 # The experiment
 
 
+@pytest.mark.long
 def test_the_loss_falls_over_episodes_and_the_belief_nears_the_truth(monkeypatch):
     monkeypatch.setattr(episodic, "PLANS", ((2, 20), (4, 10)))
     monkeypatch.setattr(episodic, "LEVELS", (0.5,))

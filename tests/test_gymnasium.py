@@ -180,6 +180,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
         pr.envs.from_gymnasium("FrozenLake-v1", 0.99)
 
 
+@pytest.mark.long
 def test_the_lake_is_solved_from_its_own_rollouts():
     result = run_gymnasium(seed=0, rollouts=100, episodes=300)
     rows = {row.name: row for row in result.rows}

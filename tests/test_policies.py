@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import prudent as pr
+from prudent.arrays import in_float64
+from prudent.policies import projected
 
+project = in_float64(projected)
 TABLES = st.lists(st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3), min_size=4, max_size=4).map(np.array)
 
 
@@ -17,12 +20,12 @@ TABLES = st.lists(st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3), min_si
 @given(table=TABLES, other=TABLES)
 def test_the_simplex_projection_is_the_nearest_table(floor, table, other):
     simplex = pr.Simplex(floor)
-    nearest, elsewhere = simplex.project(table), simplex.project(other)
+    nearest, elsewhere = project(simplex, table), project(simplex, other)
     assert np.all(nearest >= floor - 1e-12)
     np.testing.assert_allclose(nearest.sum(axis=1), 1.0, rtol=0, atol=1e-12)
     # The projection's variational inequality: no point of the set lies beyond the tangent plane.
     assert np.all(((table - nearest) * (elsewhere - nearest)).sum(axis=1) <= 1e-9)
-    np.testing.assert_allclose(simplex.project(nearest), nearest, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(project(simplex, nearest), nearest, rtol=0, atol=1e-12)
 
 
 def test_a_direct_policy_plans_as_well_as_policy_iteration():

@@ -81,6 +81,7 @@ def test_chains_in_different_modes_are_refused_with_the_fix(bimodal):
     assert pr.Draws(bimodal.draws).sample(0, 5).shape == (5, 1)
 
 
+@pytest.mark.long
 def test_a_table_of_any_shape_in_a_short_run_is_refused_for_its_few_draws_and_learns_in_an_update():
     """Theta is a Dirichlet table; the mean is the conjugate one, roughly."""
     support = pr.Support.dense(2, 1)

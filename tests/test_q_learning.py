@@ -13,6 +13,7 @@ def mdp():
     return random_mdp(np.random.default_rng(5), 4, 2, 3, discount=0.6)
 
 
+@pytest.mark.long
 def test_the_limit_is_the_robust_plan(mdp):
     radii = [0.0, 0.1, 0.8]
     learned = pr.robust_q_learning(mdp, radii, iterations=5000, replications=24, seed=1)

