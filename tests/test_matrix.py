@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import prudent as pr
+from prudent.gradients import Problem, arrange, objective
 from prudent.policies import ParameterSet
 
 from .catalogue import RISKS
@@ -105,6 +106,7 @@ POLICIES = {
     "user's": AnyTable(AnySet(np.array(2))),
     "neural": pr.Neural(np.eye(STATES), width=4, depth=1),
 }
+ENVELOPE = pr.Envelope(lambda xi, p: [xi <= 2.5])
 ESTIMATORS = {"adjoint": pr.Adjoint(), "variational": pr.Variational(), "zeroth order": pr.ZerothOrder(20, 1e-4)}
 
 
@@ -122,6 +124,56 @@ def objectives(loss, policy, estimator):
         progress=False,
     )[0]
     return np.stack([solution.history.objective for solution in solutions])
+
+
+@eqx.filter_jit
+def gradients(problem, logits, thetas):
+    return pr.Adjoint()(problem, logits, thetas, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
+
+
+@eqx.filter_jit
+def values(problem, logits, thetas):
+    return objective(problem, logits, thetas).value
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gradient_of_every_risk_of_a_loss_agrees_with_differences(loss):
+    """Along random directions, at a random policy; risks in a batch."""
+    random = np.random.default_rng(len(loss))
+    risks = len(RISKS)
+    problem = Problem(FAMILY, one_loss(loss), AnyRisk(np.arange(risks)), pr.Softmax(), pr.Exact().resolve(SUPPORT))
+    thetas = arrange(np.broadcast_to(TABLES, (risks, *TABLES.shape)), problem)
+    logits = np.broadcast_to(random.normal(size=(STATES, ACTIONS)), (risks, STATES, ACTIONS))
+    with jax.enable_x64(True):
+        exact = np.asarray(gradients(problem, logits, thetas))
+        for _ in range(3):
+            direction = random.normal(size=(STATES, ACTIONS))
+            ahead, behind = (np.asarray(values(problem, logits + h * direction, thetas)) for h in (1e-5, -1e-5))
+            slope = (exact * direction).sum(axis=(1, 2))
+            scale = np.linalg.norm(exact, axis=(1, 2)) * np.linalg.norm(direction)
+            np.testing.assert_array_less(np.abs((ahead - behind) / 2e-5 - slope), 1e-6 * scale + 1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_three_iterations_lower_the_objective_of_an_envelope(loss, policy, estimator):
+    """The general envelope, solved by a convex program in every iteration."""
+    solution = pr.solve(
+        FAMILY,
+        FixedSample(),
+        risk=ENVELOPE,
+        loss=one_loss(loss),
+        policy=POLICIES[policy],
+        gradient=ESTIMATORS[estimator],
+        solver=pr.BRPG(samples=DRAWS, iterations=4, step=STEP, evaluation=DRAWS),
+        progress=False,
+    )
+    values = solution.history.objective
+    slack = 1e-3 * abs(values[0]) if estimator == "zeroth order" else 1e-7
+    assert np.all(np.isfinite(values))
+    assert values[3] <= values[0] + slack
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -1,0 +1,70 @@
+"""Bad policies, estimators and starts: the error says what was received and what to do."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import prudent as pr
+
+LAKE = pr.envs.frozen_lake("SF\nHG")
+SHORT = pr.BRPG(samples=2, iterations=1, evaluation=2)
+
+
+def solve(**parts):
+    return pr.solve(LAKE, LAKE.prior, solver=SHORT, **parts)
+
+
+def rises_near_its_start(parameters):
+    """A table whose rows sum to 1 at the start alone."""
+    return jnp.full((4, 4), 0.25) + parameters
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pr.ZerothOrder(directions=0), r"directions, m, must be a whole number >= 1, got 0"),
+        (lambda: pr.ZerothOrder(directions=2.5), r"directions.*whole number.*2.5"),
+        (lambda: pr.ZerothOrder(radius=0.0), r"radius must be one number > 0, got 0.0; 0.001 suits"),
+        (lambda: pr.ZerothOrder(radius=[0.1, 0.2]), r"radius must be one number"),
+        (lambda: pr.Variational(iterations=0), r"iterations.*>= 1, got 0"),
+        (lambda: pr.Variational(descent=0.0), r"descent.*\(0, 1\], got 0"),
+        (lambda: pr.Variational(tolerance=-1.0), r"tolerance.*>= 0, got -1"),
+        (lambda: pr.Simplex(floor=1.0), r"floor in \[0, 1\), got 1.0"),
+        (lambda: solve(policy=pr.Direct(within=pr.Simplex(0.3))), r"0.3 on each of 4 actions.*below 0.25"),
+        (lambda: pr.Direct(within=pr.Ball(1.0)), r"within must be Simplex\(\).*got Ball"),
+        (lambda: pr.Neural(np.zeros(4)), r"features must be indexed \[state, feature\], got shape \(4,\)"),
+        (lambda: pr.Neural(np.full((4, 1), np.nan)), r"feature.*nan"),
+        (lambda: pr.Neural(np.eye(4), width=0), r"width.*>= 1, got 0"),
+        (lambda: solve(policy=pr.Neural(np.eye(3))), r"features of 3 states, the model has 4"),
+        (lambda: pr.Parametric("softmax", start=[0.0]), r"function must map parameters to probabilities.*'softmax'"),
+        (lambda: pr.Parametric(jnp.exp, start=[np.inf]), r"start.*inf"),
+        (lambda: solve(policy=pr.Parametric(jnp.exp, start=np.zeros((4, 4)))), r"sum to 1.*4.0 at state 0.*softmax"),
+        (
+            lambda: solve(policy=pr.Parametric(rises_near_its_start, start=np.zeros((4, 4)))),
+            r"at parameters near its start, policy.*softmax",
+        ),
+        (lambda: solve(policy=pr.Parametric(lambda p: p["x"], start=[0.0])), r"could not be evaluated at its starting"),
+        (lambda: solve(start=np.zeros((3, 4))), r"shaped \(4, 4\), got \(3, 4\).*solution.parameters"),
+        (lambda: solve(start=np.full((4, 4), np.nan)), r"start.*nan"),
+        (
+            lambda: pr.solve_many(LAKE, [LAKE.prior], [pr.CVaR(0.5)], solver=SHORT, start=[]),
+            r"start must hold one entry for each belief and risk",
+        ),
+        (lambda: solve(risk=0.5 * pr.CVaR(0.9)), r"risk must be a risk"),
+        (lambda: solve(risk=pr.Envelope(lambda xi, p: [xi >= 2.0])), r"mass"),
+    ],
+)
+def test_a_bad_part_is_refused_with_the_fix(call, message):
+    with pytest.raises(pr.InputError, match=message):
+        call()
+
+
+def test_values_alone_need_no_derivative():
+    """A loss with an infinite slope at the start is refused, unless only its values are used."""
+
+    def kinked(occupancy, mdp):
+        return jnp.sqrt(jnp.abs(occupancy[3, 0] - occupancy[3, 0])) + (occupancy * mdp.cost).sum()
+
+    with pytest.raises(pr.InputError, match="gradient of the loss"):
+        solve(loss=kinked)
+    assert solve(loss=kinked, gradient=pr.ZerothOrder(directions=2)).status.ok
