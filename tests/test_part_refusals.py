@@ -68,3 +68,66 @@ def test_values_alone_need_no_derivative():
     with pytest.raises(pr.InputError, match="gradient of the loss"):
         solve(loss=kinked)
     assert solve(loss=kinked, gradient=pr.ZerothOrder(directions=2)).status.ok
+
+
+def test_an_envelope_must_exist_on_the_sample_the_answer_is_judged_on():
+    empty_beyond_two = pr.Envelope(lambda xi, p: [xi <= (2.0 if len(p) == 2 else 0.5)])
+    settings = pr.BRPG(samples=2, iterations=1, evaluation=3)
+    with pytest.raises(pr.InputError, match="mass"):
+        pr.solve(LAKE, LAKE.prior, risk=empty_beyond_two, solver=settings)
+    with pytest.raises(pr.InputError, match="mass"):
+        pr.plug_in(LAKE, LAKE.prior, risk=pr.Envelope(lambda xi, p: [xi <= 0.5]), evaluation=3)
+
+
+@pytest.mark.parametrize("wrap", [pr.Sobol, lambda belief: pr.WithinBox(belief, 0.0, 1.0)], ids=["sobol", "box"])
+def test_another_support_is_noticed_through_wrappers(wrap):
+    ours, theirs = pr.Support.lists([[[0, 1]], [[1, 0]]]), pr.Support.lists([[[1, 0]], [[0, 1]]])
+    family = pr.TabularFamily(ours, [[1.0], [0.0]], 0, 0.9)
+    with pytest.raises(pr.InputError, match="different supports"):
+        pr.evaluate(np.ones((2, 1)), family, wrap(pr.Dirichlet.symmetric(theirs)))
+
+
+def test_descent_ascent_refuses_variables_it_would_get_wrong():
+    cvxpy = pytest.importorskip("cvxpy")
+
+    def constraints(xi, p):
+        return [xi <= 2.0 + cvxpy.Variable(nonpos=True)]
+
+    with pytest.raises(pr.InputError, match=r"nonpos.*Clarabel"):
+        pr.Envelope(constraints, solver=pr.DescentAscent()).solve([1.0, 2.0, 3.0, 6.0])
+
+
+def test_runs_that_stay_finished_keep_their_history_when_others_go_on():
+    beliefs = [pr.Point([slip, 0.3]) for slip in (0.05, 0.3, 0.6, 0.9)]
+
+    def run(tolerance, resume=None):
+        settings = pr.BRPG(samples=1, iterations=30, tolerance=tolerance, evaluation=1)
+        return [row[0] for row in pr.solve_many(LAKE, beliefs, [pr.Expectation()], solver=settings, resume=resume)]
+
+    first = run(1.0)
+    norms = sorted(float(solution.history.gradient_norm[-1]) for solution in first)
+    assert all(solution.status is pr.Status.CONVERGED for solution in first)
+    between = (norms[-2] + norms[-1]) / 2  # revives one run
+    second = run(between, resume=[[solution] for solution in first])
+    for before, after in zip(first, second, strict=True):
+        if before.iterations == after.iterations:
+            assert len(after.history) == len(before.history)
+    assert sum(before.iterations != after.iterations for before, after in zip(first, second, strict=True)) == 1
+
+
+def test_equal_losses_have_a_standard_error_of_zero():
+    for risk in (pr.KullbackLeiblerBall(0.1), pr.EntropicVaR(0.9), pr.ChiSquareBall(0.1)):
+        assert risk.standard_error([1.0] * 10) == 0.0
+
+
+def test_a_policy_that_got_worse_is_noticed_without_a_standard_error():
+    """The worst case has none; its losses on common draws tell."""
+    from prudent.solvers.judging import Judgement
+
+    losses = np.random.default_rng(0).normal(size=(1, 50))
+    nan = np.array([np.nan])
+    good = Judgement(None, losses, losses.max(axis=1), None, nan)
+    bad = Judgement(None, losses + 1.0, losses.max(axis=1) + 1.0, None, nan)
+    assert bad.clearly_above(good).all()
+    assert not good.clearly_above(bad).any()
+    assert not good.clearly_above(good).any()

@@ -214,3 +214,14 @@ def test_the_grid_posterior_is_calibrated():
 def test_calibration_notices_a_wrong_prior():
     ranks = grid_ranks(lambda theta: 2.0 * jnp.log(theta[0]))
     assert stats.chisquare(np.bincount(ranks, minlength=20)).pvalue < 1e-6
+
+
+def test_maximum_likelihood_of_a_box_larger_than_the_domain():
+    lake = pr.envs.frozen_lake("SFF\nFFF\nFFG")
+    log = pr.Transitions.from_records([(4, 0, 3)] * 7 + [(4, 0, 1)] * 3, states=9, actions=4)
+    with pytest.raises(pr.InputError, match="nothing of coordinate 1"):
+        pr.Grid(lake, [-0.5, -0.5], [1.5, 1.5], log).maximum_likelihood()
+    family = pr.Family(
+        lake.support, lambda theta: lake.probability(jnp.stack([theta[0], theta[0]])), 1.0 * (np.ones((9, 4))), 0, 0.9
+    )
+    assert pr.Grid(family, [-0.5], [1.5], log).maximum_likelihood() == pytest.approx([0.3], abs=1e-6)

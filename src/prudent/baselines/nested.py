@@ -18,7 +18,7 @@ from ..models import AbstractFamily, models_at
 from ..occupancies import Exact
 from ..policies import TabularPolicy
 from ..posteriors import Posterior
-from ..risks import Risk
+from ..risks import Risk, check_envelope
 from ..solvers.checks import check_models, check_parts
 
 
@@ -93,6 +93,7 @@ def nested_plan(
     """
     check_parts(family, [belief], [risk], ExpectedCost(), Exact())
     horizon = require_size("horizon, the number of stages,", horizon)
+    check_envelope(risk, require_size("samples", samples))
     thetas = np.asarray(belief.sample(seed, samples))
     check_models(family, thetas)
     actions, values, quality = _backward(family, risk, jnp.moveaxis(jnp.asarray(thetas), 0, -1), horizon)

@@ -23,11 +23,11 @@ from ..models import MDP, AbstractFamily
 from ..occupancies import Exact, Method
 from ..policies import Softmax, TabularPolicy
 from ..posteriors import Point, Posterior
-from ..risks import CVaR, Expectation, Risk
+from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..solvers import BRPG, History, Solution, Status, solve
 from ..solvers.checks import check_models, check_parts
 from ..solvers.draws import Draws, Run
-from ..solvers.driver import judge
+from ..solvers.judging import judge
 from .convex import plan_convex
 from .nested import nested_plan
 from .planning import plan
@@ -258,6 +258,7 @@ class _Court:
         method = Exact() if occupancy is None else occupancy
         check_parts(model, [belief], [risk], loss, method)
         evaluation = require_size("evaluation, the number of fresh draws,", evaluation)
+        check_envelope(risk, evaluation)
         run = Run(belief, risk, key_words(as_key(seed)), None)
         self.thetas = Draws([run]).evaluation(evaluation)
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
@@ -297,7 +298,7 @@ class _Court:
         """The solution that the policy makes."""
         judged = judge(self.problem, np.asarray(policy.probabilities)[None], self.thetas)
         return Solution(
-            status=status if np.isfinite(judged.losses).all() else Status.NON_FINITE,
+            status=status if judged.finite().all() else Status.NON_FINITE,
             policy=policy,
             risk=float(judged.risk[0]),
             risk_standard_error=float(judged.standard_error[0]),

@@ -76,6 +76,8 @@ class ByTheorem(eqx.Module):
     def iterations(self, now: Scales, before: Scales) -> int:
         """t_i, within its bounds; the first episode has no episode before it and uses its own E."""
         wanted = self.factor * now.smoothness * (before.gradient_gap + now.loss_gap) / self.epsilon**2
+        if not np.isfinite(wanted):
+            raise InputError(f"the scales of the error bound are not numbers: {now}; check the loss")
         return int(np.clip(np.ceil(wanted), self.least, self.most))
 
 

@@ -17,10 +17,10 @@ from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_table, projected
-from ..posteriors import Posterior
+from ..posteriors import Posterior, WithinBox
 from ..risks import CVaR, Risk
 from ..solvers import BRPG, Solution, solve_many
-from ..solvers.checks import check_method, check_parts
+from ..solvers.checks import check_method, check_parts, check_start
 from ..solvers.solution import with_error
 from ..transitions import Trials
 from .adaptive import ByTheorem, Scales, estimate_scales
@@ -200,6 +200,8 @@ def run_episodes_many(
         raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     initial = to_numpy(projected(policy.within, policy.initial(model.support.states, model.support.actions)))
     done = len(results[0])
+    if done == 0:
+        check_start(problem, initial, prior.draw(stream(words, Stream.SCALES), 4)[None], gradient)
     parts = {"loss": loss, "policy": policy, "gradient": gradient, "occupancy": occupancy}
     for number in range(done, done + episodes):
         begun = [
@@ -296,9 +298,12 @@ def _check(
 ) -> None:
     require_size("episodes", episodes)
     require_kind("prior", prior, Posterior, "a posterior with update(log), such as lake.prior")
-    if not hasattr(prior, "update"):
+    learner = prior
+    while isinstance(learner, WithinBox):
+        learner = learner.posterior
+    if not hasattr(learner, "update"):
         raise InputError(
-            f"{type(prior).__name__} cannot learn from a log: episodes need a posterior with update(log), "
+            f"{type(learner).__name__} cannot learn from a log: episodes need a posterior with update(log), "
             "such as Beta, Dirichlet or Grid"
         )
     if not isinstance(worlds, Sequence) or not worlds:

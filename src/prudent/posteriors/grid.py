@@ -218,7 +218,9 @@ class _Density:
         values = self.at(box)
         for axis in range(box.shape[1]):
             profile = np.moveaxis(values.middle, axis, 0).reshape(self.cells, -1).max(axis=1)
-            if np.ptp(profile) <= 1e-12 * max(1.0, np.abs(profile).max()):
+            # Where the box is larger than theta's domain, or the likelihood is 0, there is no number to compare.
+            inside = profile[np.isfinite(profile)]
+            if np.ptp(inside) <= 1e-12 * max(1.0, np.abs(inside).max()):
                 raise InputError(
                     f"the log says nothing of coordinate {axis}: maximum likelihood needs data; use mean()"
                 )

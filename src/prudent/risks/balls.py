@@ -126,7 +126,7 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
     tilt = jnp.exp(lax.fori_loop(0, NEWTON_STEPS, step, (low, high, guess))[2])
     logs = log_density(tilt)
     worst = at_top / top
-    spread = jnp.where(limit > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
+    spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
     return _Tilted(
         jnp.where(inside, jnp.exp(logs), jnp.where(given > 0, worst, 1.0)),
         jnp.where(inside, width / tilt * jnp.expm1(logs), jnp.where(given > 0, spread, losses)),

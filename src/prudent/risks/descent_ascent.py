@@ -111,6 +111,8 @@ class Lagrangian:
             [np.sqrt(np.maximum(probabilities, floor)), *(np.ones(size) for size in self._sizes[1:])]
         )
         self._draws = probabilities.size
+        for each in others.values():
+            _refuse_attributes(each)
         self._lowest = np.concatenate(
             [np.zeros(xi.size), *(np.full(each.size, 0.0 if each.is_nonneg() else -np.inf) for each in others.values())]
         )
@@ -273,3 +275,13 @@ def _dual_norm(values: np.ndarray, probabilities: np.ndarray, order: float) -> f
     conjugate = 1.0 if np.isinf(order) else order / (order - 1.0)
     top = values.max(initial=0.0)
     return float(top * (probabilities @ (values / top) ** conjugate) ** (1.0 / conjugate)) if top > 0 else 0.0
+
+
+def _refuse_attributes(variable: Any) -> None:
+    """Only the sign of a variable of the user's own is projected onto; any other attribute would be lost."""
+    for name, value in variable.attributes.items():
+        given = value is not None and value is not False
+        if given and name != "nonneg":
+            raise InputError(
+                f"DescentAscent knows no variables with {name}={value}; write it as a constraint, or use Clarabel()"
+            )

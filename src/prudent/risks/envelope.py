@@ -170,8 +170,11 @@ def check_envelope(risk: Risk, draws: int) -> None:
 
 
 def _check_feasible(program: Program) -> None:
-    if program.extreme(0.0, imposed=True).status is EnvelopeStatus.OPTIMAL:
+    found = program.extreme(0.0, imposed=True).status
+    if found.usable:
         return
+    if found is not EnvelopeStatus.INFEASIBLE:
+        raise InputError(f"the envelope's program could not be solved ({found.value}); rescale its constraints")
     if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
         raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
     draws = program.probabilities.size
@@ -223,6 +226,8 @@ def _mass_range(program: Program, sign: bool = False) -> tuple[float, float]:
     ends = []
     for direction in (-1.0, 1.0):
         end = program.extreme(direction * program.probabilities, sign=sign)
+        if end.status is not EnvelopeStatus.UNBOUNDED and np.isnan(end.value):
+            raise InputError(f"the envelope's mass could not be found ({end.status.value}); rescale its constraints")
         ends.append(direction * (np.inf if end.status is EnvelopeStatus.UNBOUNDED else end.value))
     return ends[0], ends[1]
 

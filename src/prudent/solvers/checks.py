@@ -18,7 +18,7 @@ from ..losses import Loss, check_loss_at
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Exact, Method, Truncated, occupancy
 from ..policies import Parametrisation, TabularPolicy, action_table, projected
-from ..posteriors import Dirichlet, Posterior
+from ..posteriors import Dirichlet, Posterior, Sobol, WithinBox
 from ..risks import Risk, check_envelope
 from .brpg import BRPG
 
@@ -39,6 +39,8 @@ def check_parts(
     require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
     for belief in beliefs:
         require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
+        while isinstance(belief, Sobol | WithinBox):
+            belief = belief.posterior
         if isinstance(belief, Dirichlet) and isinstance(model, TabularFamily):
             _check_same_support(model, belief)
     for risk in risks:
@@ -51,7 +53,8 @@ def check_method(policy: Parametrisation, gradient: GradientEstimator, settings:
     require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
     require_kind("solver", settings, BRPG, "BRPG(...)")
     for risk in risks:
-        check_envelope(risk, settings.samples)
+        for draws in {settings.samples, settings.evaluation}:
+            check_envelope(risk, draws)
 
 
 def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import as_key, in_float64, key_words, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, GradientEstimator, Problem, arrange, assess, is_direct, losses_on, model_bytes
+from ..gradients import Adjoint, GradientEstimator, Problem, arrange, is_direct, model_bytes
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
@@ -22,6 +22,7 @@ from ..risks import CVaR, Risk
 from .brpg import BRPG, CONVERGED, GOING, NON_FINITE, State, begin, run_block
 from .checks import check_method, check_parts, check_start, start_at
 from .draws import Draws, Run
+from .judging import Judgement, judge
 from .outputs import where
 from .progress import Progress
 from .solution import Checkpoint, History, Solution, Status
@@ -215,14 +216,16 @@ def _solve_batch(
     if before is None:
         check_start(problem, jax.tree.map(lambda leaf: leaf[0], initial), draws.first(4), parts.gradient)
         state, histories, start = beginning, [np.empty((0, 3))] * len(runs), 0
+        going = np.ones(len(runs), dtype=bool)
     else:
         state, histories, start = _restore(before, settings, runs, beginning)
+        going = np.asarray(state.finished) == GOING
     held_out = arrange(draws.held_out(settings.output.held_out()), problem)
     state, trace = _iterate(problem, parts, draws, state, held_out, start, progress)
     outcome = _outcome(problem, settings, state, held_out, draws)
     for g in range(len(runs)):
         # A run that stopped early made one evaluation more than it took steps.
-        made = int(state.steps[g]) - start + int(state.finished[g] != GOING)
+        made = (int(state.steps[g]) - start + int(state.finished[g] != GOING)) * int(going[g])
         histories[g] = np.concatenate([histories[g], trace[: max(0, made), :, g]])
     worse = _worse_than(problem, initial, outcome, [history[:, 0] for history in histories])
     seconds = time.perf_counter() - clock
@@ -290,22 +293,6 @@ def _iterate(
     return to_numpy(state), np.concatenate(traces)
 
 
-class Judgement(NamedTuple):
-    """The policies of G runs on M draws each: thetas, losses, the risk with its density and standard error."""
-
-    thetas: np.ndarray
-    losses: np.ndarray
-    risk: np.ndarray
-    weights: np.ndarray
-    standard_error: np.ndarray
-
-
-def judge(problem: Problem, probabilities: np.ndarray, thetas: np.ndarray) -> Judgement:
-    """The risk of policies `[G, S, A]` on draws `[G, M, ...]`, under a risk whose arrays have a leading axis G."""
-    losses = losses_on(problem, probabilities, thetas)
-    return Judgement(thetas, losses, *to_numpy(_assess(problem.risk, losses)))
-
-
 class _Outcome(NamedTuple):
     """The output iterate of each run, and its risk on draws that no iteration has seen."""
 
@@ -321,7 +308,7 @@ def _outcome(problem: Problem, settings: BRPG, state: State, held_out: np.ndarra
     parameters = to_numpy(where(sound, chosen.parameters, state.sound))
     probabilities = np.asarray(action_tables(problem.policy, parameters))
     judged = judge(problem, probabilities, draws.evaluation(settings.evaluation))
-    return _Outcome(parameters, probabilities, judged, sound & np.isfinite(judged.losses).all(axis=1))
+    return _Outcome(parameters, probabilities, judged, sound & judged.finite())
 
 
 def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: list[np.ndarray]) -> np.ndarray:
@@ -335,14 +322,7 @@ def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: l
     ):
         return np.zeros(len(ours.risk), dtype=bool)
     first = judge(problem, np.asarray(action_tables(problem.policy, initial)), ours.thetas)
-    noise = np.maximum(ours.standard_error, first.standard_error)
-    return ours.risk - first.risk > 5.0 * noise + 1e-9 * np.abs(first.risk)
-
-
-@eqx.filter_jit
-def _assess(risk: Risk, losses: Any) -> tuple[Any, Any, Any]:
-    value, weights = assess(risk, losses)
-    return value, weights, jax.vmap(lambda risk, row: risk.standard_error(row))(risk, losses)
+    return ours.clearly_above(first)
 
 
 def _status(finished: int, sound: bool, worse: bool) -> Status:
