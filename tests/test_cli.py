@@ -52,6 +52,7 @@ def test_bad_input_exits_with_2_and_no_traceback(tmp_path):
     assert in_the_way.read_text() == "not a folder"
 
 
+@pytest.mark.long
 def test_reproduce_prints_twelve_cells_beside_the_published_means():
     result = CliRunner().invoke(app, ["reproduce", "brpg", "--replications", "2"])
     assert result.exit_code == 0, result.output

@@ -137,6 +137,7 @@ def test_a_users_own_log_reaches_the_belief_as_it_is():
     assert str(result).splitlines()[1].split()[:3] == ["1", "unknown", "6"]
 
 
+@pytest.mark.long
 def test_many_worlds_agree_with_single_runs():
     worlds = [LAKE.world(TRUTH, steps=12), LAKE.world((0.6, 0.4), steps=20)]
     settings = {"episodes": 2, "risk": pr.CVaR(0.5), "solver": SOLVER, "seed": 7}

@@ -110,6 +110,14 @@ ENVELOPE = pr.Envelope(lambda xi, p: [xi <= 2.5])
 ESTIMATORS = {"adjoint": pr.Adjoint(), "variational": pr.Variational(), "zeroth order": pr.ZerothOrder(20, 1e-4)}
 
 
+# Each estimator with networks is one compilation more: the exact one every time, the others in the long tests.
+PAIRS = [
+    pytest.param(policy, estimator, marks=[pytest.mark.long] if policy == "neural" and estimator != "adjoint" else [])
+    for policy in POLICIES
+    for estimator in ESTIMATORS
+]
+
+
 @functools.cache
 def objectives(loss, policy, estimator):
     """`[risk, 4]` the objective on the fixed sample before each of four steps."""
@@ -176,8 +184,7 @@ def test_three_iterations_lower_the_objective_of_an_envelope(loss, policy, estim
     assert values[3] <= values[0] + slack
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "estimator"), PAIRS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_three_iterations_lower_the_objective(loss, policy, estimator):
     values = objectives(loss, policy, estimator)

@@ -71,6 +71,7 @@ def test_a_neural_policy_reaches_the_tabular_optimum_on_the_lake():
     assert best <= pr.loss_at(solution.policy, lake, truth) <= 1.01 * best
 
 
+@pytest.mark.long
 def test_weights_of_a_network_stay_in_their_ball():
     lake = pr.envs.frozen_lake("SF\nHG")
     policy = pr.Neural(np.eye(4), width=8, depth=1, within=pr.Ball(1.0))

@@ -70,6 +70,7 @@ def test_a_sound_run_is_a_belief(run):
     assert np.all(np.isin(drawn, run.draws))
 
 
+@pytest.mark.long
 def test_chains_in_different_modes_are_refused_with_the_fix(bimodal):
     assert bimodal.status is pr.MCMCStatus.NOT_MIXED and not bimodal.status.ok
     assert bimodal.rhat.max() > 1.5

@@ -389,6 +389,7 @@ REPLICATED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("risk", REPLICATED.values(), ids=REPLICATED)
 def test_the_standard_error_is_the_spread_over_replications(risk):
     losses = np.random.default_rng(7).exponential(size=(2000, 400))

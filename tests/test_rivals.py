@@ -281,6 +281,7 @@ def test_check_risk_refuses_smoothed_var_for_want_of_convexity():
         pr.check_risk(risk)
 
 
+@pytest.mark.long
 def test_solve_takes_smoothed_var():
     settings = pr.BRPG(samples=30, iterations=40, evaluation=400)
     grid = pr.solve_many(LAKE, [BELIEF], [pr.SmoothedVaR(0.5, 0.1), pr.SmoothedVaR(0.9, 0.1)], solver=settings)

@@ -166,6 +166,7 @@ def test_a_nan_that_only_fresh_draws_meet_is_a_status():
     assert solution.status is pr.Status.NON_FINITE
 
 
+@pytest.mark.long
 def test_a_held_out_sample_without_a_finite_score_is_a_status():
     rule = pr.BestHeldOut(samples=2000, every=3)
     solution = solve(loss=never_finite_on(0.7), solver=settings(samples=1, iterations=4, output=rule, evaluation=1))
@@ -253,6 +254,7 @@ def test_many_runs_agree_with_single_ones_and_share_draws_over_risks():
             assert alone.risk == pytest.approx(grid[i][j].risk, rel=1e-9)
 
 
+@pytest.mark.long
 def test_runs_beyond_one_batch_are_cut_and_filled_up(monkeypatch):
     from prudent.solvers import driver
 
@@ -264,6 +266,7 @@ def test_runs_beyond_one_batch_are_cut_and_filled_up(monkeypatch):
         np.testing.assert_allclose(a.policy.probabilities, b.policy.probabilities, atol=1e-9)
 
 
+@pytest.mark.long
 def test_random_iterate_is_uniform_over_all_iterates():
     """With one known theta every run takes the same path, so the output tells which iterate was kept."""
     known = [pr.Point([0.3, 0.1]) for _ in range(400)]
@@ -287,6 +290,7 @@ def test_random_iterate_is_uniform_over_all_iterates():
     assert chisquare(np.bincount(distance.argmin(axis=0), minlength=5)).pvalue > 1e-3
 
 
+@pytest.mark.long
 def test_best_held_out_is_never_worse_on_its_sample_than_start_and_end():
     rule = pr.BestHeldOut(samples=64, every=5)
     best = solve(solver=settings(samples=2, step=8.0, output=rule))

@@ -93,7 +93,7 @@ def nested_plan(
     """
     check_parts(family, [belief], [risk], ExpectedCost(), Exact())
     horizon = require_size("horizon, the number of stages,", horizon)
-    check_envelope(risk, require_size("samples", samples))
+    check_envelope(risk, require_size("the number of draws", samples))
     thetas = np.asarray(belief.sample(seed, samples))
     check_models(family, thetas)
     actions, values, quality = _backward(family, risk, jnp.moveaxis(jnp.asarray(thetas), 0, -1), horizon)

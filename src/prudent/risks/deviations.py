@@ -23,7 +23,7 @@ class MeanSemideviation(Risk):
         weight: c in [0, 1]; above 1 the measure would not be monotone.
 
     >>> import prudent as pr
-    >>> float(pr.MeanSemideviation(order=1.0, weight=0.5)([1.0, 2.0, 6.0]).value)  # 3 + 0.5 * (3 / 3)
+    >>> round(float(pr.MeanSemideviation(order=1.0, weight=0.5)([1.0, 2.0, 6.0]).value), 9)  # 3 + 0.5 * (3 / 3)
     3.5
     """
 
