@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -98,8 +98,12 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
         total = jnp.log((probabilities * jnp.exp(tilt * y)).sum())
         return jnp.where(tilt < 1.0, small * centred - mean, tilt * y - total)
 
-    def step(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        low, high, log_tilt = state
+    def unsettled(state: tuple) -> Array:
+        *_, moved, number = state
+        return (moved > 1e-14) & (number < NEWTON_STEPS)
+
+    def step(state: tuple) -> tuple:
+        low, high, log_tilt, _, number = state
         tilt = jnp.exp(log_tilt)
         logs = log_density(tilt)
         rise = jnp.expm1(logs)
@@ -116,14 +120,16 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
         usable = jnp.isfinite(newton) & (newton > low) & (newton < high)
         # A step of rounding size may leave the bracket it has just shrunk to.
         close = jnp.abs(newton - log_tilt) < 1e-12
-        return low, high, jnp.where(usable | close, newton, 0.5 * (low + high))
+        following = jnp.where(usable | close, newton, 0.5 * (low + high))
+        return low, high, following, jnp.abs(following - log_tilt), number + 1
 
     # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
     low = 0.5 * jnp.log(8.0 * radius)
     high = jnp.maximum(jnp.log(LARGEST_TILT), low + 1.0)
     variance = (probabilities * centred**2).sum()
     guess = jnp.clip(0.5 * jnp.log(2.0 * radius / jnp.where(variance > 0, variance, 1.0)), low, high)
-    tilt = jnp.exp(lax.fori_loop(0, NEWTON_STEPS, step, (low, high, guess))[2])
+    first = (low, high, guess, jnp.full_like(guess, jnp.inf), jnp.zeros((), jnp.int32))
+    tilt = jnp.exp(lax.while_loop(unsettled, step, first)[2])
     logs = log_density(tilt)
     worst = at_top / top
     spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
