@@ -389,7 +389,6 @@ REPLICATED = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("risk", REPLICATED.values(), ids=REPLICATED)
 def test_the_standard_error_is_the_spread_over_replications(risk):
     losses = np.random.default_rng(7).exponential(size=(2000, 400))
@@ -422,3 +421,12 @@ def test_the_standard_error_of_cvar_does_not_hang_on_rounding(size):
 def test_a_risk_says_whether_it_has_a_standard_error(case):
     error = in_float64(jax.jit(lambda losses: case.build(0.83).standard_error(losses)))(random_sample(30)[0])
     assert np.isnan(error) != case.has_standard_error
+
+
+@pytest.mark.parametrize("risk", [pr.KullbackLeiblerBall(0.3), pr.KullbackLeiblerBall(1e-4), pr.EntropicVaR(0.6)])
+def test_a_ball_is_differentiable_by_the_weights_of_its_draws(risk):
+    """Through the root search, as a user's risk that contains it needs."""
+    losses, weights = np.random.default_rng(0).normal(size=20), np.random.default_rng(1).dirichlet(np.ones(20))
+    both = in_float64(jax.jit(lambda *sample: (risk.influence(*sample), pr.Risk.influence(risk, *sample))))
+    given, derived = both(losses, weights)
+    np.testing.assert_allclose(given - given.mean(), derived - derived.mean(), atol=1e-12)

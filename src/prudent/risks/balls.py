@@ -75,6 +75,17 @@ class _Tilted(NamedTuple):
     influence: Array
 
 
+class _Sample(NamedTuple):
+    """Normalised losses y, the draws with the worst of them, and the divergence wanted as `log(K / (L - K))`."""
+
+    y: Array
+    probabilities: Array
+    at_top: Array
+    top: Array
+    radius: Array
+    target: Array
+
+
 def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
     """The exponential tilt `xi = exp(eta y) / E exp(eta y)` of normalised losses y with `E[xi log xi] = given`.
 
@@ -85,18 +96,28 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
     y, width = normalised(losses, probabilities)
     at_top = (y >= 0) & (probabilities > 0)
     top = jnp.where(at_top, probabilities, 0.0).sum()
-    centred = y - (probabilities * y).sum()
     limit = -jnp.log(top)
     inside = (given > 0) & (given < limit)
     radius = jnp.where(inside, given, 0.5 * jnp.where(limit > 0, limit, 1.0))
     target = jnp.log(radius) - jnp.log(jnp.where(inside, limit - radius, radius))
+    sample = _Sample(y, probabilities, at_top, top, radius, target)
 
-    def log_density(tilt: Array) -> Array:
-        # Around the mean for a small tilt, else around the top: neither cancels where it is used.
-        small = jnp.minimum(tilt, 1.0)
-        mean = jnp.log1p((probabilities * jnp.expm1(small * centred)).sum())
-        total = jnp.log((probabilities * jnp.exp(tilt * y)).sum())
-        return jnp.where(tilt < 1.0, small * centred - mean, tilt * y - total)
+    settled = _root(lax.stop_gradient(sample))
+    # A loop of unknown length has no reverse derivative. One more step at the root has it, by the implicit function
+    # theorem, and moves nothing.
+    _, following = _newton(sample, settled)
+    tilt = jnp.exp(jnp.where(jnp.isfinite(following), following, settled))
+    logs = _log_density(sample, tilt)
+    worst = at_top / top
+    spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
+    return _Tilted(
+        jnp.where(inside, jnp.exp(logs), jnp.where(given > 0, worst, 1.0)),
+        jnp.where(inside, width / tilt * jnp.expm1(logs), jnp.where(given > 0, spread, losses)),
+    )
+
+
+def _root(sample: _Sample) -> Array:
+    """The logarithm of the tilt that uses up the radius."""
 
     def unsettled(state: tuple) -> Array:
         *_, moved, number = state
@@ -104,19 +125,9 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
 
     def step(state: tuple) -> tuple:
         low, high, log_tilt, _, number = state
-        tilt = jnp.exp(log_tilt)
-        logs = log_density(tilt)
-        rise = jnp.expm1(logs)
-        divergence = (probabilities * (logs * rise - (rise - logs))).sum()
-        tilted = probabilities * (1.0 + rise)
-        mean = (tilted * y).sum()
-        slope = tilt**2 * (tilted * (y - mean) ** 2).sum()
-        others = jnp.where(at_top, 0.0, probabilities * jnp.exp(tilt * y)).sum()
-        left = jnp.log1p(others / top) - tilt * mean
-        error = jnp.log(divergence) - jnp.log(left) - target
+        error, newton = _newton(sample, log_tilt)
         below = error < 0
         low, high = jnp.where(below, log_tilt, low), jnp.where(below, high, log_tilt)
-        newton = log_tilt - error / (slope * (1.0 / divergence + 1.0 / left))
         usable = jnp.isfinite(newton) & (newton > low) & (newton < high)
         # A step of rounding size may leave the bracket it has just shrunk to.
         close = jnp.abs(newton - log_tilt) < 1e-12
@@ -124,19 +135,41 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
         return low, high, following, jnp.abs(following - log_tilt), number + 1
 
     # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
-    low = 0.5 * jnp.log(8.0 * radius)
+    low = 0.5 * jnp.log(8.0 * sample.radius)
     high = jnp.maximum(jnp.log(LARGEST_TILT), low + 1.0)
-    variance = (probabilities * centred**2).sum()
-    guess = jnp.clip(0.5 * jnp.log(2.0 * radius / jnp.where(variance > 0, variance, 1.0)), low, high)
+    variance = (sample.probabilities * _centred(sample) ** 2).sum()
+    guess = jnp.clip(0.5 * jnp.log(2.0 * sample.radius / jnp.where(variance > 0, variance, 1.0)), low, high)
     first = (low, high, guess, jnp.full_like(guess, jnp.inf), jnp.zeros((), jnp.int32))
-    tilt = jnp.exp(lax.while_loop(unsettled, step, first)[2])
-    logs = log_density(tilt)
-    worst = at_top / top
-    spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
-    return _Tilted(
-        jnp.where(inside, jnp.exp(logs), jnp.where(given > 0, worst, 1.0)),
-        jnp.where(inside, width / tilt * jnp.expm1(logs), jnp.where(given > 0, spread, losses)),
-    )
+    return lax.while_loop(unsettled, step, first)[2]
+
+
+def _newton(sample: _Sample, log_tilt: Array) -> tuple[Array, Array]:
+    """The error of `log(K / (L - K))` at a tilt and where Newton's method goes from there."""
+    y, probabilities = sample.y, sample.probabilities
+    tilt = jnp.exp(log_tilt)
+    logs = _log_density(sample, tilt)
+    rise = jnp.expm1(logs)
+    divergence = (probabilities * (logs * rise - (rise - logs))).sum()
+    tilted = probabilities * (1.0 + rise)
+    mean = (tilted * y).sum()
+    slope = tilt**2 * (tilted * (y - mean) ** 2).sum()
+    others = jnp.where(sample.at_top, 0.0, probabilities * jnp.exp(tilt * y)).sum()
+    left = jnp.log1p(others / sample.top) - tilt * mean
+    error = jnp.log(divergence) - jnp.log(left) - sample.target
+    return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / left))
+
+
+def _log_density(sample: _Sample, tilt: Array) -> Array:
+    # Around the mean for a small tilt, else around the top: neither cancels where it is used.
+    small = jnp.minimum(tilt, 1.0)
+    centred = _centred(sample)
+    mean = jnp.log1p((sample.probabilities * jnp.expm1(small * centred)).sum())
+    total = jnp.log((sample.probabilities * jnp.exp(tilt * sample.y)).sum())
+    return jnp.where(tilt < 1.0, small * centred - mean, tilt * sample.y - total)
+
+
+def _centred(sample: _Sample) -> Array:
+    return sample.y - (sample.probabilities * sample.y).sum()
 
 
 class ChiSquareBall(Risk):
