@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 
 import prudent as pr
@@ -16,6 +17,7 @@ RISKS = {
     "worst case": pr.WorstCase(),
     "mean-semideviation, order 2": pr.MeanSemideviation(order=2.0, weight=0.5),
     "spectral, 4 steps": pr.Spectral([2.5, 1.0, 0.4, 0.1]),
+    "distortion, square root": pr.Distortion(jnp.sqrt),
     "entropic value-at-risk 0.9": pr.EntropicVaR(0.9),
     "Kullback-Leibler ball": pr.KullbackLeiblerBall(0.5),
     "chi-square ball": pr.ChiSquareBall(0.5),

@@ -65,7 +65,7 @@ def _quantecon(mdp: pr.MDP) -> Contender:
     return Contender(lambda: program, solve, lambda result: -result.v)
 
 
-def _mdpsolver(mdp: pr.MDP, parallel: bool) -> Contender:
+def _mdpsolver(mdp: pr.MDP, algorithm: str, parallel: bool) -> Contender:
     mdpsolver = importlib.import_module("mdpsolver")
     probabilities, columns = _merged(mdp)
     rewards = (-np.asarray(mdp.cost)).tolist()
@@ -77,7 +77,7 @@ def _mdpsolver(mdp: pr.MDP, parallel: bool) -> Contender:
         return model
 
     def solve(model):
-        model.solve(algorithm="mpi", tolerance=ERROR, parallel=parallel)
+        model.solve(algorithm=algorithm, tolerance=ERROR, parallel=parallel)
         return model
 
     return Contender(prepare, solve, lambda model: -np.array(model.getValueVector()))
@@ -102,8 +102,9 @@ def _merged(mdp: pr.MDP) -> tuple[list, list]:
 
 RIVALS: dict[str, tuple[str, Callable[[pr.MDP], Contender]]] = {
     "quantecon": ("quantecon", _quantecon),
-    "mdpsolver": ("mdpsolver", lambda mdp: _mdpsolver(mdp, parallel=False)),
-    "mdpsolver, parallel": ("mdpsolver", lambda mdp: _mdpsolver(mdp, parallel=True)),
+    "mdpsolver, mpi": ("mdpsolver", lambda mdp: _mdpsolver(mdp, "mpi", parallel=False)),
+    "mdpsolver, parallel mpi": ("mdpsolver", lambda mdp: _mdpsolver(mdp, "mpi", parallel=True)),
+    "mdpsolver, parallel vi": ("mdpsolver", lambda mdp: _mdpsolver(mdp, "vi", parallel=True)),
 }
 
 

@@ -76,3 +76,23 @@ def test_the_cells_of_the_paper_over_200_data_sets():
     for n in (5, 50):
         assert cells[0.02, n, 0.0].mean > cells[0.02, n, 0.5].mean > cells[0.02, n, 0.9].mean
     assert cells[0.7, 5, 0.0].mean < cells[0.7, 5, 0.5].mean < cells[0.7, 5, 0.9].mean
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("arguments", "rows", "marks"),
+    [
+        (["estimators"], 13 + 3 + 5 + 15, ("a user's", "m^-1.0", "least at nu")),
+        (["reproduce", "episodic", "--replications", "2"], 36, ("reconstruction", "20 x 5")),
+        (["gymnasium", "--rollouts", "20", "--episodes", "50"], 5, ("plan at maximum likelihood", "50 episodes")),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_a_command_prints_its_tables(arguments, rows, marks):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    # Rows begin with a name or a number; the rest of a long name goes on in a row with blanks behind it.
+    cells = [line.split("│") for line in result.output.splitlines() if line.startswith("│")]
+    assert sum(bool(line[-2].strip()) for line in cells) == rows
+    for mark in marks:
+        assert mark in result.output

@@ -30,6 +30,10 @@ class Conformance:
     subject: str
     findings: tuple[Finding, ...]
 
+    def worst_share(self) -> float:
+        """The largest violation as a share of what is allowed; above 1 it would have been refused."""
+        return max(finding.worst / finding.tolerance for finding in self.findings)
+
     def __str__(self) -> str:
         width = max(len(finding.law) for finding in self.findings)
         lines = [f"  {law:<{width}}   worst {worst:.1e}, allowed {limit:.1e}" for law, worst, limit in self.findings]
