@@ -15,6 +15,7 @@ PACKAGE = Path(pr.__file__).parent
 
 STAGES = [
     ("errors",),
+    ("files",),
     ("arrays",),
     ("kernels",),
     ("models",),

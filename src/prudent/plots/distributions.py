@@ -1,26 +1,14 @@
-"""Stage 16: records to figures; nothing is computed here that a record does not hold."""
+"""Histograms of losses."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .errors import InputError
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("plots need matplotlib; install it with: pip install 'prudent[report]'") from None
-    matplotlib.use("agg", force=False)
-    from matplotlib import pyplot
-
-    return pyplot
+from .canvas import finish, pyplot
 
 
 def loss_distributions(
@@ -40,12 +28,11 @@ def loss_distributions(
         title: above the panels.
         label: what a loss is, with its unit.
     """
-    pyplot = _pyplot()
     values = np.concatenate([np.asarray(column) for column in losses.values()])
     marked = [value for lines in (marks or {}).values() for value in lines.values()]
     right = max(np.quantile(values, 0.995), *marked, values.min() + 1e-9)
     edges = np.linspace(values.min(), right, 60)
-    figure, panels = pyplot.subplots(
+    figure, panels = pyplot().subplots(
         len(losses), 1, figsize=(8.0, 1.2 + 1.6 * len(losses)), sharex=True, squeeze=False, layout="constrained"
     )
     for panel, (name, column) in zip(panels[:, 0], losses.items(), strict=True):
@@ -65,18 +52,4 @@ def loss_distributions(
             panel.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     panels[-1, 0].set_xlabel(label)
     figure.suptitle(title, fontsize=11)
-    if path is not None:
-        _write(figure, Path(path))
-        pyplot.close(figure)
-    return figure
-
-
-def _write(figure: Any, path: Path) -> None:
-    """Write a PNG whole or not at all: to a neighbour first, flushed to the disk, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        figure.savefig(file, dpi=150, format="png")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    return finish(figure, path)

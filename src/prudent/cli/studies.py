@@ -1,0 +1,84 @@
+"""Commands that print a study: `prudent estimators`, `prudent gymnasium`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .terminal import clear_errors, console
+
+
+def estimators(
+    seed: Annotated[int, typer.Option(help="Seed of policies, draws and directions.", min=0)] = 0,
+) -> None:
+    """Every loss and gradient estimator against the exact gradient, on a small lake; about a minute.
+
+    Example: prudent estimators
+    """
+    with clear_errors():
+        from rich.table import Table
+
+        from ..experiments.estimators import DIRECTIONS, DRAWS, LEVEL, agreement, sweeps
+
+        terminal = console()
+        table = Table(
+            title=f"Error of the gradient relative to the adjoint's (CVaR {LEVEL:g} of {DRAWS} posterior draws)",
+            title_justify="left",
+        )
+        table.add_column("loss")
+        table.add_column("check_loss, of the allowed", justify="right")
+        table.add_column("variational", justify="right")
+        for count in DIRECTIONS:
+            table.add_column(f"zeroth order, m = {count}", justify="right")
+        for row in agreement(seed):
+            table.add_row(
+                row.loss,
+                f"{row.conformance.worst_share():.0e}",
+                f"{row.variational:.1e}",
+                *(f"{error:.1e}" for error in row.zeroth_order),
+            )
+        terminal.print(table)
+        for sweep in sweeps(seed):
+            terminal.print(f"\nZeroth order against {sweep.setting}: {sweep.law}")
+            table = Table()
+            table.add_column(sweep.setting)
+            table.add_column("relative error", justify="right")
+            for value, error in zip(sweep.values, sweep.errors, strict=True):
+                table.add_row(f"{value:g}", f"{error:.1e}")
+            terminal.print(table)
+
+
+def gymnasium(
+    seed: Annotated[int, typer.Option(help="Seed of walks, draws and tests.", min=0)] = 0,
+    rollouts: Annotated[int, typer.Option(help="Walks of the uniform policy that are logged.", min=1)] = 100,
+    episodes: Annotated[int, typer.Option(help="Test episodes of each policy.", min=1)] = 2000,
+) -> None:
+    """Gymnasium's FrozenLake-v1 solved from its own rollouts, and the policies tested in it.
+
+    Example: prudent gymnasium --rollouts 100
+    """
+    with clear_errors():
+        from rich.table import Table
+
+        from ..experiments.gymnasium_lake import LEVEL, run_gymnasium
+
+        result = run_gymnasium(seed, rollouts, episodes)
+        table = Table(
+            title=f"FrozenLake-v1 from {result.transitions} logged steps ({result.rollouts} uniform walks), tested on "
+            f"{result.episodes} episodes",
+            title_justify="left",
+        )
+        table.add_column("policy")
+        for column in ("success", "s.e.", "mean steps", f"CVaR {LEVEL:g} over the posterior", "loss in truth"):
+            table.add_column(column, justify="right")
+        for row in result.rows:
+            table.add_row(
+                row.name,
+                f"{row.success:.1%}",
+                f"{row.standard_error:.1%}",
+                f"{row.steps:.1f}",
+                f"{row.risk:.4f}",
+                f"{row.truth_loss:.4f}",
+            )
+        console().print(table)
