@@ -1,6 +1,7 @@
 """Stage 15: the paper's experiments as data and small functions."""
 
 from .demo import DemoRow, run_demo
-from .lake_tables import Cell, brpg_cells, published
+from .lake_settings import published
+from .tables import brpg_cells
 
-__all__ = ["Cell", "DemoRow", "brpg_cells", "published", "run_demo"]
+__all__ = ["DemoRow", "brpg_cells", "published", "run_demo"]

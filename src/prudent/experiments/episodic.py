@@ -2,143 +2,239 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Stream, as_key, key_words, stream
-from ..baselines import plan
+from ..arrays import Array, Stream, as_key, key_words, stream
+from ..baselines import plan, robust_plan
 from ..envs import FrozenLake, frozen_lake
 from ..episodes import Episodes, run_episodes_many
 from ..episodes.adaptive import estimate_scales
-from ..evaluation import loss_at
 from ..gradients import Problem
 from ..losses import ExpectedCost
 from ..occupancies import Exact
-from ..policies import Softmax
-from ..risks import CVaR
+from ..policies import Softmax, TabularPolicy
+from ..posteriors import Beta, Posterior
+from ..risks import CVaR, Expectation, Risk
 from ..solvers import BRPG
+from ..transitions import Trials
+from .curves import curve_rows
+from .folder import RunFolder
+from .lake_settings import LEVELS, PAPER, ROBUST_RADII, Setting, truth_curves, truth_losses
+from .tables import BLOCK
+from .work import Unit
 
-TRUTH = (0.3, 0.02)
-LEVELS = (0.0, 0.5, 0.9)
+SETTING = Setting(20, "episodic", 0.02, 0)
 
 # Episodes and iterations of each.
 PLANS = ((5, 20), (10, 10), (20, 5))
 
-# Few enough that the first posteriors are wide: the paper's smallest data sets have 5 trials a coordinate.
+# Steps of the walk that is logged in an episode: few enough that the first posteriors are wide, as the paper's
+# smallest data sets have 5 trials a coordinate. The paper does not say how much an episode logs.
 STEPS = 10
 
 # Posterior draws behind D and E.
 SCALE_DRAWS = 200
 
 
-class EpisodicRow(NamedTuple):
-    """One plan at one level, after one episode; means over replications, each with its standard error.
+class MaximumLikelihood(Posterior):
+    """All belief in the observed frequencies; in the prior mean of a coordinate as long as nothing is observed."""
 
-    Attributes:
-        episodes, iterations: of the plan.
-        level: of the CVaR.
-        episode: after which; 0 is the policy the first one deploys.
-        observations: trials seen so far.
-        loss, loss_error: loss under the truth.
-        gap: loss above the true optimum.
-        loss_gap, loss_gap_error: D, `|G(alpha) - C(alpha, theta*)|` at the policy the episode ended with.
-        gradient_gap, gradient_gap_error: E, the same of the gradients.
-    """
+    posterior: Beta
 
-    episodes: int
-    iterations: int
-    level: float
-    episode: int
-    observations: float
-    loss: float
-    loss_error: float
-    gap: float
-    loss_gap: float
-    loss_gap_error: float
-    gradient_gap: float
-    gradient_gap_error: float
+    def update(self, log: Trials) -> MaximumLikelihood:
+        """Learn as the posterior does."""
+        return MaximumLikelihood(self.posterior.update(log))
+
+    def theta(self) -> Float[np.ndarray, " D"]:
+        """The estimate."""
+        counts = np.asarray(self.posterior.counts)
+        seen = counts.sum(axis=-1)
+        return np.where(seen > 0, counts[:, 0] / np.maximum(seen, 1.0), np.asarray(self.posterior.mean()))
+
+    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N D"]:
+        """The estimate, `n` times."""
+        del generator
+        return np.tile(self.theta(), (n, 1))
 
 
-def episodic(replications: int = 50, seed: int | jax.Array = 0, steps: int = STEPS) -> list[EpisodicRow]:
-    """Every plan at every level, after every episode.
-
-    Args:
-        replications: independent worlds of each plan and level.
-        seed: whole number or `jax.random.key`.
-        steps: of the walk that is logged in an episode, the same in every plan.
-    """
-    lake = frozen_lake()
-    truth = lake.at(TRUTH)
-    best = float(truth.start @ plan(truth).values)
-    worlds = [lake.world(TRUTH, steps=steps)] * replications
-    rows = []
+def episodic_units(replications: int, seed: int) -> list[Unit]:
+    """Every plan by every method; the planners, which do not compile, in blocks of worlds."""
+    units = []
     for episodes, iterations in PLANS:
-        for level in LEVELS:
-            results = run_episodes_many(
-                lake,
-                lake.prior,
-                worlds,
-                episodes=episodes,
-                risk=CVaR(level),
-                # Nothing here reads the solver's own evaluation.
-                solver=BRPG(iterations=iterations, evaluation=30),
-                seed=seed,
+        common = {"episodes": episodes, "iterations": iterations, "seed": seed}
+        name = f"episodic/{episodes}x{iterations}"
+        units += [
+            Unit(
+                f"{name}/brpg-{level:g}",
+                episodic_brpg,
+                {**common, "replications": replications, "level": level},
+                compiled=True,
+                cost=0.15 * replications + 4,
             )
-            rows += _rows(lake, results, iterations, level, best, seed)
-    return rows
+            for level in LEVELS
+        ]
+        steps = {**common, "replications": replications}
+        cost = 0.05 * replications + 3
+        units.append(Unit(f"{name}/plug-in-steps", episodic_plug_in_steps, steps, compiled=True, cost=cost))
+        for radius in (None, *ROBUST_RADII):
+            units += [
+                Unit(
+                    f"{name}/{_planner(radius)}-{first}",
+                    episodic_planner,
+                    {**common, "radius": radius, "first": first, "last": min(first + BLOCK, replications)},
+                    compiled=False,
+                    cost=(0.004 if radius is None else 0.03) * episodes * BLOCK,
+                )
+                for first in range(0, replications, BLOCK)
+            ]
+    return units
 
 
-def last_rows(rows: Sequence[EpisodicRow]) -> list[EpisodicRow]:
-    """Only what each plan ended with."""
-    return [row for row in rows if row.episode == row.episodes]
+def _planner(radius: float | None) -> str:
+    return "plug-in" if radius is None else f"robust-{radius:g}"
 
 
-def _rows(
-    lake: FrozenLake, results: list[Episodes], iterations: int, level: float, best: float, seed: int | jax.Array
-) -> list[EpisodicRow]:
-    episodes = len(results[0])
+def episodic_brpg(episodes: int, iterations: int, seed: int, replications: int, level: float) -> dict[str, Any]:
+    """Loss under the truth of every iterate; and, after each episode, the trials seen, D and E."""
+    results = _run(CVaR(level), frozen_lake().prior, PAPER.samples, episodes, iterations, seed, replications)
+    beliefs = [[frozen_lake().prior, *(episode.belief for episode in result.episodes)] for result in results]
+    scales = _scales(results, beliefs, level, seed)
+    return {
+        "curves": _curves(results).tolist(),
+        "trials": [[float(np.asarray(belief.counts).sum()) for belief in row] for row in beliefs],
+        "loss_gap": scales[..., 0].tolist(),
+        "gradient_gap": scales[..., 1].tolist(),
+    }
+
+
+def episodic_plug_in_steps(episodes: int, iterations: int, seed: int, replications: int) -> dict[str, Any]:
+    """Gradient steps at the maximum-likelihood theta of what has been seen."""
+    prior = MaximumLikelihood(frozen_lake().prior)
+    return {"curves": _curves(_run(Expectation(), prior, 1, episodes, iterations, seed, replications)).tolist()}
+
+
+def _run(
+    risk: Risk, prior: Posterior, samples: int, episodes: int, iterations: int, seed: int, replications: int
+) -> list[Episodes]:
+    lake = frozen_lake()
+    return run_episodes_many(
+        lake,
+        prior,
+        [lake.world(SETTING.truth, steps=STEPS)] * replications,
+        episodes=episodes,
+        risk=risk,
+        # Nothing here reads the solver's own evaluation.
+        solver=BRPG(samples=samples, iterations=iterations, step=PAPER.step, evaluation=2, keep_iterates=True),
+        seed=seed,
+    )
+
+
+def _curves(results: list[Episodes]) -> Float[np.ndarray, "I T"]:
+    """Every iterate of all episodes and the last one; an episode begins with the last iterate of the one before."""
+    parameters = [
+        np.concatenate(
+            [np.asarray(episode.solution.iterates) for episode in result.episodes]
+            + [np.asarray(result.episodes[-1].solution.parameters)[None]]
+        )
+        for result in results
+    ]
+    return truth_curves(np.stack(parameters), SETTING)
+
+
+def _scales(results: list[Episodes], beliefs: list[list[Any]], level: float, seed: int) -> np.ndarray:
+    """`[replication, episode, 3]` D, E and L against the truth: at the start, and at the end of every episode."""
+    lake = frozen_lake()
     problem = Problem(lake, ExpectedCost(), CVaR(level), Softmax(), Exact().resolve(lake.support))
     initial = Softmax().initial(*lake.support.shape[:2])
-    rows = []
-    for number in range(episodes + 1):
-        beliefs: list[Any] = [lake.prior] * len(results)
-        policies, parameters = [result.episodes[0].deployed for result in results], [initial] * len(results)
-        if number > 0:
-            ended = [result.episodes[number - 1] for result in results]
-            beliefs = [episode.belief for episode in ended]
-            policies = [episode.solution.policy for episode in ended]
-            parameters = [episode.solution.parameters for episode in ended]
+    words = key_words(as_key(seed))
+    columns = []
+    for number in range(len(beliefs[0])):
+        parameters = [result.episodes[number - 1].solution.parameters if number else initial for result in results]
         # The same uniform numbers at every level and plan make their differences sharper.
-        words = key_words(as_key(seed))
-        thetas = np.stack([b.draw(stream(words, Stream.SCALES, k), SCALE_DRAWS) for k, b in enumerate(beliefs)])
-        against = np.broadcast_to(np.asarray(TRUTH), (len(results), 1, 2))
-        scales = np.array(estimate_scales(problem, parameters, thetas, against))
-        loss, loss_error = _mean(loss_at(policies, lake, TRUTH))
-        gaps, errors = zip(*(_mean(scales[:, column]) for column in (0, 1)), strict=True)
-        rows.append(
-            EpisodicRow(
-                episodes=episodes,
-                iterations=iterations,
-                level=level,
-                episode=number,
-                observations=float(np.mean([b.counts.sum() for b in beliefs])),
-                loss=loss,
-                loss_error=loss_error,
-                gap=loss - best,
-                loss_gap=gaps[0],
-                loss_gap_error=errors[0],
-                gradient_gap=gaps[1],
-                gradient_gap_error=errors[1],
-            )
+        thetas = np.stack(
+            [row[number].draw(stream(words, Stream.SCALES, k), SCALE_DRAWS) for k, row in enumerate(beliefs)]
         )
-    return rows
+        against = np.broadcast_to(np.asarray(SETTING.truth), (len(results), 1, 2))
+        columns.append(np.array(estimate_scales(problem, parameters, thetas, against)))
+    return np.stack(columns, axis=1)
 
 
-def _mean(values: Float[np.ndarray, " I"]) -> tuple[float, float]:
-    """Mean over replications and its standard error."""
-    spread = float(values.std(ddof=1)) if values.size > 1 else float("nan")
-    return float(values.mean()), spread / float(np.sqrt(values.size))
+def episodic_planner(
+    episodes: int, iterations: int, seed: int, radius: float | None, first: int, last: int
+) -> dict[str, Any]:
+    """An exact plan after every episode, at the maximum-likelihood theta or robust around it, in a block of worlds.
+
+    `actions` holds the plan of each episode; what is deployed first is the uniform policy that BR-PG starts from.
+    """
+    lake = frozen_lake()
+    world, words = lake.world(SETTING.truth, steps=STEPS), key_words(as_key(seed))
+    actions = []
+    for replication in range(first, last):
+        belief, row = MaximumLikelihood(lake.prior), []
+        policy = TabularPolicy(np.full(lake.support.shape[:2], 0.25))
+        for number in range(episodes):
+            log = world.deploy(policy, stream(words, Stream.WORLD, number, replication))
+            belief = belief.update(log)
+            policy = _plan(lake, belief.theta(), radius)
+            row.append(np.asarray(policy.probabilities).argmax(axis=1).tolist())
+        actions.append(row)
+    return {"actions": actions}
+
+
+def _plan(lake: FrozenLake, theta: Array, radius: float | None) -> TabularPolicy:
+    return plan(lake.at(theta)).policy if radius is None else robust_plan(lake.at(theta), radius).policy
+
+
+def episodic_records(replications: int, folder: RunFolder) -> list[dict[str, Any]]:
+    """One row a plan, method and iteration; BR-PG's rows at the end of an episode also have trials, D and E."""
+    lake = frozen_lake()
+    best, uniform = truth_losses(
+        [plan(lake.at(SETTING.truth)).policy, TabularPolicy(np.full(lake.support.shape[:2], 0.25))], SETTING
+    ).tolist()
+
+    def values(unit: str) -> dict[str, Any]:
+        return folder.values(f"episodic/{unit}")
+
+    rows = []
+    for episodes, iterations in PLANS:
+        name = f"{episodes}x{iterations}"
+        about = {"escape": SETTING.escape, "episodes": episodes, "iterations": iterations}
+        for level in LEVELS:
+            found = values(f"{name}/brpg-{level:g}")
+            ends = {key: np.array(found[key]).mean(axis=0).tolist() for key in ("trials", "loss_gap", "gradient_gap")}
+            for row in curve_rows(
+                {**about, "method": "BR-PG", "beta": level, "radius": None}, np.array(found["curves"])
+            ):
+                episode, inside = divmod(row["iteration"], iterations)
+                row |= {key: None if inside else column[episode] for key, column in ends.items()}
+                rows.append(row)
+        rows += curve_rows(
+            {**about, "method": "plug-in, 100 steps", "beta": None, "radius": None},
+            np.array(values(f"{name}/plug-in-steps")["curves"]),
+        )
+        for radius in (None, *ROBUST_RADII):
+            blocks = [values(f"{name}/{_planner(radius)}-{k}")["actions"] for k in range(0, replications, BLOCK)]
+            actions = np.array([row for block in blocks for row in block])
+            policies = [TabularPolicy.deterministic(row, 4) for row in actions.reshape(-1, actions.shape[-1])]
+            losses = truth_losses(policies, SETTING).reshape(replications, episodes)
+            curves = np.concatenate([np.full((replications, 1), uniform), losses.repeat(iterations, axis=1)], axis=1)
+            method = "plug-in, exact" if radius is None else "KL-robust, exact"
+            rows += curve_rows({**about, "method": method, "beta": None, "radius": radius}, curves)
+    return [
+        {
+            **row,
+            "trials": row.get("trials"),
+            "loss_gap": row.get("loss_gap"),
+            "gradient_gap": row.get("gradient_gap"),
+            "above_optimum": row["mean"] - best,
+        }
+        for row in rows
+    ]
+
+
+def final_rows(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Only what each plan and method ended with."""
+    return [row for row in records if row["iteration"] == row["episodes"] * row["iterations"]]

@@ -115,12 +115,24 @@ def agreement(seed: int = 0, points: int = 8) -> list[Agreement]:
 
 
 class Sweep(NamedTuple):
-    """An error against a setting, and the slope of its logarithm where a law is expected."""
+    """An error against a setting.
+
+    Attributes:
+        setting: what is varied.
+        values: its values.
+        relative_errors: `[M, K]` of each replication at each value.
+        law: what was found, beside what the bound says.
+    """
 
     setting: str
     values: tuple[float, ...]
-    errors: tuple[float, ...]
+    relative_errors: Float[np.ndarray, "M K"]
     law: str
+
+    @property
+    def errors(self) -> list[float]:
+        """Root mean square over the replications."""
+        return [_root_mean_square(column) for column in np.asarray(self.relative_errors).T]
 
 
 @in_float64
@@ -136,32 +148,31 @@ def sweeps(seed: int = 0, replications: int = 64) -> list[Sweep]:
     loss = library_losses(lake)["KullbackLeibler to an expert"]
     problem = setting.problem(loss)
     exact = setting.gradient(Adjoint(), problem)
-    by_count = [
-        _root_mean_square(_relative(setting.gradient(ZerothOrder(count), problem), exact)) for count in DIRECTIONS
-    ]
+    by_count = [_relative(setting.gradient(ZerothOrder(count), problem), exact) for count in DIRECTIONS]
     fixed = ZerothOrder(DIRECTIONS[0])
     untruncated = setting.gradient(fixed, problem)
     by_horizon = [
-        _root_mean_square(_relative(setting.gradient(fixed, setting.problem(loss, Truncated(horizon))), untruncated))
+        _relative(setting.gradient(fixed, setting.problem(loss, Truncated(horizon))), untruncated)
         for horizon in HORIZONS
     ]
     along = setting.along_directions(exact, fixed.directions)
-    by_radius = [
-        _root_mean_square(_relative(setting.gradient(ZerothOrder(DIRECTIONS[0], radius), problem), along))
-        for radius in RADII
-    ]
-    counted = np.polyfit(np.log(DIRECTIONS), 2 * np.log(by_count), 1)[0]
-    cut = np.polyfit(HORIZONS[2:], np.log(by_horizon[2:]), 1)[0]
-    best = RADII[int(np.argmin(by_radius))]
+    by_radius = [_relative(setting.gradient(ZerothOrder(DIRECTIONS[0], radius), problem), along) for radius in RADII]
+    counted = np.polyfit(np.log(DIRECTIONS), 2 * np.log([_root_mean_square(errors) for errors in by_count]), 1)[0]
+    cut = np.polyfit(HORIZONS[2:], np.log([_root_mean_square(errors) for errors in by_horizon[2:]]), 1)[0]
+    best = RADII[int(np.argmin([_root_mean_square(errors) for errors in by_radius]))]
+    gamma = float(lake.discount)
     return [
-        Sweep("m, directions", DIRECTIONS, tuple(by_count), f"squared error ~ m^{counted:.2f}; the bound says m^-1"),
-        Sweep(
-            "K, truncation",
-            HORIZONS,
-            tuple(by_horizon),
-            f"error ~ {np.exp(cut):.4f}^K; the bound says gamma^K, gamma = {float(lake.discount):g}",
-        ),
-        Sweep("nu, radius", RADII, tuple(by_radius), f"least at nu = {best:.0e}: rounding below it, smoothing above"),
+        Sweep(name, values, np.stack(errors, axis=1), law)
+        for name, values, errors, law in (
+            ("m, directions", DIRECTIONS, by_count, f"squared error ~ m^{counted:.2f}; the bound says m^-1"),
+            (
+                "K, truncation",
+                HORIZONS,
+                by_horizon,
+                f"error ~ {np.exp(cut):.4f}^K; the bound says gamma^K, gamma = {gamma:g}",
+            ),
+            ("nu, radius", RADII, by_radius, f"least at nu = {best:.0e}: rounding below it, smoothing above"),
+        )
     ]
 
 

@@ -36,6 +36,7 @@ class BRPG(eqx.Module):
             this; 0 never stops early.
         output: `LastIterate()`, `RandomIterate()` (the algorithm as stated) or `BestHeldOut()`.
         evaluation: fresh posterior draws on which the answer's risk is reported.
+        keep_iterates: whether the solution holds the parameters of every iteration, `Solution.iterates`.
     """
 
     samples: int = eqx.field(static=True, converter=as_whole, default=30)
@@ -44,6 +45,7 @@ class BRPG(eqx.Module):
     tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
     output: Output = LastIterate()
     evaluation: int = eqx.field(static=True, converter=as_whole, default=1000)
+    keep_iterates: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
@@ -146,27 +148,34 @@ def run_block(
     held_out: Array,
     first: Int[Array, ""],
     span: Int[Array, 2],
-) -> tuple[State, Array, Float[Array, "T 3 G"]]:
+) -> tuple[State, Array, Float[Array, "T 3 G"], Any]:
     """Iterations `span[0]..span[1]-1` of a block whose first is iteration `first` of the run.
+
+    Also their history, and the iterates `[T, G, ...]` if the settings keep them, else None.
 
     The bounds are arguments, not shapes: one compiled loop serves every number of iterations, which is
     why a resumed run repeats the bits of an uninterrupted one.
     """
 
     def unfinished(carry: tuple) -> Array:
-        position, state, _ = carry
+        position, state, *_ = carry
         return (position < span[1]) & jnp.any(state.finished == GOING)
 
     def body(carry: tuple) -> tuple:
-        position, state, trace = carry
+        position, state, trace, iterates = carry
+        if settings.keep_iterates:
+            iterates = jax.tree.map(lambda rows, row: rows.at[position].set(row), iterates, state.parameters)
         kept = settings.output.observe(
             state.kept, state.parameters, first + position, chance.uniforms[position], problem, held_out
         )
         kept = where(state.finished == GOING, kept, state.kept)
         state, entries = iterate(problem, gradient, settings, state, thetas[position], chance.keys[position])
         state = eqx.tree_at(lambda s: s.kept, state, kept)
-        return position + 1, state, trace.at[position].set(entries)
+        return position + 1, state, trace.at[position].set(entries), iterates
 
-    trace = jnp.full((chance.uniforms.shape[0], 3, chance.uniforms.shape[1]), jnp.nan)
-    position, state, trace = lax.while_loop(unfinished, body, (span[0], state, trace))
-    return state, position, trace
+    length, groups = chance.uniforms.shape
+    trace, iterates = jnp.full((length, 3, groups), jnp.nan), None
+    if settings.keep_iterates:
+        iterates = jax.tree.map(lambda leaf: jnp.full((length, *leaf.shape), jnp.nan), state.parameters)
+    position, state, trace, iterates = lax.while_loop(unfinished, body, (span[0], state, trace, iterates))
+    return state, position, trace, iterates

@@ -221,12 +221,16 @@ def _solve_batch(
         state, histories, start = _restore(before, settings, runs, beginning)
         going = np.asarray(state.finished) == GOING
     held_out = arrange(draws.held_out(settings.output.held_out()), problem)
-    state, trace = _iterate(problem, parts, draws, state, held_out, start, progress)
+    state, trace, iterates = _iterate(problem, parts, draws, state, held_out, start, progress)
     outcome = _outcome(problem, settings, state, held_out, draws)
+    kept: list[Any] = []
     for g in range(len(runs)):
         # A run that stopped early made one evaluation more than it took steps.
         made = (int(state.steps[g]) - start + int(state.finished[g] != GOING)) * int(going[g])
         histories[g] = np.concatenate([histories[g], trace[: max(0, made), :, g]])
+        kept.append(jax.tree.map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates))
+        if before is not None and before[g].iterates is not None and iterates is not None:
+            kept[g] = jax.tree.map(lambda *rows: np.concatenate(rows), before[g].iterates, kept[g])
     worse = _worse_than(problem, initial, outcome, [history[:, 0] for history in histories])
     seconds = time.perf_counter() - clock
     solutions = []
@@ -246,6 +250,7 @@ def _solve_batch(
                 seconds=seconds,
                 parameters=jax.tree.map(lambda leaf, g=g: leaf[g], outcome.parameters),
                 checkpoint=Checkpoint(jax.tree.map(lambda leaf, g=g: leaf[g], state), run.words),
+                iterates=kept[g],
             )
         )
     return solutions
@@ -259,13 +264,14 @@ def _iterate(
     held_out: np.ndarray,
     start: int,
     progress: bool | None,
-) -> tuple[State, np.ndarray]:
-    """Run `settings.iterations` more iterations; the final state and the history `[T, 3, G]`."""
+) -> tuple[State, np.ndarray, Any]:
+    """Run `settings.iterations` more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
     settings = parts.settings
     loop_settings = settings.for_loop()
     end = start + settings.iterations
     length = int(np.prod(draws.sizes(settings.samples)))
     traces = [np.empty((0, 3, len(draws.runs)))]
+    iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
     iteration = start
     with Progress(progress, start, end) as bar:
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
@@ -275,7 +281,7 @@ def _iterate(
             thetas = np.stack([arrange(drawn, problem) for drawn in thetas])
             while iteration < last and np.any(np.asarray(state.finished) == GOING):
                 span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
-                state, position, trace = run_block(
+                state, position, trace, passed = run_block(
                     problem,
                     parts.gradient,
                     loop_settings,
@@ -288,9 +294,13 @@ def _iterate(
                 )
                 reached = first + int(position)
                 traces.append(np.asarray(trace)[iteration - first : reached - first])
+                if settings.keep_iterates:
+                    made = slice(iteration - first, reached - first)
+                    iterates.append(jax.tree.map(lambda rows, made=made: np.asarray(rows)[made], passed))
                 iteration = reached
                 bar.advance(iteration, traces[-1])
-    return to_numpy(state), np.concatenate(traces)
+    together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if settings.keep_iterates else None
+    return to_numpy(state), np.concatenate(traces), together
 
 
 class _Outcome(NamedTuple):

@@ -110,6 +110,8 @@ class Solution(eqx.Module):
         parameters: the policy's parameters; of a planned policy, its table.
         checkpoint: pass the solution as `resume=` to go on; None for a baseline, which cannot be resumed.
         plan: what a baseline's planner gave, with its certificate; None for a run of `solve`.
+        iterates: `[T, ...]` the parameters before each step if `BRPG(keep_iterates=True)`, else None; a resumed
+            run's begin where they were first kept.
     """
 
     status: Status = eqx.field(static=True)
@@ -126,6 +128,7 @@ class Solution(eqx.Module):
     parameters: Any
     checkpoint: Checkpoint | None
     plan: Any = None
+    iterates: Any = None
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""

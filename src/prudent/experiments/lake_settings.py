@@ -1,0 +1,125 @@
+"""The frozen lake of the paper's experiments, on our reconstruction of its map: what all of them share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import as_key, in_float64
+from ..envs import FrozenLake, frozen_lake
+from ..evaluation import loss_at
+from ..losses import Loss
+from ..occupancies import Exact, Truncated
+from ..policies import Softmax, TabularPolicy, action_tables
+from ..posteriors import Beta
+from ..solvers import BRPG
+
+SLIP = 0.3
+LEVELS = (0.0, 0.5, 0.9)
+ROBUST_RADII = (0.05, 1.0, 20.0)
+TRUNCATION = Truncated(horizon=130)
+PAPER = BRPG(samples=30, iterations=100, step=1.0)
+
+
+class Setting(NamedTuple):
+    """One table's column: the true escape probability and the size of its data sets.
+
+    Attributes:
+        number: of the random stream its data sets come from.
+        table: which table of the paper.
+        escape: the true escape probability.
+        n: trials of each coordinate.
+    """
+
+    number: int
+    table: str
+    escape: float
+    n: int
+
+    @property
+    def name(self) -> str:
+        """For records and titles."""
+        return f"escape-{self.escape:g}-n-{self.n}"
+
+    @property
+    def truth(self) -> tuple[float, float]:
+        """The true theta."""
+        return SLIP, self.escape
+
+
+SETTINGS = (
+    Setting(0, "table1", 0.02, 5),
+    Setting(1, "table1", 0.02, 50),
+    Setting(2, "table2", 0.7, 5),
+    Setting(3, "table3", 0.7, 50),
+)
+
+
+class DataSets(NamedTuple):
+    """The lake, the posterior of each data set of a setting, and the key of what is solved with them."""
+
+    lake: FrozenLake
+    beliefs: list[Beta]
+    solve_key: jax.Array
+
+    def maximum_likelihood(self) -> Float[np.ndarray, "I 2"]:
+        """Of every data set."""
+        return np.stack([np.asarray(belief.maximum_likelihood()) for belief in self.beliefs])
+
+
+def data_sets(setting: Setting, replications: int, seed: int | jax.Array) -> DataSets:
+    """Data set i of a setting depends on the seed and on i alone, so that all methods see the same."""
+    lake = frozen_lake()
+    data_key, solve_key = jax.random.split(jax.random.fold_in(as_key(seed), setting.number))
+    logs = [lake.trials(setting.n, setting.truth, jax.random.fold_in(data_key, i)) for i in range(replications)]
+    return DataSets(lake, [lake.prior.update(log) for log in logs], solve_key)
+
+
+def truth_losses(
+    policies: Sequence[TabularPolicy], setting: Setting, loss: Loss | None = None
+) -> Float[np.ndarray, " I"]:
+    """The loss of each policy under the truth, as the paper's tables have it.
+
+    The occupancy is cut after the paper's horizon for the expected cost only: what is cut off, 1.8 % of its mass,
+    would make a divergence from a distribution negative.
+    """
+    method = TRUNCATION if loss is None else Exact()
+    return loss_at(list(policies), frozen_lake(), setting.truth, loss=loss, occupancy=method)
+
+
+@in_float64
+def truth_curves(
+    parameters: Float[np.ndarray, "I T S A"], setting: Setting, loss: Loss | None = None
+) -> Float[np.ndarray, "I T"]:
+    """The loss under the truth of every iterate of I runs of softmax policies."""
+    replications, iterations, *shape = parameters.shape
+    tables = np.asarray(action_tables(Softmax(), parameters.reshape(-1, *shape)))
+    policies = [TabularPolicy(table) for table in tables]
+    return truth_losses(policies, setting, loss).reshape(replications, iterations)
+
+
+def published() -> dict[str, Any]:
+    """The figures of the paper's tables, by table, data size and method."""
+    text = resources.files("prudent.experiments").joinpath("published.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def settings_record() -> dict[str, Any]:
+    """What the results depend on beside the seed and the number of replications."""
+    return {
+        "map": "/".join(frozen_lake().tiles),
+        "slip": SLIP,
+        "discount": float(frozen_lake().discount),
+        "levels": list(LEVELS),
+        "radii": list(ROBUST_RADII),
+        "truncation": TRUNCATION.horizon,
+        "samples": PAPER.samples,
+        "iterations": PAPER.iterations,
+        "step": float(PAPER.step),  # pyright: ignore[reportArgumentType]
+    }

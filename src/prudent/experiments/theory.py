@@ -1,0 +1,267 @@
+"""The paper's statements, measured on the lake: how errors fall with the sample, the iterations and the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_key, in_float64
+from ..baselines import plan
+from ..envs import frozen_lake
+from ..episodes.adaptive import estimate_scales
+from ..gradients import Adjoint, Problem, arrange
+from ..losses import ExpectedCost
+from ..occupancies import Exact
+from ..policies import Softmax
+from ..posteriors import Sobol
+from ..risks import CVaR
+from ..solvers import BRPG, solve_many
+from .curves import iterates_of
+from .episodic import PLANS
+from .episodic import SETTING as EPISODIC
+from .estimators import sweeps
+from .folder import RunFolder
+from .lake_settings import LEVELS, SETTINGS, Setting, data_sets, truth_losses
+from .work import Unit
+
+SAMPLES = (10, 32, 100, 316, 1000)
+ESTIMATES = 200
+REFERENCE_DRAWS = 2**16
+
+STATIONARY_SAMPLES = (3, 10, 30, 100)
+STATIONARY_ITERATIONS = (10, 32, 100, 316, 1000)
+STATIONARY_POINTS = 20
+STATIONARY_DRAWS = 512
+STATIONARY_RUNS = 20
+
+DATA_SIZES = (5, 20, 80, 320, 1280, 5120)
+CONSISTENCY_POLICIES = 12
+CONSISTENCY_DRAWS = 256
+
+GRADIENT_NORM = "norm of the gradient"
+
+LEVEL = 0.5
+RESAMPLES = 1000
+
+
+class Slope(NamedTuple):
+    """A power law fitted to means over replications, with a 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def fitted_slope(
+    x: Sequence[float], y: Float[np.ndarray, "M K"], logarithmic: bool = True, resamples: int = RESAMPLES
+) -> Slope:
+    """The slope of `log mean y` against `log x` (or x), over M replications that are resampled together."""
+    horizontal = np.log(x) if logarithmic else np.asarray(x, dtype=float)
+    random = np.random.default_rng(0)
+
+    def slope(rows: np.ndarray) -> float:
+        return float(np.polyfit(horizontal, np.log(rows.mean(axis=0)), 1)[0])
+
+    drawn = [slope(y[random.integers(len(y), size=len(y))]) for _ in range(resamples)] if len(y) > 1 else [slope(y)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Slope(slope(y), float(low), float(high))
+
+
+def theory_units(replications: int, seed: int) -> list[Unit]:
+    """One unit a statement; the objective gap of the episodic algorithm comes from the episodic units."""
+    common = {"seed": seed}
+    return [
+        Unit("theory/gradient-error", gradient_errors, common, compiled=True, cost=25.0),
+        Unit(
+            "theory/stationarity",
+            stationarity,
+            {**common, "replications": min(replications, STATIONARY_RUNS)},
+            compiled=True,
+            cost=4.0 * min(replications, STATIONARY_RUNS),
+        ),
+        Unit("theory/consistency", consistency, {**common, "replications": replications}, compiled=True, cost=12.0),
+        Unit("theory/zeroth-order", zeroth_order, common, compiled=True, cost=35.0),
+    ]
+
+
+@in_float64
+def gradient_errors(seed: int) -> dict[str, Any]:
+    """Squared error of the gradient on r draws, `[estimate, r]`, at a fixed policy."""
+    sets = data_sets(SETTINGS[0], 1, seed)
+    belief, random = sets.beliefs[0], np.random.default_rng(seed)
+    problem = _problem(LEVEL, ESTIMATES)
+    logits = random.normal(size=sets.lake.support.shape[:2])
+    # Sobol points: their own error is some thousand times below that of the largest sample.
+    reference = Sobol(belief).draw(random, REFERENCE_DRAWS)
+    exact = _gradients(_problem(LEVEL, 1), logits[None], reference[None])[0]
+    columns = []
+    for samples in SAMPLES:
+        thetas = belief.draw(random, ESTIMATES * samples).reshape(ESTIMATES, samples, -1)
+        estimates = _gradients(problem, np.broadcast_to(logits, (ESTIMATES, *logits.shape)), thetas)
+        columns.append(((estimates - exact) ** 2).sum(axis=(1, 2)))
+    return {"squared_errors": np.stack(columns, axis=1).tolist(), "squared_norm": float((exact**2).sum())}
+
+
+@in_float64
+def stationarity(seed: int, replications: int) -> dict[str, Any]:
+    """`[r, replication, T]` the norm of the gradient of G at an iterate drawn uniformly from the first T.
+
+    The mean over iterates is that over evenly spaced ones; the gradient of G is on one large sample.
+    """
+    sets = data_sets(SETTINGS[0], 1, seed)
+    belief = sets.beliefs[0]
+    reference = Sobol(belief).draw(np.random.default_rng(seed), STATIONARY_DRAWS)
+    places = [np.unique(np.linspace(0, most - 1, STATIONARY_POINTS).astype(int)) for most in STATIONARY_ITERATIONS]
+    needed = np.unique(np.concatenate(places))
+    norms = []
+    for samples in STATIONARY_SAMPLES:
+        settings = BRPG(
+            samples=samples, iterations=STATIONARY_ITERATIONS[-1], step=1.0, evaluation=2, keep_iterates=True
+        )
+        key = jax.random.fold_in(sets.solve_key, samples)
+        grid = solve_many(sets.lake, [belief] * replications, [CVaR(LEVEL)], solver=settings, seed=key, progress=False)
+        iterates = np.stack([iterates_of(row[0])[needed] for row in grid])
+        groups = len(needed)
+        problem = _problem(LEVEL, groups)
+        thetas = np.broadcast_to(reference, (groups, *reference.shape))
+        found = np.stack([np.linalg.norm(_gradients(problem, run, thetas), axis=(1, 2)) for run in iterates])
+        norms.append(np.stack([found[:, np.isin(needed, place)].mean(axis=1) for place in places], axis=1))
+    return {"norms": np.stack(norms).tolist()}
+
+
+@in_float64
+def consistency(seed: int, replications: int) -> dict[str, Any]:
+    """D_N and E_N, `[replication, N]`: the largest gap from the truth over a set of policies."""
+    lake, truth = frozen_lake(), SETTINGS[0].truth
+    random = np.random.default_rng(seed)
+    shape = lake.support.shape[:2]
+    best = 4.0 * np.asarray(plan(lake.at(truth)).policy.probabilities)
+    logits = np.concatenate([np.zeros((1, *shape)), best[None], random.normal(size=(CONSISTENCY_POLICIES - 2, *shape))])
+    problem = dataclasses.replace(_problem(LEVEL, 1), risk=CVaR(LEVEL))
+    against = np.broadcast_to(np.asarray(truth), (replications * len(logits), 1, 2))
+    gaps = []
+    for number, n in enumerate(DATA_SIZES):
+        key = jax.random.fold_in(as_key(seed), number)
+        sets = data_sets(Setting(30 + number, "theory", truth[1], n), replications, key)
+        thetas = np.stack([Sobol(belief).draw(random, CONSISTENCY_DRAWS) for belief in sets.beliefs])
+        scales = estimate_scales(
+            problem, [row for _ in sets.beliefs for row in logits], thetas.repeat(len(logits), axis=0), against
+        )
+        found = np.array(scales).reshape(replications, len(logits), 3)[..., :2]
+        gaps.append(found.max(axis=1))
+    together = np.stack(gaps, axis=1)
+    return {"loss_gap": together[..., 0].tolist(), "gradient_gap": together[..., 1].tolist()}
+
+
+def zeroth_order(seed: int) -> dict[str, Any]:
+    """The relative error of the zeroth-order estimator against m, K and nu, by replication."""
+    return {
+        "sweeps": [
+            {"setting": sweep.setting, "values": list(sweep.values), "errors": sweep.relative_errors.tolist()}
+            for sweep in sweeps(seed)
+        ]
+    }
+
+
+def theory_records(folder: RunFolder) -> list[dict[str, Any]]:
+    """One row a point of each series; a series' slope, where a law is claimed, is on all its rows."""
+    found = folder.values("theory/gradient-error")
+    squared = np.array(found["squared_errors"]) / found["squared_norm"]
+    draws = "r, posterior draws"
+    rows = _series("gradient error", "squared error, relative", draws, SAMPLES, squared, "-1")
+    norms = np.array(folder.values("theory/stationarity")["norms"])
+    for samples, runs in zip(STATIONARY_SAMPLES, norms, strict=True):
+        rows += _series(
+            f"stationarity, r = {samples}", GRADIENT_NORM, "T, iterations", STATIONARY_ITERATIONS, runs, "-1/2 or less"
+        )
+    longest = f"stationarity, T = {STATIONARY_ITERATIONS[-1]}"
+    rows += _series(longest, GRADIENT_NORM, draws, STATIONARY_SAMPLES, norms[:, :, -1].T, "-1/2, while r is what binds")
+    found = folder.values("theory/consistency")
+    for name, label in (("loss_gap", "D"), ("gradient_gap", "E")):
+        rows += _series(
+            f"consistency, {label}", f"{label}, largest gap", "N, trials a coordinate", DATA_SIZES,
+            np.array(found[name]), "below 0",
+        )  # fmt: skip
+    for sweep in folder.values("theory/zeroth-order")["sweeps"]:
+        rows += _sweep_series(sweep)
+    lake = frozen_lake()
+    optimum = truth_losses([plan(lake.at(EPISODIC.truth)).policy], EPISODIC)[0]
+    episodes, iterations = PLANS[-1]
+    for level in LEVELS:
+        curves = np.array(folder.values(f"episodic/{episodes}x{iterations}/brpg-{level:g}")["curves"])[
+            :, iterations::iterations
+        ]
+        rows += _series(
+            f"episodic gap, beta {level:g}", "loss above the optimum", "episodes", range(1, episodes + 1),
+            curves - optimum, "below 0",
+        )  # fmt: skip
+    return rows
+
+
+def _sweep_series(sweep: dict[str, Any]) -> list[dict[str, Any]]:
+    """The zeroth-order error: a power of m, exponential in K, with a least value in nu."""
+    name, values, errors = sweep["setting"], sweep["values"], np.array(sweep["errors"])
+    statement = f"zeroth order, {name[: name.index(',')]}"
+    if name.startswith("m"):
+        return _series(statement, "squared error, relative", name, values, errors**2, "-1")
+    if name.startswith("K"):
+        decay = f"{np.log(frozen_lake().discount):.4f} a step (log discount)"
+        # The first horizons are not yet in the range where the discount decides.
+        fit = fitted_slope(values[2:], errors[:, 2:], logarithmic=False)
+        return _series(statement, "error, relative", name, values, errors, decay, fit, "a step")
+    return _series(statement, "error, relative", name, values, errors, "least in between", None)
+
+
+def _series(
+    statement: str,
+    quantity: str,
+    setting: str,
+    x: Sequence[float],
+    y: Float[np.ndarray, "M K"],
+    claimed: str,
+    slope: Slope | str | None = "fit",
+    per: str = "power",
+) -> list[dict[str, Any]]:
+    """The rows of a series: means over replications, and the slope with its interval unless there is none."""
+    fit = fitted_slope(list(x), y) if isinstance(slope, str) else slope
+    errors = y.std(axis=0, ddof=1) / np.sqrt(len(y)) if len(y) > 1 else [None] * len(x)
+    return [
+        {
+            "statement": statement,
+            "quantity": quantity,
+            "setting": setting,
+            "x": float(place),
+            "mean": float(mean),
+            "se": None if error is None else float(error),
+            "slope": None if fit is None else fit.value,
+            "slope_low": None if fit is None else fit.low,
+            "slope_high": None if fit is None else fit.high,
+            "slope_per": per,
+            "claimed": claimed,
+        }
+        for place, mean, error in zip(x, y.mean(axis=0), errors, strict=True)
+    ]
+
+
+@in_float64
+def _problem(level: float, groups: int) -> Problem:
+    lake = frozen_lake()
+    risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), CVaR(level))
+    return Problem(lake, ExpectedCost(), risk, Softmax(), Exact().resolve(lake.support))
+
+
+def _gradients(problem: Problem, logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:
+    arranged = arrange(np.asarray(thetas), problem)
+    return np.asarray(_adjoint(problem, np.ascontiguousarray(logits), arranged))
+
+
+@eqx.filter_jit
+def _adjoint(problem: Problem, logits: Array, thetas: Array) -> Array:
+    return Adjoint()(problem, logits, thetas, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
