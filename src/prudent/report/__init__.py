@@ -3,3 +3,4 @@
 from .data import Driver as Driver
 from .data import PlanView as PlanView
 from .data import ReportData as ReportData
+from .writing import write_report as write_report

@@ -120,9 +120,7 @@ class ReportData:
         if self.grid is not None and self.grid[0] * self.grid[1] != pairs[0]:
             raise InputError(f"a grid of {self.grid[0]} x {self.grid[1]} cannot hold {pairs[0]} states")
         if self.directions is not None and len(self.directions) != pairs[1]:
-            raise InputError(
-                f"the report names {len(self.directions)} directions for {pairs[1]} actions; give one each"
-            )
+            raise InputError(f"the report needs a direction for each of {pairs[1]} actions, got {len(self.directions)}")
         if len(self.history_objective) != len(self.history_gradient_norm):
             raise InputError(
                 f"the report's histories differ in length: {len(self.history_objective)} objectives, "

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import Any
 
 from ..errors import InputError
+from .words import clean
 
 # What would end a script element or a line of JavaScript inside a JSON string, written so that it cannot.
 INERT = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"})
@@ -76,6 +77,7 @@ def _environment() -> Any:
         loader=jinja2.PackageLoader("prudent.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
