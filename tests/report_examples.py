@@ -155,3 +155,70 @@ def machine_report(iterations=300):
         unknowns=unknowns,
         counts=counts,
     )
+
+
+def made_up(states, actions, plans=("this policy", "plug-in plan", "robust plan"), draws=400, **changes):
+    """A report of made-up numbers: any names, any sizes."""
+    random = np.random.default_rng(len(states) + 17 * len(actions))
+    shape = (len(states), len(actions))
+    views = []
+    for position, name in enumerate(plans):
+        losses = random.gamma(4.0, 1.0 + 0.3 * position, size=draws)
+        tail = np.sort(losses)[int(0.9 * draws) :]
+        probabilities = random.dirichlet(np.full(shape[1], 0.3), size=shape[0])
+        visits = 20.0 * random.dirichlet(np.full(shape[0], 0.2))[:, None] * probabilities
+        views.append(
+            PlanView(name, tail.mean(), 0.1, losses.mean(), 0.05, losses, tail[0], tail.mean(), probabilities, visits)
+        )
+    pairs = [f"{state}, {action} → {state}" for state in states for action in actions][:30]
+    settings = {
+        "title": "Made up",
+        "asked": (("problem file", "problem.toml"),),
+        "status": "CONVERGED",
+        "status_message": "the gradient norm fell to the tolerance",
+        "ok": True,
+        "risk_name": "CVaR 0.9",
+        "loss_name": "expected discounted cost",
+        "tail_level": 0.9,
+        "states": tuple(states),
+        "actions": tuple(actions),
+        "grid": None,
+        "directions": None,
+        "plans": tuple(views),
+        "known_theta_risk": 0.8 * views[0].risk,
+        "known_theta_standard_error": 0.1,
+        "lower_bound": 0.75 * views[0].risk,
+        "history_objective": 10.0 + 5.0 * np.exp(-np.arange(200) / 30.0) + random.normal(size=200),
+        "history_gradient_norm": np.exp(-np.arange(200) / 40.0),
+        "drivers": tuple(Driver(name, 0.3, 0.3 + 0.01 * i, 1.5 - 0.1 * i) for i, name in enumerate(pairs)),
+        "counts": random.poisson(4.0, size=shape).astype(float),
+        "seed": 11,
+        "seconds": 12.25,
+        "iterations": 200,
+        "versions": (("prudent", "0.1.0"),),
+    }
+    return ReportData(**{**settings, **changes})
+
+
+def nasty_report(**changes):
+    """Names that would run, break or hide something if they were not escaped."""
+    settings = {
+        "plans": ("this policy", "<img src=x onerror='window.pwned=3'>", "robust plan"),
+        "title": "<script>window.pwned=4</script>",
+        "asked": (("<u>log</u>", "</dd><script>window.pwned=5</script>"), ("seed", "1\u202e2\x00\ud800")),
+        "loss_name": "cost <i>per year</i>",
+        "risk_name": "CVaR <sub>0.9</sub>",
+    }
+    actions = ("<b>go</b>", "</script><script>window.pwned=2</script>", "stay & wait")
+    return made_up(NAMES, actions, **{**settings, **changes})
+
+
+def large_report():
+    """Hundreds of states, many actions, long names, a long run."""
+    return made_up(
+        [f"state number {i} of a rather long list of states" for i in range(500)],
+        [f"action {i}" for i in range(30)],
+        history_objective=5.0 + np.exp(-np.arange(40_000) / 3000.0),
+        history_gradient_norm=np.exp(-np.arange(40_000) / 5000.0),
+        iterations=40_000,
+    )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import colorsys
+from collections.abc import Sequence
 from typing import Any
 
 from .page import plotly_graphs
+from .words import figure_text, short_names
 
 # Readable on white and on near-black alike. A plan keeps its colour through the whole page.
 PLANS = ("#3f7fc4", "#d9822b", "#2a9d7c", "#9a6fc0", "#a0785a", "#8c9440")
 # The tail of the losses: where it begins, its mean, and what drives it.
 TAIL = "#d1495b"
-# Everything that belongs to no plan; traces whose uid begins with INK are coloured like text by the style sheet.
+# Everything that belongs to no plan.
 NEUTRAL = "#7d8794"
-INK = "ink"
 
 LEFT = 52  # every figure with short labels begins at the same place
 BOTTOM = 44
@@ -38,13 +39,13 @@ def shades(colour: str, strongest: float = 0.75) -> list[list[Any]]:
     return [[0.0, faded(colour, 0.0)], [1.0, faded(colour, strongest)]]
 
 
-def blank(height: int, left: int = LEFT, top: int = 10, bottom: int = BOTTOM) -> Any:
-    """An empty figure; a finger that drags over it scrolls the page."""
+def blank(height: int | None, left: int = LEFT, right: int = 12, top: int = 10, bottom: int = BOTTOM) -> Any:
+    """An empty figure, as high as its place in the page if no height is given; a finger that drags over it scrolls the page."""
     return plotly_graphs().Figure(
         layout={
             "template": "none",
             "height": height,
-            "margin": {"l": left, "r": 12, "t": top, "b": bottom, "pad": 4},
+            "margin": {"l": left, "r": right, "t": top, "b": bottom, "pad": 4 if left > 8 else 0},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "dragmode": False,
@@ -67,11 +68,22 @@ def axis(title: str = "", **settings: Any) -> dict[str, Any]:
         "zeroline": False,
         "gridcolor": faded(NEUTRAL, 0.25),
         "ticks": "",
+        "tickangle": 0,
         "automargin": False,
         **settings,
     }
 
 
-def label_room(labels: list[str]) -> int:
-    """Pixels to keep free on the left for labels of an axis; a phone is 360 wide, so labels are short by then."""
-    return min(max((len(label) for label in labels), default=0) * 7 + 16, 170)
+def named_places(names: Sequence[str], length: int = 20) -> tuple[dict[str, Any], int]:
+    """An axis with a name at each whole number from the top down, and the pixels its names need on the left.
+
+    A phone has 300 pixels for names and figure together, so long names are cut; hover texts have them whole.
+    """
+    labels = short_names(names, length)
+    settings = axis(
+        tickvals=list(range(len(names))),
+        ticktext=[figure_text(label) for label in labels],
+        range=[len(names) - 0.5, -0.5],
+        showgrid=False,
+    )
+    return settings, max(len(label) for label in labels) * 7 + 18

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import BOTTOM, INK, NEUTRAL, TAIL, axis, blank, faded, label_room, plan_colour
+from .canvas import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, named_places, plan_colour
 from .data import Driver, PlanView, ReportData
 from .page import plotly_graphs
-from .words import figure_text, number, percent, shorten, with_error
+from .words import figure_text, number, percent, with_error
 
-BINS = 48
+BINS = 60
 POINTS = 1500  # of a curve; more cannot be told apart on a screen
-LABEL = 26
 
 
 def loss_range(plans: tuple[PlanView, ...]) -> tuple[float, float] | None:
@@ -37,24 +36,28 @@ def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], labe
     graphs = plotly_graphs()
     losses = np.asarray(plan.losses, float)
     edges = np.linspace(*limits, BINS + 1)
-    shares = 100.0 * np.histogram(losses[np.isfinite(losses)], edges)[0] / max(losses.size, 1)
-    centres = 0.5 * (edges[1:] + edges[:-1])
-    tail = np.isfinite(plan.value_at_risk or np.nan) & (edges[1:] > (plan.value_at_risk or 0.0))
+    finite = losses[np.isfinite(losses)]
+    edge = plan.value_at_risk if plan.value_at_risk is not None and np.isfinite(plan.value_at_risk) else np.inf
     colour = plan_colour(position)
     figure = blank(168 if last else 140, bottom=BOTTOM if last else 22)
-    figure.add_trace(
-        graphs.Bar(
-            x=centres,
-            y=shares,
-            width=0.94 * (edges[1] - edges[0]),
-            marker={"color": [colour if beyond else faded(colour, 0.5) for beyond in tail], "line": {"width": 0}},
-            hovertext=[
-                f"{number(low)} to {number(high)}<br>{number(share, 3)} % of draws"
-                for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
-            ],
-            hoverinfo="text",
+    shares = np.zeros(BINS)
+    for part, strength in ((finite[finite <= edge], 0.5), (finite[finite > edge], 1.0)):
+        heights = 100.0 * np.histogram(part, edges)[0] / max(losses.size, 1)
+        figure.add_trace(
+            graphs.Bar(
+                x=0.5 * (edges[1:] + edges[:-1]),
+                y=heights,
+                base=shares,
+                width=0.94 * (edges[1] - edges[0]),
+                marker={"color": faded(colour, strength), "line": {"width": 0}},
+                hovertext=[
+                    f"{number(low)} to {number(high)}<br>{number(height, 3)} % of draws"
+                    for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
+                ],
+                hoverinfo="text",
+            )
         )
-    )
+        shares = shares + heights
     top = 1.08 * max(float(shares.max()), 1e-9)
     for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
         if value is not None and np.isfinite(value):
@@ -69,9 +72,10 @@ def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], labe
                 )
             )
     figure.update_layout(
-        xaxis=axis(figure_text(label, 60) if last else "", range=list(limits), showgrid=False),
+        xaxis=axis(figure_text(label, 40) if last else "", range=list(limits), showgrid=False),
         yaxis=axis("% of draws", range=[0.0, top], nticks=4, rangemode="tozero"),
         bargap=0,
+        barmode="overlay",
     )
     return figure
 
@@ -101,8 +105,8 @@ def risk_figure(data: ReportData) -> Any | None:
     rows = [row for row in rows if np.isfinite(row[1])]
     if not rows:
         return None
-    labels = [shorten(name, LABEL) for name, *_ in rows]
-    figure = blank(BOTTOM + 14 + 34 * len(rows), left=label_room(labels))
+    places, room = named_places([name for name, *_ in rows])
+    figure = blank(BOTTOM + 14 + 34 * len(rows), left=room)
     for place, (name, value, error, colour, symbol) in enumerate(rows):
         error = error if np.isfinite(error) else 0.0
         figure.add_trace(
@@ -110,7 +114,6 @@ def risk_figure(data: ReportData) -> Any | None:
                 x=[value],
                 y=[place],
                 mode="markers",
-                uid=f"{INK}{place}" if colour == NEUTRAL else f"plan{place}",
                 marker={"color": colour, "size": 12, "symbol": symbol, "line": {"color": colour, "width": 2}},
                 error_x={"type": "data", "array": [2.0 * error], "color": colour, "thickness": 2, "width": 5},
                 hovertext=f"{figure_text(name)}<br>{with_error(value, error)}",
@@ -118,13 +121,8 @@ def risk_figure(data: ReportData) -> Any | None:
             )
         )
     figure.update_layout(
-        xaxis=axis(figure_text(f"{data.risk_name} of {data.loss_name}", 60), nticks=6),
-        yaxis=axis(
-            tickvals=list(range(len(rows))),
-            ticktext=[figure_text(label) for label in labels],
-            range=[len(rows) - 0.5, -0.5],
-            showgrid=False,
-        ),
+        xaxis=axis(figure_text(data.risk_name, 28), nticks=5),
+        yaxis=places,
     )
     return figure
 
@@ -138,19 +136,18 @@ def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     return starts + 1.0 + (lengths - 1) / 2.0, np.add.reduceat(values, starts) / lengths, block
 
 
-def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: bool = False, uid: str = "plan") -> Any:
+def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: bool = False) -> Any:
     """One number an iteration, as it was and, where it is noisy and long, smoothed by a running mean."""
     graphs = plotly_graphs()
     places, means, _ = thinned(values)
     means = np.where(np.isfinite(means) & ((means > 0) | (not logarithmic)), means, np.nan)
     window = max(1, len(means) // 30)
-    figure = blank(240)
+    figure = blank(240, left=64)
     figure.add_trace(
         graphs.Scatter(
             x=places,
             y=means,
             mode="lines" if len(means) > 1 else "markers",
-            uid=f"{uid}-raw",
             line={"color": colour if window == 1 else faded(colour, 0.4), "width": 2 if window == 1 else 1},
             marker={"color": colour, "size": 8},
             hovertext=[
@@ -160,26 +157,27 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
         )
     )
     if window > 1 and np.isfinite(means).all():
-        smooth = np.convolve(means, np.ones(window) / window, mode="valid")
+        sums = np.cumsum(np.append(0.0, means))
+        first = np.maximum(np.arange(1, len(sums)) - window, 0)
+        smooth = (sums[1:] - sums[first]) / (np.arange(1, len(sums)) - first)
         figure.add_trace(
             graphs.Scatter(
-                x=places[window - 1 :],
+                x=places,
                 y=smooth,
                 mode="lines",
-                uid=f"{uid}-smooth",
                 line={"color": colour, "width": 2},
                 hoverinfo="skip",
             )
         )
     shown = means[np.isfinite(means)]
-    # Decades have room for few labels; within less than one, plain numbers read better.
     powers = logarithmic and shown.size and shown.max() > 10.0 * shown.min()
+    decades = np.log10(shown.max() / shown.min()) if powers else 1.0
     figure.update_layout(
-        xaxis=axis("iteration", nticks=6, rangemode="tozero", showgrid=False),
+        xaxis=axis("iteration", nticks=5, rangemode="tozero", showgrid=False),
         yaxis=axis(
-            title,
-            nticks=6,
-            **({"type": "log", "dtick": 1, "exponentformat": "power"} if powers else {}),
+            figure_text(title, 30),
+            nticks=5,
+            **({"type": "log", "dtick": max(1, round(decades / 4)), "tickformat": "~g"} if powers else {}),
         ),
     )
     return figure
@@ -188,9 +186,9 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
 def driver_figure(drivers: tuple[Driver, ...]) -> Any:
     """How far the tail's weights move each unknown, in posterior standard deviations."""
     graphs = plotly_graphs()
-    labels = [shorten(driver.name, LABEL) for driver in drivers]
+    places, room = named_places([driver.name for driver in drivers])
     shifts = [driver.shift if np.isfinite(driver.shift) else 0.0 for driver in drivers]
-    figure = blank(BOTTOM + 14 + 24 * len(drivers), left=label_room(labels))
+    figure = blank(BOTTOM + 14 + 24 * len(drivers), left=room)
     figure.add_trace(
         graphs.Bar(
             x=shifts,
@@ -209,17 +207,12 @@ def driver_figure(drivers: tuple[Driver, ...]) -> Any:
     reach = 1.08 * max([abs(shift) for shift in shifts] + [0.1])
     figure.update_layout(
         xaxis=axis(
-            "shift in the tail, in posterior s.d.",
+            "shift (posterior s.d.)",
             range=[-reach if min(shifts) < 0 else 0.0, reach if max(shifts) > 0 or min(shifts) >= 0 else 0.0],
-            nticks=6,
+            nticks=4,
             zeroline=True,
             zerolinecolor=NEUTRAL,
         ),
-        yaxis=axis(
-            tickvals=list(range(len(drivers))),
-            ticktext=[figure_text(label) for label in labels],
-            range=[len(drivers) - 0.5, -0.5],
-            showgrid=False,
-        ),
+        yaxis=places,
     )
     return figure

@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import BOTTOM, INK, NEUTRAL, axis, blank, faded, label_room, plan_colour, shades
+from .canvas import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, shades
 from .data import PlanView, ReportData
 from .page import plotly_graphs
-from .words import figure_text, number, several, shorten
+from .words import figure_text, number, several, short_names
 
 ROWS = 40  # of a heat map with one row a state
-COLUMN_LABELS = 24
+COLUMN_LABELS = 12
+WIDE = 8  # actions, or columns of a grid; with more, a figure takes the whole width
+CELL = 56  # pixels of a grid's cell, at most
 LARGEST_GRID = 40  # cells across; smaller arrows cannot be read
 BARS = 15
-LABEL = 18
-# Clockwise from up, as plotly turns its arrow.
-ANGLES = {"up": 0, "right": 90, "down": 180, "left": 270}
+# Across and down, as the rows of a grid are numbered.
 STEPS = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1.0, 0.0)}
+FAINTEST = 0.05  # probability below which an arrow is left out
 
 
 def visits(plan: PlanView) -> np.ndarray:
@@ -34,7 +35,7 @@ def busiest(plan: PlanView, most: int) -> np.ndarray:
 
 def has_arrows(data: ReportData) -> bool:
     """Whether the policy can be drawn as arrows on a map."""
-    known = data.directions is not None and all(direction in ANGLES for direction in data.directions)
+    known = data.directions is not None and all(direction in STEPS for direction in data.directions)
     return known and data.grid is not None and max(data.grid) <= LARGEST_GRID
 
 
@@ -45,11 +46,7 @@ def arrow_figure(data: ReportData, position: int) -> Any:
     rows, columns = data.grid
     plan = data.plans[position]
     shares = visits(plan) / max(float(visits(plan).sum()), 1e-300)
-    place = np.stack([np.arange(rows * columns) % columns, np.arange(rows * columns) // columns], axis=1).astype(float)
-    # The figure is about 300 pixels wide at its narrowest, and its height follows the grid.
-    cell = min(300.0 / columns, 60.0)
-    figure = blank(round(min(max(300 * rows / columns, 90), 560)) + 16, left=4, top=8, bottom=8)
-    probabilities = np.nan_to_num(np.asarray(plan.probabilities, float))
+    figure = blank(None, left=2, right=2, top=2, bottom=2)
     figure.add_trace(
         graphs.Heatmap(
             z=shares.reshape(rows, columns),
@@ -57,55 +54,63 @@ def arrow_figure(data: ReportData, position: int) -> Any:
             zmax=max(float(shares.max()), 1e-12),
             colorscale=shades(plan_colour(position)),
             showscale=False,
-            xgap=1.5,
-            ygap=1.5,
             hovertext=np.array(_cell_texts(data, plan, shares), dtype=object).reshape(rows, columns),
             hoverinfo="text",
         )
     )
-    frame = [
-        {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "layer": "below"}
-        | {"line": {"color": faded(NEUTRAL, 0.45), "width": 1}}
-        for x, y in place
-    ]
-    for action, direction in enumerate(data.directions):
-        chosen = probabilities[:, action] >= 0.05
-        across, down = STEPS[direction]
-        spread = 0.27 * (1.0 - probabilities[chosen, action])
+    if max(len(state) for state in data.states) <= 36 // columns + 1:
         figure.add_trace(
             graphs.Scatter(
-                x=place[chosen, 0] + across * spread,
-                y=place[chosen, 1] + down * spread,
-                mode="markers",
-                uid=f"{INK}{action}",
-                marker={
-                    "symbol": "arrow",
-                    "angle": ANGLES[direction],
-                    "size": 0.5 * cell * np.sqrt(probabilities[chosen, action]),
-                    "color": NEUTRAL,
-                    "line": {"width": 0},
-                },
-                hoverinfo="skip",
-            )
-        )
-    if max(len(state) for state in data.states) <= 2 and columns <= 15:
-        figure.add_trace(
-            graphs.Scatter(
-                x=place[:, 0] - 0.34,
-                y=place[:, 1] - 0.34,
+                x=np.arange(rows * columns) % columns - 0.5,
+                y=np.arange(rows * columns) // columns - 0.44,
                 mode="text",
                 text=[figure_text(state) for state in data.states],
+                textposition="bottom right",
                 textfont={"size": 9},
                 hoverinfo="skip",
             )
         )
-    hidden = {"visible": False, "fixedrange": True}
+    hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
+    # Two paths, however large the grid; the style sheet colours what lies above like text.
     figure.update_layout(
-        shapes=frame,
-        xaxis={**hidden, "range": [-0.55, columns - 0.45], "constrain": "domain"},
-        yaxis={**hidden, "range": [rows - 0.45, -0.55], "scaleanchor": "x", "constrain": "domain"},
+        shapes=[
+            {"type": "path", "path": _frame(rows, columns), "line": {"color": faded(NEUTRAL, 0.4), "width": 1}},
+            {"type": "path", "path": _arrows(data, plan), "fillcolor": NEUTRAL, "line": {"width": 0}, "layer": "above"},
+        ],
+        xaxis={**hidden, "range": [-0.52, columns - 0.48], "constraintoward": "left"},
+        yaxis={**hidden, "range": [rows - 0.48, -0.52], "scaleanchor": "x", "constraintoward": "top"},
     )
     return figure
+
+
+def _frame(rows: int, columns: int) -> str:
+    across = [f"M -0.5 {row - 0.5} L {columns - 0.5} {row - 0.5}" for row in range(rows + 1)]
+    down = [f"M {column - 0.5} -0.5 L {column - 0.5} {rows - 0.5}" for column in range(columns + 1)]
+    return " ".join(across + down)
+
+
+def _arrows(data: ReportData, plan: PlanView) -> str:
+    """One path of all arrows: a sure action's arrow fills its cell, others begin at the centre and point outwards."""
+    assert data.grid is not None and data.directions is not None
+    columns = data.grid[1]
+    parts = ["M 0 0 Z"]  # a path may not be empty
+    for state, row in enumerate(np.nan_to_num(np.asarray(plan.probabilities, float))):
+        for direction, chance in zip(data.directions, row, strict=True):
+            if chance < FAINTEST:
+                continue
+            length, middle = 0.18 + 0.47 * chance, min(0.25, 0.5 * (1.0 - chance))
+            shaft, head = 0.02 + 0.03 * chance, 0.07 + 0.09 * chance
+            tail, neck, tip = middle - length / 2.0, middle + length / 2.0 - 1.5 * head, middle + length / 2.0
+            half = ((tail, shaft), (neck, shaft), (neck, head))
+            outline = (*half, (tip, 0.0), *((along, -aside) for along, aside in reversed(half)))
+            across, down = STEPS[direction]
+            x, y = state % columns, state // columns
+            points = [
+                f"{x + along * across - aside * down:.3f} {y + along * down + aside * across:.3f}"
+                for along, aside in outline
+            ]
+            parts.append(f"M {' L '.join(points)} Z")
+    return " ".join(parts)
 
 
 def _cell_texts(data: ReportData, plan: PlanView, shares: np.ndarray) -> list[str]:
@@ -123,15 +128,14 @@ def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colou
     """A heat map with one row a state and one column an action, its numbers written in where there is room."""
     graphs = plotly_graphs()
     values = np.asarray(values, float)[states]
-    labels = [shorten(data.states[state], LABEL) for state in states]
+    places, room = named_places([data.states[state] for state in states])
     columns = len(data.actions)
-    crowded = columns > COLUMN_LABELS
     marked = np.unique(np.linspace(0, columns - 1, min(columns, COLUMN_LABELS)).round().astype(int))
-    length = 8 if columns > 4 else 12
-    heads = [shorten(data.actions[action], length) for action in marked]
-    slanted = max(len(head) for head in heads) * 7 > 250 / len(heads)
-    above = (14 + 6 * max(len(head) for head in heads)) if slanted else 30
-    figure = blank(above + 12 + max(22 * len(states), 40), left=label_room(labels), top=above, bottom=8)
+    heads = short_names([data.actions[action] for action in marked], 10)
+    longest = max(len(head) for head in heads)
+    slanted = longest * len(heads) > 24
+    above = 14 + 7 * longest if slanted else 30
+    figure = blank(above + 12 + max(22 * len(states), 40), left=room, top=above, bottom=8)
     figure.add_trace(
         graphs.Heatmap(
             z=values,
@@ -139,10 +143,10 @@ def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colou
             zmax=top if top > 0 else 1.0,
             colorscale=shades(colour),
             showscale=False,
-            xgap=2,
+            xgap=2 if columns <= WIDE else 0.5,
             ygap=2,
             text=[[_cell(value) for value in row] for row in values],
-            texttemplate="%{text}" if columns <= 8 else None,
+            texttemplate="%{text}" if columns <= WIDE else None,
             textfont={"size": 11},
             hovertext=[
                 [
@@ -159,16 +163,11 @@ def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colou
             side="top",
             tickvals=marked.tolist(),
             ticktext=[figure_text(head) for head in heads],
-            tickangle=-90 if crowded or slanted else 0,
+            tickangle=-90 if slanted else 0,
             showgrid=False,
             range=[-0.5, columns - 0.5],
         ),
-        yaxis=axis(
-            tickvals=list(range(len(states))),
-            ticktext=[figure_text(label) for label in labels],
-            range=[len(states) - 0.5, -0.5],
-            showgrid=False,
-        ),
+        yaxis=places,
     )
     return figure
 
@@ -176,7 +175,9 @@ def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colou
 def _cell(value: float) -> str:
     if not np.isfinite(value):
         return "?"
-    return f"{value:.0f}" if value >= 100 or value == round(value) else f"{value:.2f}".removeprefix("0")
+    # Two decimals have room; the exact number is in the hover text.
+    text = f"{value:.0f}" if value >= 100 else f"{value:.2f}".removesuffix(".00")
+    return text.removeprefix("0") if text.startswith("0.") else text
 
 
 def policy_figure(data: ReportData, position: int) -> Any:
@@ -192,8 +193,8 @@ def occupancy_figure(data: ReportData) -> Any:
     graphs = plotly_graphs()
     every = np.stack([visits(plan) for plan in data.plans])
     states = np.argsort(-every.max(axis=0), kind="stable")[:BARS]
-    labels = [shorten(data.states[state], LABEL) for state in states]
-    figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(data.plans)), left=label_room(labels))
+    places, room = named_places([data.states[state] for state in states])
+    figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(data.plans)), left=room)
     for position, (plan, seen) in enumerate(zip(data.plans, every, strict=True)):
         figure.add_trace(
             graphs.Bar(
@@ -212,13 +213,8 @@ def occupancy_figure(data: ReportData) -> Any:
     figure.update_layout(
         barmode="group",
         bargap=0.3,
-        xaxis=axis("discounted visits", nticks=6, rangemode="tozero"),
-        yaxis=axis(
-            tickvals=list(range(len(states))),
-            ticktext=[figure_text(label) for label in labels],
-            range=[len(states) - 0.5, -0.5],
-            showgrid=False,
-        ),
+        xaxis=axis("discounted visits", nticks=5, rangemode="tozero"),
+        yaxis=places,
     )
     return figure
 

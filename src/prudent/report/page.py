@@ -38,21 +38,23 @@ def figures_script() -> str:
     return _script(_template("figures.js"))
 
 
-def figure_html(figure: Any, label: str = "") -> str:
+def figure_html(figure: Any, label: str = "", *, aspect: float | None = None, widest: int | None = None) -> str:
     """A plotly figure as a div that holds its data, without the library.
 
     Args:
-        figure: a `plotly.graph_objects.Figure`; its layout should have a height.
+        figure: a `plotly.graph_objects.Figure`; its layout has a height, unless there is an aspect.
         label: what it shows, for readers that cannot see it.
+        aspect: width by height, for a figure whose height follows its width.
+        widest: pixels it takes at most; the width of the page when left out.
     """
     markup = _needs("markupsafe").Markup
-    height = int(figure.layout.height or 400)
     data = markup(figure.to_json(engine="json").translate(INERT))
     # The height is kept free before the figure is drawn, so that the page does not jump.
+    size = f"height:{int(figure.layout.height or 400)}px" if aspect is None else f"aspect-ratio:{aspect:.4f}"
+    limit = f";max-width:{widest}px" if widest is not None else ""
     return markup(
-        '<div class="figure" role="img" aria-label="{}" style="height:{}px">'
-        '<script type="application/json">{}</script></div>'
-    ).format(label, height, data)
+        '<div class="figure" role="img" aria-label="{}" style="{}{}"><script type="application/json">{}</script></div>'
+    ).format(label, size, limit, data)
 
 
 def plotly_graphs() -> Any:

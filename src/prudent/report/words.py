@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 
 # Characters that reorder what stands around them; a name may not do that to the page.
 REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -18,9 +19,35 @@ def clean(text: str) -> str:
     )
 
 
-def shorten(text: str, length: int) -> str:
-    """A text cut to a length, with an ellipsis for what is gone."""
-    return text if len(text) <= length else text[: length - 1] + "…"
+def shorten(text: str, length: int, tail: int = 0) -> str:
+    """A text cut to a length, with an ellipsis for what is gone; so many characters are kept of its end.
+
+    >>> shorten("a long way", 6), shorten("a long way", 6, tail=3), shorten("short", 6)
+    ('a lon…', 'a …way', 'short')
+    """
+    if len(text) <= length:
+        return text
+    return f"{text[: length - tail - 1]}…{text[len(text) - tail :]}"
+
+
+def short_names(names: Sequence[str], length: int) -> list[str]:
+    """Names cut for an axis: at the end, or in the middle where that keeps more of them apart.
+
+    >>> short_names(["state one of ten", "state two of ten"], 10)
+    ['state one…', 'state two…']
+    >>> short_names(["worn, run → new", "worn, run → old"], 11)
+    ['worn, … new', 'worn, … old']
+    """
+    names = [clean(name) for name in names]
+    # Full-width characters take the room of two.
+    length -= min(length // 2, max((sum(map(_is_wide, name[:length])) for name in names), default=0) // 2)
+    ends = [shorten(name, length) for name in names]
+    middles = [shorten(name, length, tail=2 * length // 5) for name in names]
+    return middles if len(set(middles)) > len(set(ends)) else ends
+
+
+def _is_wide(character: str) -> bool:
+    return unicodedata.east_asian_width(character) in "WF"
 
 
 def figure_text(text: str, length: int = 1000) -> str:
@@ -90,7 +117,7 @@ def seconds(value: float) -> str:
     """A duration.
 
     >>> seconds(0.25), seconds(75.0), seconds(7260.0)
-    ('0.25 s', '1 min 15 s', '2 h 1 min')
+    ('0.250 s', '1 min 15 s', '2 h 1 min')
     """
     if not math.isfinite(value):
         return number(value)

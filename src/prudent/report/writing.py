@@ -23,7 +23,9 @@ from .distributions import (
 )
 from .maps import (
     BARS,
+    CELL,
     ROWS,
+    WIDE,
     arrow_figure,
     counts_figure,
     has_arrows,
@@ -33,10 +35,9 @@ from .maps import (
     visits,
 )
 from .page import figure_html, render
-from .words import number, percent, seconds, several, shorten, with_error
+from .words import number, percent, seconds, several, with_error
 
-DRIVERS_DRAWN = 12
-DRIVERS_LISTED = 20
+DRIVERS = 15
 THIN = 10  # rows of the log below which a pair is called thin
 THIN_LISTED = 12
 
@@ -75,9 +76,10 @@ def report_html(data: ReportData) -> str:
         answer=_answer(data),
         figures=_figures(data),
         notes=_notes(data),
-        drivers=data.drivers[:DRIVERS_LISTED],
+        drivers=data.drivers[:DRIVERS],
         thin=None if data.counts is None else _thin(data, np.nan_to_num(np.asarray(data.counts, float))),
         arrows=has_arrows(data),
+        wide=(data.grid[1] if data.grid and has_arrows(data) else len(data.actions)) > WIDE,
         tail_colour=TAIL,
         neutral_colour=NEUTRAL,
         exact=exact,
@@ -130,26 +132,31 @@ def _against(data: ReportData, position: int) -> str:
     difference = theirs.risk - ours.risk
     if not math.isfinite(difference):
         return "not comparable"
-    # Common draws usually make the true error smaller than this, so that what is called clear is clear.
-    errors = (ours.risk_standard_error, theirs.risk_standard_error)
-    noise = math.hypot(*(error for error in errors if math.isfinite(error)))
-    if abs(difference) <= 2.0 * noise or difference == 0:
+    if not _clear(difference, ours.risk_standard_error, theirs.risk_standard_error):
         return "no clear difference"
     share = f" ({percent(abs(difference) / ours.risk)})" if ours.risk > 0 else ""
     return f"{number(abs(difference), 3)}{share} {'more' if difference > 0 else 'less'}"
 
 
+def _clear(difference: float, *errors: float | None) -> bool:
+    """Whether a difference is above twice its error; common draws usually make the true error smaller than this."""
+    noise = math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
+    return abs(difference) > 2.0 * noise
+
+
 def _answer(data: ReportData) -> dict[str, Any]:
     """What not knowing theta costs, and how far the lower bound is."""
-    risk = data.plans[0].risk
-    unknown, gap = None, None
+    risk, error = data.plans[0].risk, data.plans[0].risk_standard_error
+    unknown, unknown_clear, gap = None, False, None
     if data.known_theta_risk is not None and math.isfinite(risk - data.known_theta_risk):
         unknown = risk - data.known_theta_risk
+        unknown_clear = unknown > 0 and _clear(unknown, error, data.known_theta_standard_error)
     if data.lower_bound is not None and math.isfinite(risk - data.lower_bound):
         gap = risk - data.lower_bound
     return {
         "unknown": unknown,
         "unknown_share": percent(unknown / risk) if unknown is not None and unknown > 0 and risk > 0 else "",
+        "unknown_clear": unknown_clear,
         "gap": gap,
         "gap_share": percent(gap / risk) if gap is not None and gap > 0 and risk > 0 else "",
         "draws": len(data.plans[0].losses),
@@ -161,7 +168,6 @@ def _figures(data: ReportData) -> dict[str, Any]:
     limits = loss_range(data.plans)
     last = len(data.plans) - 1
     risks = risk_figure(data)
-    draw_policy = arrow_figure if has_arrows(data) else policy_figure
     drawn = {
         "risks": figure_html(risks, f"{data.risk_name} of each plan") if risks is not None else None,
         "losses": [
@@ -169,10 +175,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
             for position, plan in enumerate(data.plans)
             if limits is not None
         ],
-        "policies": [
-            figure_html(draw_policy(data, position), f"policy of {plan.name}")
-            for position, plan in enumerate(data.plans)
-        ],
+        "policies": [_policy(data, position) for position in range(len(data.plans))],
         "occupancy": figure_html(occupancy_figure(data), "discounted visits of each state"),
         "objective": None,
         "gradient": None,
@@ -180,24 +183,31 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "counts": figure_html(counts_figure(data), "rows of the log") if data.counts is not None else None,
     }
     if np.isfinite(data.history_objective).any():
-        name = shorten(f"{data.risk_name}, sampled", 34)
         drawn["objective"] = figure_html(
-            history_figure(data.history_objective, name, plan_colour(0)), "sampled risk in each iteration"
+            history_figure(data.history_objective, data.risk_name, plan_colour(0)), "sampled risk in each iteration"
         )
     if np.isfinite(data.history_gradient_norm).any():
         drawn["gradient"] = figure_html(
-            history_figure(data.history_gradient_norm, "gradient norm", NEUTRAL, logarithmic=True, uid="ink"),
+            history_figure(data.history_gradient_norm, "gradient norm", NEUTRAL, logarithmic=True),
             "gradient norm in each iteration",
         )
     if data.drivers:
-        drawn["drivers"] = figure_html(driver_figure(data.drivers[:DRIVERS_DRAWN]), "shift of each unknown in the tail")
+        drawn["drivers"] = figure_html(driver_figure(data.drivers[:DRIVERS]), "shift of each unknown in the tail")
     return drawn
+
+
+def _policy(data: ReportData, position: int) -> str:
+    label = f"policy of {data.plans[position].name}"
+    if data.grid is None or not has_arrows(data):
+        return figure_html(policy_figure(data, position), label)
+    rows, columns = data.grid
+    return figure_html(arrow_figure(data, position), label, aspect=columns / rows, widest=CELL * columns)
 
 
 def _notes(data: ReportData) -> dict[str, str]:
     """What figures and tables leave out."""
     block = thinned(data.history_objective)[2] if len(data.history_objective) > POINTS else 1
-    unlisted = len(data.drivers) - DRIVERS_LISTED
+    unlisted = len(data.drivers) - DRIVERS
     plan = data.plans[0].name
     return {
         "policy": "" if has_arrows(data) else left_out(data, ROWS, f"those {plan} visits most"),
