@@ -1,0 +1,6 @@
+"""Stage 16: records to one self-contained HTML page; nothing is computed here that a record does not hold."""
+
+from .data import Driver as Driver
+from .data import PlanView as PlanView
+from .data import ReportData as ReportData
+from .writing import write_report as write_report

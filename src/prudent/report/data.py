@@ -1,0 +1,128 @@
+"""What a report shows, as plain records: NumPy arrays and Python values, no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class PlanView:
+    """One plan, judged on the same fresh posterior draws as every other plan of the report.
+
+    Attributes:
+        name: what the reader calls it, such as "this policy" or "plug-in plan".
+        risk, risk_standard_error: the risk that was asked for, and its Monte-Carlo error.
+        mean, mean_standard_error: the posterior mean of the loss, and its Monte-Carlo error.
+        losses: `[M]` its loss at each draw.
+        value_at_risk: the quantile of the losses at the report's `tail_level`, or None.
+        tail_mean: the mean of the losses beyond it (CVaR), or None.
+        probabilities: `[S, A]` chance of each action in each state.
+        occupancy: `[S, A]` discounted visits, the mean over the draws, not normalised.
+    """
+
+    name: str
+    risk: float
+    risk_standard_error: float
+    mean: float
+    mean_standard_error: float
+    losses: np.ndarray
+    value_at_risk: float | None
+    tail_mean: float | None
+    probabilities: np.ndarray
+    occupancy: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Driver:
+    """One unknown number, as the posterior sees it and as the risk's weights see it.
+
+    Attributes:
+        name: such as "worn, run → broken" or "slip".
+        plain: its posterior mean.
+        weighted: its mean under the density xi* that attains the risk.
+        shift: the difference, in posterior standard deviations.
+    """
+
+    name: str
+    plain: float
+    weighted: float
+    shift: float
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """All that a report shows.
+
+    Attributes:
+        title: heading of the page.
+        asked: label and value of each line of "what was asked".
+        status, status_message, ok: how the solver ended, in a word and in a sentence, and whether that is good.
+        risk_name, loss_name: such as "CVaR 0.9" and "expected discounted cost".
+        tail_level: the level in [0, 1) at which the plans' `value_at_risk` and `tail_mean` were taken.
+        states, actions: names, in the order of the arrays.
+        grid: rows and columns where the states form a grid (row-major), else None.
+        directions: for each action "left", "down", "right" or "up", else None: no arrows.
+        plans: the first is the answer.
+        known_theta_risk, known_theta_standard_error: the risk if theta were told before planning, or None.
+        lower_bound: no policy has a smaller risk than this, or None.
+        history_objective, history_gradient_norm: `[T]` one entry an iteration.
+        drivers: the unknowns, those that drive the tail most first.
+        counts: `[S, A]` rows of the log for each pair, or None.
+        seed, seconds, iterations: of the run.
+        versions: name and version of what computed it.
+    """
+
+    title: str
+    asked: tuple[tuple[str, str], ...]
+    status: str
+    status_message: str
+    ok: bool
+    risk_name: str
+    loss_name: str
+    tail_level: float
+    states: tuple[str, ...]
+    actions: tuple[str, ...]
+    grid: tuple[int, int] | None
+    directions: tuple[str, ...] | None
+    plans: tuple[PlanView, ...]
+    known_theta_risk: float | None
+    known_theta_standard_error: float | None
+    lower_bound: float | None
+    history_objective: np.ndarray
+    history_gradient_norm: np.ndarray
+    drivers: tuple[Driver, ...]
+    counts: np.ndarray | None
+    seed: int
+    seconds: float
+    iterations: int
+    versions: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse records whose parts do not belong together, before anything is drawn."""
+        pairs = (len(self.states), len(self.actions))
+        if not self.plans or 0 in pairs:
+            raise InputError(
+                f"a report needs a plan, a state and an action; got {len(self.plans)} plans, pairs {pairs}"
+            )
+        tables = {"counts": self.counts}
+        for plan in self.plans:
+            tables |= {
+                f"probabilities of {plan.name!r}": plan.probabilities,
+                f"occupancy of {plan.name!r}": plan.occupancy,
+            }
+        for name, table in tables.items():
+            if table is not None and np.shape(table) != pairs:
+                raise InputError(f"the report's {name} must be [S, A] = {pairs}, got {np.shape(table)}")
+        if self.grid is not None and self.grid[0] * self.grid[1] != pairs[0]:
+            raise InputError(f"a grid of {self.grid[0]} x {self.grid[1]} cannot hold {pairs[0]} states")
+        if self.directions is not None and len(self.directions) != pairs[1]:
+            raise InputError(f"the report needs a direction for each of {pairs[1]} actions, got {len(self.directions)}")
+        if len(self.history_objective) != len(self.history_gradient_norm):
+            raise InputError(
+                f"the report's histories differ in length: {len(self.history_objective)} objectives, "
+                f"{len(self.history_gradient_norm)} gradient norms"
+            )

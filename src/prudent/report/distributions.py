@@ -1,0 +1,218 @@
+"""Figures of numbers: losses over the posterior, the plans' risks, the course of the run, what drives the tail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .canvas import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, named_places, plan_colour
+from .data import Driver, PlanView, ReportData
+from .page import plotly_graphs
+from .words import figure_text, number, percent, with_error
+
+BINS = 60
+POINTS = 1500  # of a curve; more cannot be told apart on a screen
+
+
+def loss_range(plans: tuple[PlanView, ...]) -> tuple[float, float] | None:
+    """One range for all plans: from the smallest loss to the far tail, every mark included; None if none is finite."""
+    finite = [losses[np.isfinite(losses)] for losses in (np.asarray(plan.losses, float) for plan in plans)]
+    finite = [losses for losses in finite if losses.size]
+    if not finite:
+        return None
+    marks = [mark for plan in plans for mark in (plan.value_at_risk, plan.tail_mean, plan.mean)]
+    marked = [float(mark) for mark in marks if mark is not None and np.isfinite(mark)]
+    low = min([float(losses.min()) for losses in finite] + marked)
+    high = max([float(np.quantile(losses, 0.995)) for losses in finite] + marked)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        margin = max(0.05 * abs(low), 0.5)
+        return low - margin, high + margin
+    return low, high + 0.02 * (high - low)
+
+
+def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], label: str, last: bool) -> Any:
+    """The histogram of one plan's losses, its tail in full colour, with VaR and CVaR marked."""
+    graphs = plotly_graphs()
+    losses = np.asarray(plan.losses, float)
+    edges = np.linspace(*limits, BINS + 1)
+    finite = losses[np.isfinite(losses)]
+    edge = plan.value_at_risk if plan.value_at_risk is not None and np.isfinite(plan.value_at_risk) else np.inf
+    colour = plan_colour(position)
+    figure = blank(168 if last else 140, bottom=BOTTOM if last else 22)
+    shares = np.zeros(BINS)
+    for part, strength in ((finite[finite <= edge], 0.5), (finite[finite > edge], 1.0)):
+        heights = 100.0 * np.histogram(part, edges)[0] / max(losses.size, 1)
+        figure.add_trace(
+            graphs.Bar(
+                x=0.5 * (edges[1:] + edges[:-1]),
+                y=heights,
+                base=shares,
+                width=0.94 * (edges[1] - edges[0]),
+                marker={"color": faded(colour, strength), "line": {"width": 0}},
+                hovertext=[
+                    f"{number(low)} to {number(high)}<br>{number(height, 3)} % of draws"
+                    for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
+                ],
+                hoverinfo="text",
+            )
+        )
+        shares = shares + heights
+    top = 1.08 * max(float(shares.max()), 1e-9)
+    for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
+        if value is not None and np.isfinite(value):
+            figure.add_trace(
+                graphs.Scatter(
+                    x=[value, value],
+                    y=[0.0, top],
+                    mode="lines",
+                    line={"color": TAIL, "width": 2, "dash": dash},
+                    hovertext=f"{name} {number(value)}",
+                    hoverinfo="text",
+                )
+            )
+    figure.update_layout(
+        xaxis=axis(figure_text(label, 40) if last else "", range=list(limits), showgrid=False),
+        yaxis=axis("% of draws", range=[0.0, top], nticks=4, rangemode="tozero"),
+        bargap=0,
+        barmode="overlay",
+    )
+    return figure
+
+
+def losses_left_out(plan: PlanView, limits: tuple[float, float] | None) -> str:
+    """What a histogram does not show, in words."""
+    losses = np.asarray(plan.losses, float)
+    strange = 1.0 - float(np.isfinite(losses).mean()) if losses.size else 0.0
+    beyond = float((losses[np.isfinite(losses)] > limits[1]).sum()) / losses.size if limits and losses.size else 0.0
+    parts = [f"{percent(beyond)} of draws lie further right"] if beyond else []
+    parts += [f"{percent(strange)} of draws have an infinite or undefined loss"] if strange else []
+    return "; ".join(parts)
+
+
+def risk_figure(data: ReportData) -> Any | None:
+    """Every plan's risk with two standard errors to each side; None if no risk is finite."""
+    graphs = plotly_graphs()
+    rows: list[tuple[str, float, float, str, str]] = []
+    for position, plan in enumerate(data.plans):
+        rows.append((plan.name, plan.risk, plan.risk_standard_error, plan_colour(position), "circle"))
+    if data.known_theta_risk is not None:
+        rows.append(
+            ("if θ were known", data.known_theta_risk, data.known_theta_standard_error or 0.0, NEUTRAL, "diamond")
+        )
+    if data.lower_bound is not None:
+        rows.append(("lower bound", data.lower_bound, 0.0, NEUTRAL, "line-ns"))
+    rows = [row for row in rows if np.isfinite(row[1])]
+    if not rows:
+        return None
+    places, room = named_places([name for name, *_ in rows])
+    figure = blank(BOTTOM + 14 + 34 * len(rows), left=room)
+    for place, (name, value, error, colour, symbol) in enumerate(rows):
+        error = error if np.isfinite(error) else 0.0
+        figure.add_trace(
+            graphs.Scatter(
+                x=[value],
+                y=[place],
+                mode="markers",
+                marker={"color": colour, "size": 12, "symbol": symbol, "line": {"color": colour, "width": 2}},
+                error_x={"type": "data", "array": [2.0 * error], "color": colour, "thickness": 2, "width": 5},
+                hovertext=f"{figure_text(name)}<br>{with_error(value, error)}",
+                hoverinfo="text",
+            )
+        )
+    figure.update_layout(
+        xaxis=axis(figure_text(data.risk_name, 28), nticks=5),
+        yaxis=places,
+    )
+    return figure
+
+
+def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """A curve of at most `POINTS` points: places, means over equal blocks, and the length of a block."""
+    values = np.asarray(values, float)
+    block = max(1, -(-values.size // POINTS))
+    starts = np.arange(0, values.size, block)
+    lengths = np.diff(np.append(starts, values.size))
+    return starts + 1.0 + (lengths - 1) / 2.0, np.add.reduceat(values, starts) / lengths, block
+
+
+def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: bool = False) -> Any:
+    """One number an iteration, as it was and, where it is noisy and long, smoothed by a running mean."""
+    graphs = plotly_graphs()
+    places, means, _ = thinned(values)
+    means = np.where(np.isfinite(means) & ((means > 0) | (not logarithmic)), means, np.nan)
+    window = max(1, len(means) // 30)
+    figure = blank(240, left=64)
+    figure.add_trace(
+        graphs.Scatter(
+            x=places,
+            y=means,
+            mode="lines" if len(means) > 1 else "markers",
+            line={"color": colour if window == 1 else faded(colour, 0.4), "width": 2 if window == 1 else 1},
+            marker={"color": colour, "size": 8},
+            hovertext=[
+                f"iteration {number(place, 6)}<br>{number(mean)}" for place, mean in zip(places, means, strict=True)
+            ],
+            hoverinfo="text",
+        )
+    )
+    if window > 1 and np.isfinite(means).all():
+        sums = np.cumsum(np.append(0.0, means))
+        first = np.maximum(np.arange(1, len(sums)) - window, 0)
+        smooth = (sums[1:] - sums[first]) / (np.arange(1, len(sums)) - first)
+        figure.add_trace(
+            graphs.Scatter(
+                x=places,
+                y=smooth,
+                mode="lines",
+                line={"color": colour, "width": 2},
+                hoverinfo="skip",
+            )
+        )
+    shown = means[np.isfinite(means)]
+    powers = logarithmic and shown.size and shown.max() > 10.0 * shown.min()
+    decades = np.log10(shown.max() / shown.min()) if powers else 1.0
+    figure.update_layout(
+        xaxis=axis("iteration", nticks=5, rangemode="tozero", showgrid=False),
+        yaxis=axis(
+            figure_text(title, 30),
+            nticks=5,
+            **({"type": "log", "dtick": max(1, round(decades / 4)), "tickformat": "~g"} if powers else {}),
+        ),
+    )
+    return figure
+
+
+def driver_figure(drivers: tuple[Driver, ...]) -> Any:
+    """How far the tail's weights move each unknown, in posterior standard deviations."""
+    graphs = plotly_graphs()
+    places, room = named_places([driver.name for driver in drivers])
+    shifts = [driver.shift if np.isfinite(driver.shift) else 0.0 for driver in drivers]
+    figure = blank(BOTTOM + 14 + 24 * len(drivers), left=room)
+    figure.add_trace(
+        graphs.Bar(
+            x=shifts,
+            y=list(range(len(drivers))),
+            orientation="h",
+            width=0.6,
+            marker={"color": TAIL, "line": {"width": 0}},
+            hovertext=[
+                f"{figure_text(driver.name)}<br>posterior mean {number(driver.plain)}, "
+                f"in the tail {number(driver.weighted)}<br>{number(driver.shift, 3)} s.d."
+                for driver in drivers
+            ],
+            hoverinfo="text",
+        )
+    )
+    reach = 1.08 * max([abs(shift) for shift in shifts] + [0.1])
+    figure.update_layout(
+        xaxis=axis(
+            "shift (posterior s.d.)",
+            range=[-reach if min(shifts) < 0 else 0.0, reach if max(shifts) > 0 or min(shifts) >= 0 else 0.0],
+            nticks=4,
+            zeroline=True,
+            zerolinecolor=NEUTRAL,
+        ),
+        yaxis=places,
+    )
+    return figure

@@ -1,0 +1,238 @@
+"""Figures of states and actions: the policy, where it spends its time, where the log is thin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .canvas import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, shades
+from .data import PlanView, ReportData
+from .page import plotly_graphs
+from .words import figure_text, number, several, short_names
+
+ROWS = 40  # of a heat map with one row a state
+COLUMN_LABELS = 12
+WIDE = 8  # actions, or columns of a grid; with more, a figure takes the whole width
+CELL = 56  # pixels of a grid's cell, at most
+LARGEST_GRID = 40  # cells across; smaller arrows cannot be read
+BARS = 15
+# Across and down, as the rows of a grid are numbered.
+STEPS = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1.0, 0.0)}
+FAINTEST = 0.05  # probability below which an arrow is left out
+
+
+def visits(plan: PlanView) -> np.ndarray:
+    """Discounted visits of each state, with what is no number counted as nothing."""
+    return np.nan_to_num(np.asarray(plan.occupancy, float).sum(axis=1), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def busiest(plan: PlanView, most: int) -> np.ndarray:
+    """The states a plan visits most, at most so many, in their own order."""
+    chosen = np.argsort(-visits(plan), kind="stable")[:most]
+    return np.sort(chosen)
+
+
+def has_arrows(data: ReportData) -> bool:
+    """Whether the policy can be drawn as arrows on a map."""
+    known = data.directions is not None and all(direction in STEPS for direction in data.directions)
+    return known and data.grid is not None and max(data.grid) <= LARGEST_GRID
+
+
+def arrow_figure(data: ReportData, position: int) -> Any:
+    """The policy as arrows on the grid, longer for likelier actions, over the share of time spent in each cell."""
+    assert data.grid is not None and data.directions is not None
+    graphs = plotly_graphs()
+    rows, columns = data.grid
+    plan = data.plans[position]
+    shares = visits(plan) / max(float(visits(plan).sum()), 1e-300)
+    figure = blank(None, left=2, right=2, top=2, bottom=2)
+    figure.add_trace(
+        graphs.Heatmap(
+            z=shares.reshape(rows, columns),
+            zmin=0.0,
+            zmax=max(float(shares.max()), 1e-12),
+            colorscale=shades(plan_colour(position)),
+            showscale=False,
+            hovertext=np.array(_cell_texts(data, plan, shares), dtype=object).reshape(rows, columns),
+            hoverinfo="text",
+        )
+    )
+    if max(len(state) for state in data.states) <= 36 // columns + 1:
+        figure.add_trace(
+            graphs.Scatter(
+                x=np.arange(rows * columns) % columns - 0.5,
+                y=np.arange(rows * columns) // columns - 0.44,
+                mode="text",
+                text=[figure_text(state) for state in data.states],
+                textposition="bottom right",
+                textfont={"size": 9},
+                hoverinfo="skip",
+            )
+        )
+    hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
+    # Two paths, however large the grid; the style sheet colours what lies above like text.
+    figure.update_layout(
+        shapes=[
+            {"type": "path", "path": _frame(rows, columns), "line": {"color": faded(NEUTRAL, 0.4), "width": 1}},
+            {"type": "path", "path": _arrows(data, plan), "fillcolor": NEUTRAL, "line": {"width": 0}, "layer": "above"},
+        ],
+        xaxis={**hidden, "range": [-0.52, columns - 0.48], "constraintoward": "left"},
+        yaxis={**hidden, "range": [rows - 0.48, -0.52], "scaleanchor": "x", "constraintoward": "top"},
+    )
+    return figure
+
+
+def _frame(rows: int, columns: int) -> str:
+    across = [f"M -0.5 {row - 0.5} L {columns - 0.5} {row - 0.5}" for row in range(rows + 1)]
+    down = [f"M {column - 0.5} -0.5 L {column - 0.5} {rows - 0.5}" for column in range(columns + 1)]
+    return " ".join(across + down)
+
+
+def _arrows(data: ReportData, plan: PlanView) -> str:
+    """One path of all arrows: a sure action's arrow fills its cell, others begin at the centre and point outwards."""
+    assert data.grid is not None and data.directions is not None
+    columns = data.grid[1]
+    parts = ["M 0 0 Z"]  # a path may not be empty
+    for state, row in enumerate(np.nan_to_num(np.asarray(plan.probabilities, float))):
+        for direction, chance in zip(data.directions, row, strict=True):
+            if chance < FAINTEST:
+                continue
+            length, middle = 0.18 + 0.47 * chance, min(0.25, 0.5 * (1.0 - chance))
+            shaft, head = 0.02 + 0.03 * chance, 0.07 + 0.09 * chance
+            tail, neck, tip = middle - length / 2.0, middle + length / 2.0 - 1.5 * head, middle + length / 2.0
+            half = ((tail, shaft), (neck, shaft), (neck, head))
+            outline = (*half, (tip, 0.0), *((along, -aside) for along, aside in reversed(half)))
+            across, down = STEPS[direction]
+            x, y = state % columns, state // columns
+            points = [
+                f"{x + along * across - aside * down:.3f} {y + along * down + aside * across:.3f}"
+                for along, aside in outline
+            ]
+            parts.append(f"M {' L '.join(points)} Z")
+    return " ".join(parts)
+
+
+def _cell_texts(data: ReportData, plan: PlanView, shares: np.ndarray) -> list[str]:
+    texts = []
+    for state, name in enumerate(data.states):
+        lines = [figure_text(name, 60), f"{number(100.0 * shares[state], 3)} % of discounted time"]
+        row = np.asarray(plan.probabilities, float)[state]
+        likeliest = np.argsort(-row, kind="stable")[:6]
+        lines += [f"{figure_text(data.actions[a], 40)}: {number(row[a], 3)}" for a in likeliest if row[a] > 0]
+        texts.append("<br>".join(lines))
+    return texts
+
+
+def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colour: str, unit: str, top: float) -> Any:
+    """A heat map with one row a state and one column an action, its numbers written in where there is room."""
+    graphs = plotly_graphs()
+    values = np.asarray(values, float)[states]
+    places, room = named_places([data.states[state] for state in states])
+    columns = len(data.actions)
+    marked = np.unique(np.linspace(0, columns - 1, min(columns, COLUMN_LABELS)).round().astype(int))
+    heads = short_names([data.actions[action] for action in marked], 10)
+    longest = max(len(head) for head in heads)
+    slanted = longest * len(heads) > 24
+    above = 14 + 7 * longest if slanted else 30
+    figure = blank(above + 12 + max(22 * len(states), 40), left=room, top=above, bottom=8)
+    figure.add_trace(
+        graphs.Heatmap(
+            z=values,
+            zmin=0.0,
+            zmax=top if top > 0 else 1.0,
+            colorscale=shades(colour),
+            showscale=False,
+            xgap=2 if columns <= WIDE else 0.5,
+            ygap=2,
+            text=[[_cell(value) for value in row] for row in values],
+            texttemplate="%{text}" if columns <= WIDE else None,
+            textfont={"size": 11},
+            hovertext=[
+                [
+                    f"{figure_text(data.states[state], 60)}<br>{figure_text(action, 60)}<br>{number(value, 4)} {unit}"
+                    for action, value in zip(data.actions, row, strict=True)
+                ]
+                for state, row in zip(states, values, strict=True)
+            ],
+            hoverinfo="text",
+        )
+    )
+    figure.update_layout(
+        xaxis=axis(
+            side="top",
+            tickvals=marked.tolist(),
+            ticktext=[figure_text(head) for head in heads],
+            tickangle=-90 if slanted else 0,
+            showgrid=False,
+            range=[-0.5, columns - 0.5],
+        ),
+        yaxis=places,
+    )
+    return figure
+
+
+def _cell(value: float) -> str:
+    if not np.isfinite(value):
+        return "?"
+    # Two decimals have room; the exact number is in the hover text.
+    text = f"{value:.0f}" if value >= 100 else f"{value:.2f}".removesuffix(".00")
+    return text.removeprefix("0") if text.startswith("0.") else text
+
+
+def policy_figure(data: ReportData, position: int) -> Any:
+    """The policy as a heat map of the states that the answer visits most."""
+    plan = data.plans[position]
+    return table_figure(
+        data, plan.probabilities, busiest(data.plans[0], ROWS), plan_colour(position), "probability", 1.0
+    )
+
+
+def occupancy_figure(data: ReportData) -> Any:
+    """Discounted visits of the busiest states, one bar for each plan."""
+    graphs = plotly_graphs()
+    every = np.stack([visits(plan) for plan in data.plans])
+    states = np.argsort(-every.max(axis=0), kind="stable")[:BARS]
+    places, room = named_places([data.states[state] for state in states])
+    figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(data.plans)), left=room)
+    for position, (plan, seen) in enumerate(zip(data.plans, every, strict=True)):
+        figure.add_trace(
+            graphs.Bar(
+                x=seen[states],
+                y=list(range(len(states))),
+                orientation="h",
+                marker={"color": plan_colour(position), "line": {"width": 0}},
+                hovertext=[
+                    f"{figure_text(data.states[state], 60)}<br>"
+                    f"{figure_text(plan.name, 60)}: {number(seen[state])} visits"
+                    for state in states
+                ],
+                hoverinfo="text",
+            )
+        )
+    figure.update_layout(
+        barmode="group",
+        bargap=0.3,
+        xaxis=axis("discounted visits", nticks=5, rangemode="tozero"),
+        yaxis=places,
+    )
+    return figure
+
+
+def left_out(data: ReportData, most: int, reason: str) -> str:
+    """What a figure of the busiest states leaves out, in words."""
+    total = len(data.states)
+    if total <= most:
+        return ""
+    return f"{several(most, 'state')} of {total:,} shown: {reason}. The other {total - most:,} are left out here."
+
+
+def counts_figure(data: ReportData) -> Any:
+    """Rows of the log for each pair, on a scale of square roots, so that few can be told from none."""
+    assert data.counts is not None
+    counts = np.nan_to_num(np.asarray(data.counts, float))
+    states = busiest(data.plans[0], ROWS)
+    figure = table_figure(data, counts, states, NEUTRAL, "rows", float(counts[states].max()))
+    figure.data[0].z = np.sqrt(counts[states])
+    figure.data[0].zmax = max(float(np.sqrt(counts[states].max())), 1.0)
+    return figure

@@ -1,0 +1,242 @@
+"""One run as one page: the figures and the words of a report, put into its template."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..files import write_whole
+from .canvas import NEUTRAL, TAIL, faded, plan_colour
+from .data import ReportData
+from .distributions import (
+    POINTS,
+    driver_figure,
+    history_figure,
+    loss_figure,
+    loss_range,
+    losses_left_out,
+    risk_figure,
+    thinned,
+)
+from .maps import (
+    BARS,
+    CELL,
+    ROWS,
+    WIDE,
+    arrow_figure,
+    counts_figure,
+    has_arrows,
+    left_out,
+    occupancy_figure,
+    policy_figure,
+    visits,
+)
+from .page import figure_html, render
+from .words import number, percent, seconds, several, with_error
+
+DRIVERS = 15
+THIN = 10  # rows of the log below which a pair is called thin
+THIN_LISTED = 12
+
+
+def write_report(data: ReportData, path: str | Path) -> Path:
+    """Write a report as one HTML page that needs nothing beside itself.
+
+    Args:
+        data: what it shows.
+        path: the file to write; it is replaced whole or not at all.
+
+    >>> import tempfile, pathlib, numpy as np
+    >>> from prudent.report import PlanView, ReportData, write_report
+    >>> plan = PlanView("this policy", 2.0, 0.1, 1.5, 0.1, np.array([1.0, 2.0]), 2.0, 2.0, np.eye(2), np.eye(2))
+    >>> data = ReportData(
+    ...     title="Two states", asked=(("discount", "0.9"),), status="CONVERGED", status_message="done", ok=True,
+    ...     risk_name="CVaR 0.5", loss_name="expected discounted cost", tail_level=0.5, states=("up", "down"),
+    ...     actions=("stay", "go"), grid=None, directions=None, plans=(plan,), known_theta_risk=None,
+    ...     known_theta_standard_error=None, lower_bound=None, history_objective=np.ones(3),
+    ...     history_gradient_norm=np.ones(3), drivers=(), counts=None, seed=0, seconds=1.0, iterations=3, versions=(),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = write_report(data, pathlib.Path(folder) / "report.html").read_text(encoding="utf-8")
+    >>> "Two states" in page
+    True
+    """
+    return write_whole(path, report_html(data))
+
+
+def report_html(data: ReportData) -> str:
+    """The page that `write_report` writes, as text."""
+    return render(
+        "report.html",
+        data=data,
+        plans=_plans(data),
+        answer=_answer(data),
+        figures=_figures(data),
+        notes=_notes(data),
+        drivers=data.drivers[:DRIVERS],
+        thin=None if data.counts is None else _thin(data, np.nan_to_num(np.asarray(data.counts, float))),
+        arrows=has_arrows(data),
+        wide=(data.grid[1] if data.grid and has_arrows(data) else len(data.actions)) > WIDE,
+        tail_colour=TAIL,
+        neutral_colour=NEUTRAL,
+        exact=exact,
+        number=number,
+        with_error=with_error,
+        percent=percent,
+        several=several,
+        seconds=seconds,
+        faded=faded,
+    )
+
+
+def exact(value: Any) -> str:
+    """A value as a machine reads it back, bit for bit; nothing known is null, as in JSON."""
+    if value is None:
+        return "null"
+    return str(value) if isinstance(value, str | int) else repr(float(value))
+
+
+class _PlanWords(NamedTuple):
+    name: str
+    colour: str
+    key: str
+    record: Any
+    against: str
+    strange: str
+
+
+def _plans(data: ReportData) -> list[_PlanWords]:
+    limits = loss_range(data.plans)
+    words = []
+    for position, plan in enumerate(data.plans):
+        words.append(
+            _PlanWords(
+                name=plan.name,
+                colour=plan_colour(position),
+                # The answer's own numbers go by the names they have in solution.json.
+                key=f"plans.{position}." if position else "",
+                record=plan,
+                against=_against(data, position) if position else "",
+                strange=losses_left_out(plan, limits),
+            )
+        )
+    return words
+
+
+def _against(data: ReportData, position: int) -> str:
+    """How another plan's risk compares with the answer's."""
+    ours, theirs = data.plans[0], data.plans[position]
+    difference = theirs.risk - ours.risk
+    if not math.isfinite(difference):
+        return "not comparable"
+    if not _clear(difference, ours.risk_standard_error, theirs.risk_standard_error):
+        return "no clear difference"
+    share = f" ({percent(abs(difference) / ours.risk)})" if ours.risk > 0 else ""
+    return f"{number(abs(difference), 3)}{share} {'more' if difference > 0 else 'less'}"
+
+
+def _clear(difference: float, *errors: float | None) -> bool:
+    """Whether a difference is above twice its error; common draws usually make the true error smaller than this."""
+    noise = math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
+    return abs(difference) > 2.0 * noise
+
+
+def _answer(data: ReportData) -> dict[str, Any]:
+    """What not knowing theta costs, and how far the lower bound is."""
+    risk, error = data.plans[0].risk, data.plans[0].risk_standard_error
+    unknown, unknown_clear, gap = None, False, None
+    if data.known_theta_risk is not None and math.isfinite(risk - data.known_theta_risk):
+        unknown = risk - data.known_theta_risk
+        unknown_clear = unknown > 0 and _clear(unknown, error, data.known_theta_standard_error)
+    if data.lower_bound is not None and math.isfinite(risk - data.lower_bound):
+        gap = risk - data.lower_bound
+    return {
+        "unknown": unknown,
+        "unknown_share": percent(unknown / risk) if unknown is not None and unknown > 0 and risk > 0 else "",
+        "unknown_clear": unknown_clear,
+        "gap": gap,
+        "gap_share": percent(gap / risk) if gap is not None and gap > 0 and risk > 0 else "",
+        "draws": len(data.plans[0].losses),
+    }
+
+
+def _figures(data: ReportData) -> dict[str, Any]:
+    """Every figure of the page as HTML, None or empty where there is nothing to draw."""
+    limits = loss_range(data.plans)
+    last = len(data.plans) - 1
+    risks = risk_figure(data)
+    drawn = {
+        "risks": figure_html(risks, f"{data.risk_name} of each plan") if risks is not None else None,
+        "losses": [
+            figure_html(loss_figure(plan, position, limits, data.loss_name, position == last), f"losses of {plan.name}")
+            for position, plan in enumerate(data.plans)
+            if limits is not None
+        ],
+        "policies": [_policy(data, position) for position in range(len(data.plans))],
+        "occupancy": figure_html(occupancy_figure(data), "discounted visits of each state"),
+        "objective": None,
+        "gradient": None,
+        "drivers": None,
+        "counts": figure_html(counts_figure(data), "rows of the log") if data.counts is not None else None,
+    }
+    if np.isfinite(data.history_objective).any():
+        drawn["objective"] = figure_html(
+            history_figure(data.history_objective, data.risk_name, plan_colour(0)), "sampled risk in each iteration"
+        )
+    if np.isfinite(data.history_gradient_norm).any():
+        drawn["gradient"] = figure_html(
+            history_figure(data.history_gradient_norm, "gradient norm", NEUTRAL, logarithmic=True),
+            "gradient norm in each iteration",
+        )
+    if data.drivers:
+        drawn["drivers"] = figure_html(driver_figure(data.drivers[:DRIVERS]), "shift of each unknown in the tail")
+    return drawn
+
+
+def _policy(data: ReportData, position: int) -> str:
+    label = f"policy of {data.plans[position].name}"
+    if data.grid is None or not has_arrows(data):
+        return figure_html(policy_figure(data, position), label)
+    rows, columns = data.grid
+    return figure_html(arrow_figure(data, position), label, aspect=columns / rows, widest=CELL * columns)
+
+
+def _notes(data: ReportData) -> dict[str, str]:
+    """What figures and tables leave out."""
+    block = thinned(data.history_objective)[2] if len(data.history_objective) > POINTS else 1
+    unlisted = len(data.drivers) - DRIVERS
+    plan = data.plans[0].name
+    return {
+        "policy": "" if has_arrows(data) else left_out(data, ROWS, f"those {plan} visits most"),
+        "occupancy": left_out(data, BARS, "those any plan visits most"),
+        "counts": left_out(data, ROWS, f"those {plan} visits most"),
+        "history": f"Each point is the mean of {block} iterations. " if block > 1 else "",
+        "drivers": f"{several(unlisted, 'more unknown')} that matter less are left out here." if unlisted > 0 else "",
+    }
+
+
+def _thin(data: ReportData, counts: np.ndarray) -> dict[str, Any]:
+    """How much of the answer's time is spent where the log says little, and in which pairs most."""
+    plan = data.plans[0]
+    time = np.nan_to_num(np.asarray(plan.occupancy, float), nan=0.0, posinf=0.0, neginf=0.0)
+    total = float(visits(plan).sum())
+    shares = time / total if total > 0 else np.zeros_like(time)
+    scarce = np.argwhere((counts < THIN) & (shares > 1e-4))
+    # Most time for each row of the log first.
+    order = sorted(scarce.tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0))
+    return {
+        "limit": THIN,
+        "pairs": counts.size,
+        "rows": float(counts.sum()),
+        "unseen": int((counts <= 0).sum()),
+        "unseen_share": percent(float(shares[counts <= 0].sum())),
+        "thin_share": percent(float(shares[counts < THIN].sum())),
+        "listed": [
+            (data.states[state], data.actions[action], counts[state, action], percent(shares[state, action]))
+            for state, action in order[:THIN_LISTED]
+        ],
+        "more": max(len(order) - THIN_LISTED, 0),
+    }
