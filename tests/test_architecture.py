@@ -33,7 +33,8 @@ STAGES = [
     ("baselines",),
     ("envs",),
     ("experiments",),
-    ("plots", "report"),
+    ("plots",),
+    ("report",),
     ("cli",),
 ]
 STAGE = {module: number for number, modules in enumerate(STAGES) for module in modules}

@@ -119,6 +119,17 @@ def test_a_converged_run_goes_on_at_a_lower_tolerance_as_if_it_had_never_stopped
     assert same_bits(tight, solve())
 
 
+def test_kept_iterates_are_those_of_the_run_and_of_its_parts():
+    whole = solve(solver=settings(keep_iterates=True))
+    assert whole.iterates.shape == (40, *whole.parameters.shape)
+    np.testing.assert_array_equal(whole.iterates[0], np.zeros_like(whole.parameters))
+    part = solve(solver=settings(iterations=15, keep_iterates=True))
+    np.testing.assert_array_equal(part.parameters, whole.iterates[15])
+    rest = solve(solver=settings(iterations=25, keep_iterates=True), resume=part)
+    np.testing.assert_array_equal(rest.iterates, whole.iterates)
+    assert solve().iterates is None and same_bits(solve(), whole)
+
+
 def test_resume_refuses_another_seed_or_optimiser():
     first = solve()
     with pytest.raises(pr.InputError, match="seed of the first call"):

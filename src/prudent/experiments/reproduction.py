@@ -91,7 +91,7 @@ ITEMS = {
         ),
         Item(
             "convergence",
-            "One run after another iteration, escape probability 0.02, N = 5",
+            "One data set, iteration by iteration, escape probability 0.02, N = 5",
             lambda replications, seed: convergence_units(seed),
             lambda replications, folder: convergence_records(folder),
         ),

@@ -26,7 +26,7 @@ from .lake_settings import (
 )
 from .work import Unit
 
-# Updates of every pair. The paper gives no number; at this one the noise is of the published size.
+# Updates of every pair. The paper gives no number; `variants` tries fewer.
 Q_ITERATIONS = 1000
 
 # Data sets a fanned-out unit plans for. Part of the config: random numbers are drawn by block.

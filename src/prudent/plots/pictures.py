@@ -1,0 +1,99 @@
+"""Pictures drawn into PNG files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .canvas import finish, pyplot
+from .panels import Panel, Picture
+
+STYLES = {"solid": "-", "dash": "--", "dot": ":", "markers": "o-"}
+
+
+def draw_picture(picture: Picture, path: str | Path | None = None) -> Any:
+    """Draw with matplotlib; one legend below all panels, which share their labels and colours.
+
+    Args:
+        picture: what to draw.
+        path: where to write a PNG; the figure is returned either way.
+    """
+    count, columns = len(picture.panels), picture.columns
+    rows = -(-count // columns)
+    figure, axes = pyplot().subplots(
+        rows,
+        columns,
+        figsize=(7.2 if columns == 1 else 4.7 * columns, picture.height * rows + 0.8),
+        squeeze=False,
+        sharex=picture.share_x,
+        layout="constrained",
+    )
+    handles: dict[str, Any] = {}
+    for number, place in enumerate(axes.ravel()):
+        if number < count:
+            _draw_panel(picture.panels[number], place, handles)
+            if picture.share_x and number < count - columns:
+                place.set_xlabel("")
+        else:
+            place.set_visible(False)
+    if handles:
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4), frameon=False,
+            fontsize=9,
+        )  # fmt: skip
+    figure.suptitle(picture.title, fontsize=11)
+    return finish(figure, path)
+
+
+def _draw_panel(panel: Panel, axes: Any, handles: dict[str, Any]) -> None:
+    for line in panel.lines:
+        [drawn] = axes.plot(
+            line.x, line.y, STYLES[line.style], color=line.colour, linewidth=1.5, markersize=4, label=line.label
+        )
+        handles.setdefault(line.label, drawn)
+        if line.low is not None and line.high is not None:
+            axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.18, linewidth=0)
+    for number, dots in enumerate(panel.dots):
+        # Side by side in a row, so that neither hides the other.
+        height = np.arange(len(panel.rows)) + 0.3 * (number - (len(panel.dots) - 1) / 2)
+        shown = np.isfinite(dots.values)
+        errors = np.where(np.isfinite(dots.errors), dots.errors, 0.0)[shown]
+        drawn = axes.errorbar(
+            dots.values[shown], height[shown], xerr=errors, fmt="o" if number == 0 else "s", color=dots.colour,
+            markersize=4.5, capsize=2, linewidth=1.2,
+        )  # fmt: skip
+        handles.setdefault(dots.label, drawn)
+    if panel.rows:
+        axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=9)
+        axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+        axes.grid(axis="x", alpha=0.25)
+    for histogram in panel.histograms:
+        _draw_histogram(histogram, axes)
+    axes.set_title(panel.title, loc="left", fontsize=10)
+    axes.set_xlabel(panel.x_label, fontsize=9)
+    axes.set_ylabel(panel.y_label, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    if panel.x_log:
+        axes.set_xscale("log")
+    if panel.y_log:
+        axes.set_yscale("log")
+    if panel.y_range is not None:
+        axes.set_ylim(*panel.y_range)
+
+
+def _draw_histogram(histogram: Any, axes: Any) -> None:
+    values = np.asarray(histogram.values)
+    axes.hist(values, bins=histogram_edges(values), color=histogram.colour, alpha=0.75)
+    for style, (name, value) in zip(("-", "--", ":"), histogram.marks.items(), strict=False):
+        axes.axvline(value, color="#b03a2e", linestyle=style, linewidth=1.4, label=f"{name} {value:.2f}")
+    # Beside the panel, where no bar or line can run through it.
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def histogram_edges(values: Any) -> list[float]:
+    """Twenty-five bins over the values; a little around them if all are one."""
+    low, high = float(np.min(values)), float(np.max(values))
+    margin = 0.5 if high - low < 1e-9 else 0.0
+    return np.linspace(low - margin, high + margin, 26).tolist()
