@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .canvas import finish, pyplot
-from .panels import Panel, Picture
+from .panels import Histogram, Panel, Picture
 
 STYLES = {"solid": "-", "dash": "--", "dot": ":", "markers": "o-"}
 
@@ -31,9 +31,11 @@ def draw_picture(picture: Picture, path: str | Path | None = None) -> Any:
         layout="constrained",
     )
     handles: dict[str, Any] = {}
+    values = [np.asarray(bars.values) for panel in picture.panels for bars in panel.histograms]
+    edges = histogram_edges(np.concatenate(values)) if values else []
     for number, place in enumerate(axes.ravel()):
         if number < count:
-            _draw_panel(picture.panels[number], place, handles)
+            _draw_panel(picture.panels[number], place, handles, edges)
             if picture.share_x and number < count - columns:
                 place.set_xlabel("")
         else:
@@ -47,7 +49,7 @@ def draw_picture(picture: Picture, path: str | Path | None = None) -> Any:
     return finish(figure, path)
 
 
-def _draw_panel(panel: Panel, axes: Any, handles: dict[str, Any]) -> None:
+def _draw_panel(panel: Panel, axes: Any, handles: dict[str, Any], edges: list[float]) -> None:
     for line in panel.lines:
         [drawn] = axes.plot(
             line.x, line.y, STYLES[line.style], color=line.colour, linewidth=1.5, markersize=4, label=line.label
@@ -70,7 +72,7 @@ def _draw_panel(panel: Panel, axes: Any, handles: dict[str, Any]) -> None:
         axes.set_ylim(len(panel.rows) - 0.5, -0.5)
         axes.grid(axis="x", alpha=0.25)
     for histogram in panel.histograms:
-        _draw_histogram(histogram, axes)
+        _draw_histogram(histogram, axes, edges)
     axes.set_title(panel.title, loc="left", fontsize=10)
     axes.set_xlabel(panel.x_label, fontsize=9)
     axes.set_ylabel(panel.y_label, fontsize=9)
@@ -83,9 +85,8 @@ def _draw_panel(panel: Panel, axes: Any, handles: dict[str, Any]) -> None:
         axes.set_ylim(*panel.y_range)
 
 
-def _draw_histogram(histogram: Any, axes: Any) -> None:
-    values = np.asarray(histogram.values)
-    axes.hist(values, bins=histogram_edges(values), color=histogram.colour, alpha=0.75)
+def _draw_histogram(histogram: Histogram, axes: Any, edges: list[float]) -> None:
+    axes.hist(np.asarray(histogram.values), bins=edges, color=histogram.colour, alpha=0.75)
     for style, (name, value) in zip(("-", "--", ":"), histogram.marks.items(), strict=False):
         axes.axvline(value, color="#b03a2e", linestyle=style, linewidth=1.4, label=f"{name} {value:.2f}")
     # Beside the panel, where no bar or line can run through it.
@@ -93,7 +94,7 @@ def _draw_histogram(histogram: Any, axes: Any) -> None:
 
 
 def histogram_edges(values: Any) -> list[float]:
-    """Twenty-five bins over the values; a little around them if all are one."""
+    """Forty bins over the values; a little around them if all are one."""
     low, high = float(np.min(values)), float(np.max(values))
     margin = 0.5 if high - low < 1e-9 else 0.0
-    return np.linspace(low - margin, high + margin, 26).tolist()
+    return np.linspace(low - margin, high + margin, 41).tolist()

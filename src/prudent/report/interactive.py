@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..plots.panels import PUBLISHED, Dots, Histogram, Line, Panel, Picture
+from ..plots.pictures import histogram_edges
 from .canvas import NEUTRAL, TAIL, axis, blank, faded, named_places
 from .page import figure_html, plotly_graphs
 from .words import figure_text, number
@@ -44,11 +45,15 @@ def drawn(picture: Picture) -> DrawnPicture:
     for panel in picture.panels:
         for entry in (*panel.lines, *panel.dots):
             keys.setdefault(entry.label, Key(entry.label, _ink(entry.colour), getattr(entry, "style", "solid")))
+    values = [np.asarray(bars.values) for panel in picture.panels for bars in panel.histograms]
+    shown = (float(min(map(np.min, values))), float(max(map(np.max, values)))) if values else (0.0, 1.0)
     return DrawnPicture(
         picture.name,
         picture.title,
         [
-            DrawnPanel(panel.title, figure_html(_figure(panel), f"{picture.title}: {panel.title}"))
+            DrawnPanel(
+                panel.title + _marks(panel), figure_html(_figure(panel, shown), f"{picture.title}: {panel.title}")
+            )
             for panel in picture.panels
         ],
         list(keys.values()),
@@ -60,18 +65,18 @@ def _ink(colour: str) -> str:
     return NEUTRAL if colour == PUBLISHED else colour
 
 
-def _figure(panel: Panel) -> Any:
+def _figure(panel: Panel, shown: tuple[float, float]) -> Any:
     if panel.rows:
         return _dots(panel)
     figure = blank(170 if panel.histograms else 340, left=64)
     for line in panel.lines:
         _line(figure, line)
-    for histogram in panel.histograms:
-        _histogram(figure, histogram)
     figure.update_layout(
         xaxis=axis(figure_text(panel.x_label), type="log" if panel.x_log else "linear", exponentformat="power"),
         yaxis=axis(figure_text(panel.y_label), type="log" if panel.y_log else "linear", exponentformat="power"),
     )
+    for histogram in panel.histograms:
+        _histogram(figure, histogram, shown)
     if panel.y_range is not None:
         figure.update_yaxes(range=list(panel.y_range))
     return figure
@@ -133,19 +138,26 @@ def _row_of_dots(figure: Any, graphs: Any, panel: Panel, dots: Dots, shift: floa
     )
 
 
-def _histogram(figure: Any, histogram: Histogram) -> None:
+def _histogram(figure: Any, histogram: Histogram, shown: tuple[float, float]) -> None:
+    edges = np.array(histogram_edges(np.asarray(shown)))
+    counts, _ = np.histogram(np.asarray(histogram.values), bins=edges)
     figure.add_trace(
-        plotly_graphs().Histogram(
-            x=np.asarray(histogram.values).tolist(), nbinsx=25, marker={"color": histogram.colour}, opacity=0.8
+        plotly_graphs().Bar(
+            x=((edges[1:] + edges[:-1]) / 2).tolist(),
+            y=counts.tolist(),
+            width=float(edges[1] - edges[0]),
+            marker={"color": histogram.colour, "line": {"width": 0}},
+            opacity=0.8,
+            hovertemplate="%{x:.4g}: %{y}<extra></extra>",
         )
     )
-    for dash, (name, value) in zip(("solid", "dash"), histogram.marks.items(), strict=False):
-        figure.add_vline(
-            x=value,
-            line={"color": TAIL, "dash": dash, "width": 2},
-            annotation={
-                "text": figure_text(f"{name} {value:.2f}"),
-                "yanchor": "bottom" if dash == "solid" else "top",
-                "font": {"size": 11},
-            },
-        )
+    for dash, value in zip(("solid", "dash"), histogram.marks.values(), strict=False):
+        figure.add_vline(x=value, line={"color": TAIL, "dash": dash, "width": 2})
+    margin = edges[1] - edges[0]
+    figure.update_xaxes(range=[float(edges[0] - margin), float(edges[-1] + margin)])
+
+
+def _marks(panel: Panel) -> str:
+    """What the lines of a histogram mark, in words: no text in the figure could run into a bar."""
+    marks = [f"{name} {value:.2f}" for histogram in panel.histograms for name, value in histogram.marks.items()]
+    return f": {', '.join(marks)} (lines: solid, dashed)" if marks else ""
