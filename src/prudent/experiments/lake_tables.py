@@ -85,7 +85,8 @@ def _setting_cells(
     data_key, solve_key = jax.random.split(key)
     logs = [lake.trials(n, truth, jax.random.fold_in(data_key, i)) for i in range(replications)]
     beliefs = [lake.prior.update(log) for log in logs]
-    grid = solve_many(lake, beliefs, [CVaR(level) for level in LEVELS], solver=PAPER, seed=solve_key, progress=progress)
+    risks = [CVaR(level) for level in LEVELS]
+    grid = solve_many(lake, beliefs, risks, solver=PAPER, seed=solve_key, progress=progress, certify=False)
     policies = [solution.policy for row in grid for solution in row]
     losses = loss_at(policies, lake, truth, occupancy=TRUNCATION).reshape(replications, len(LEVELS))
     figures = published()["tables"][f"{table.replace(' ', '')}_escape_{escape}"][f"N={n}"]
