@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix, identity
 from scipy.sparse.linalg import spsolve
 
 import prudent as pr
-from prudent.baselines.planning import LARGEST_DIRECT, _by_sweeps
+from prudent.planning.exact import LARGEST_DIRECT, _by_sweeps
 
 from .problems import densified, numpy_occupancy, random_mdp, random_policy
 

@@ -127,7 +127,7 @@ def test_a_users_function_and_a_dense_kernel():
 
 @pytest.mark.long
 def test_models_too_large_for_newton_reach_the_same_optimum(monkeypatch):
-    from prudent.baselines import convex
+    from prudent.planning import convex
 
     mdp = PROBLEMS["random 12"]
     loss = LOSSES["negative entropy"][0](mdp)

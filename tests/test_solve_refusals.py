@@ -201,7 +201,7 @@ def loop_out_of_bounds(monkeypatch):
     def loop(*args):
         raise LoopReached
 
-    monkeypatch.setattr("prudent.solvers.driver.run_block", loop)
+    monkeypatch.setattr("prudent.solvers.brpg.run_block", loop)
 
 
 @table(*SOLVE)

@@ -102,6 +102,7 @@ class Stream(enum.IntEnum):
     TRIALS = 4
     WORLD = 5
     SCALES = 6
+    SAMPLE = 7
 
 
 def as_key(seed: int | jax.Array) -> jax.Array:

@@ -1,8 +1,7 @@
-"""Stage 13: planners for a known model, and the rivals a policy is compared with."""
+"""Stage 14: the rivals a policy is compared with, and the planners that only they need."""
 
-from .convex import ConvexPlan, ConvexStatus, plan_convex
+from ..planning import ConvexPlan, ConvexStatus, Plan, plan, plan_convex
 from .nested import NestedPlan, nested_plan
-from .planning import Plan, plan
 from .q_learning import RobustQLearning, robust_q_learning
 from .robust import RobustPlan, robust_plan
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_key, in_float64, key_words, require_kind, require_size
+from ..arrays import as_float, as_key, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
 from ..gradients import Problem
-from ..losses import ConvexLoss, ExpectedCost, Loss, require_scalar
+from ..losses import ExpectedCost, Loss, require_scalar
 from ..models import MDP, AbstractFamily
 from ..occupancies import Exact, Method
+from ..planning import plan, plan_convex
 from ..policies import Softmax, TabularPolicy
 from ..posteriors import Point, Posterior
 from ..risks import CVaR, Expectation, Risk, check_envelope
@@ -28,9 +28,8 @@ from ..solvers import BRPG, History, Solution, Status, solve
 from ..solvers.checks import check_models, check_parts
 from ..solvers.draws import Draws, Run
 from ..solvers.judging import judge
-from .convex import plan_convex
+from ..solvers.starts import linear_cost
 from .nested import nested_plan
-from .planning import plan
 from .q_learning import robust_q_learning
 from .robust import robust_plan
 
@@ -89,9 +88,10 @@ def plug_in(
             occupancy=court.problem.occupancy,
             seed=seed,
             progress=False,
+            certify=False,
         )
         return court.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
-    cost = _linear_cost(court.problem.loss, mdp)
+    cost = linear_cost(court.problem.loss, mdp)
     if cost is None:
         best = plan_convex(mdp, court.problem.loss)
         status = Status.PLANNED if best.status.ok else Status.UNCERTIFIED
@@ -229,13 +229,6 @@ def nested(
     court = _Court(model, belief, loss, risk if static_risk is None else static_risk, occupancy, evaluation, seed)
     best = nested_plan(model, belief, risk, horizon, samples=samples, seed=seed)
     return court.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
-
-
-def _linear_cost(loss: Loss, mdp: MDP) -> Float[Array, "S A"] | None:
-    """The cost table of a loss that is linear in the occupancy; None for any other."""
-    if not isinstance(loss, ConvexLoss) or jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp)):
-        return None
-    return loss.linear(mdp)
 
 
 class _Court:

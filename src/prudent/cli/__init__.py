@@ -1,4 +1,4 @@
-"""Stage 17: the command line. Parses, calls, prints; jax is imported only once a command runs."""
+"""Stage 19: the command line. Parses, calls, prints; jax is imported only once a command runs."""
 
 from __future__ import annotations
 

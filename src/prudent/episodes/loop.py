@@ -191,6 +191,7 @@ def run_episodes_many(
     settings = BRPG() if solver is None else solver
     # Everything is refused before the first deployment: a world may be a real one.
     _check(prior, worlds, episodes, iterations, resume)
+    require_kind("solver", settings, BRPG, "BRPG(...), whose iterations an episode counts")
     check_method(policy, gradient, settings, [risk])
     problem = _problem(model, prior, loss, risk, policy, occupancy)
     key = as_key(seed)
@@ -211,7 +212,7 @@ def run_episodes_many(
         beliefs, starts = [belief for _, _, belief, _ in begun], [start for _, _, _, start in begun]
         episode_key = jax.random.fold_in(key, number)
         if iterations is None:
-            common = {"solver": settings, "seed": episode_key, "progress": False, **parts}
+            common = {"solver": settings, "seed": episode_key, "progress": False, "certify": False, **parts}
             grid = solve_many(model, beliefs, [risk], start=[[start] for start in starts], **common)
             solved = [(row[0], None) for row in grid]
         else:
@@ -261,7 +262,15 @@ def _solve_by_theorem(
     before = result.episodes[-1].scales if result.episodes else None
     chosen = dataclasses.replace(settings, iterations=rule.iterations(scales, scales if before is None else before))
     grid = solve_many(
-        problem.family, [belief], [problem.risk], start=[[start]], solver=chosen, seed=own, progress=False, **parts
+        problem.family,
+        [belief],
+        [problem.risk],
+        start=[[start]],
+        solver=chosen,
+        seed=own,
+        progress=False,
+        certify=False,
+        **parts,
     )
     return grid[0][0], scales
 

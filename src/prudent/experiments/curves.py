@@ -84,7 +84,9 @@ def run_curves(
 ) -> Float[np.ndarray, "J I T"]:
     """Loss under the truth before the first and after every step of belief i under risk j."""
     settings = dataclasses.replace(settings, keep_iterates=True, evaluation=2)
-    grid = solve_many(sets.lake, beliefs, risks, loss=loss, solver=settings, seed=sets.solve_key, progress=False)
+    grid = solve_many(
+        sets.lake, beliefs, risks, loss=loss, solver=settings, seed=sets.solve_key, progress=False, certify=False
+    )
     parameters = np.stack([iterates_of(solution) for row in grid for solution in row])
     curves = truth_curves(parameters, setting, loss)
     return curves.reshape(len(beliefs), len(risks), -1).transpose(1, 0, 2)

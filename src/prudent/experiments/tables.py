@@ -68,7 +68,7 @@ def brpg_losses(setting: Setting, replications: int, seed: int) -> dict[str, Any
     """BR-PG's loss under the truth, by level: all data sets at all levels in one compiled call."""
     sets = data_sets(setting, replications, seed)
     risks = [CVaR(level) for level in LEVELS]
-    grid = solve_many(sets.lake, sets.beliefs, risks, solver=PAPER, seed=sets.solve_key, progress=False)
+    grid = solve_many(sets.lake, sets.beliefs, risks, solver=PAPER, seed=sets.solve_key, progress=False, certify=False)
     losses = truth_losses([solution.policy for row in grid for solution in row], setting)
     return {"losses": losses.reshape(replications, len(LEVELS)).T.tolist()}
 
@@ -78,7 +78,13 @@ def plug_in_step_losses(setting: Setting, replications: int, seed: int) -> dict[
     sets = data_sets(setting, replications, seed)
     beliefs = [Point(theta) for theta in sets.maximum_likelihood()]
     grid = solve_many(
-        sets.lake, beliefs, [Expectation()], solver=at_one_theta(PAPER), seed=sets.solve_key, progress=False
+        sets.lake,
+        beliefs,
+        [Expectation()],
+        solver=at_one_theta(PAPER),
+        seed=sets.solve_key,
+        progress=False,
+        certify=False,
     )
     return {"losses": truth_losses([row[0].policy for row in grid], setting).tolist()}
 

@@ -126,7 +126,9 @@ def stationarity(seed: int, replications: int) -> dict[str, Any]:
             samples=samples, iterations=STATIONARY_ITERATIONS[-1], step=1.0, evaluation=2, keep_iterates=True
         )
         key = jax.random.fold_in(sets.solve_key, samples)
-        grid = solve_many(sets.lake, [belief] * replications, [CVaR(LEVEL)], solver=settings, seed=key, progress=False)
+        grid = solve_many(
+            sets.lake, [belief] * replications, [CVaR(LEVEL)], solver=settings, seed=key, progress=False, certify=False
+        )
         iterates = np.stack([iterates_of(row[0])[needed] for row in grid])
         groups = len(needed)
         problem = _problem(LEVEL, groups)

@@ -47,7 +47,7 @@ def brpg_by_step(setting: Setting, replications: int, seed: int, step: float) ->
     sets = data_sets(setting, replications, seed)
     risks = [CVaR(level) for level in LEVELS]
     solver = dataclasses.replace(PAPER, step=step, evaluation=2)
-    grid = solve_many(sets.lake, sets.beliefs, risks, solver=solver, seed=sets.solve_key, progress=False)
+    grid = solve_many(sets.lake, sets.beliefs, risks, solver=solver, seed=sets.solve_key, progress=False, certify=False)
     losses = truth_losses([solution.policy for row in grid for solution in row], setting)
     return {"losses": losses.reshape(replications, len(LEVELS)).T.tolist()}
 
@@ -57,7 +57,9 @@ def plug_in_by_step(setting: Setting, replications: int, seed: int, step: float)
     sets = data_sets(setting, replications, seed)
     beliefs = [Point(theta) for theta in sets.maximum_likelihood()]
     solver = at_one_theta(dataclasses.replace(PAPER, step=step))
-    grid = solve_many(sets.lake, beliefs, [Expectation()], solver=solver, seed=sets.solve_key, progress=False)
+    grid = solve_many(
+        sets.lake, beliefs, [Expectation()], solver=solver, seed=sets.solve_key, progress=False, certify=False
+    )
     return {"losses": truth_losses([row[0].policy for row in grid], setting).tolist()}
 
 

@@ -13,6 +13,7 @@ from .objective import (
     model_bytes,
     objective,
 )
+from .tables import Sample, Slopes, assessed, model_slopes, pulled_back, slopes_of
 from .variational import Variational
 from .zeroth_order import ZerothOrder
 
@@ -21,13 +22,19 @@ __all__ = [
     "GradientEstimator",
     "Objective",
     "Problem",
+    "Sample",
+    "Slopes",
     "Variational",
     "ZerothOrder",
     "arrange",
     "assess",
+    "assessed",
     "is_direct",
     "losses_of",
     "losses_on",
     "model_bytes",
+    "model_slopes",
     "objective",
+    "pulled_back",
+    "slopes_of",
 ]

@@ -1,3 +1,3 @@
-"""Stage 16: records to figures; nothing is computed here that a record does not hold."""
+"""Stage 18: records to figures; nothing is computed here that a record does not hold."""
 
 from .distributions import loss_distributions as loss_distributions

@@ -1,17 +1,28 @@
-"""Stage 10: the optimisation loop and its result."""
+"""Stage 11: the optimisers, their certificates and their result."""
 
 from .brpg import BRPG
+from .certificates import Certificate, Driver
 from .driver import solve, solve_many
+from .natural import NaturalGradient
+from .optimiser import Optimiser
 from .outputs import BestHeldOut, LastIterate, RandomIterate
+from .quasi_newton import LBFGS
+from .sample_average import SampleAverage
 from .solution import Checkpoint, History, Solution, Status
 
 __all__ = [
     "BRPG",
+    "LBFGS",
     "BestHeldOut",
+    "Certificate",
     "Checkpoint",
+    "Driver",
     "History",
     "LastIterate",
+    "NaturalGradient",
+    "Optimiser",
     "RandomIterate",
+    "SampleAverage",
     "Solution",
     "Status",
     "solve",

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, as_float, as_whole, is_concrete, require_kind, require_size
+from ..arrays import Array, as_float, as_whole, is_concrete, require_kind, require_size, to_numpy
 from ..errors import InputError
-from ..gradients import GradientEstimator, Problem
-from .draws import Chance
+from ..gradients import GradientEstimator, Problem, arrange, is_direct, model_bytes
+from ..policies import Parametrisation
+from .draws import Chance, Draws, Run, stacked
+from .optimiser import Found, Optimiser
 from .outputs import Kept, LastIterate, Output, start, where
+from .progress import Progress
+from .solution import Solution, Status, checkpoint_of
 
 GOING, CONVERGED, NON_FINITE = 0, 1, 2
 
+# A batch of runs: in cache for the direct solver (beyond it each model takes twice as long), else in memory.
+BATCH_BYTES = {True: 10 * 2**20, False: 256 * 2**20}
 
-class BRPG(eqx.Module):
+# Iterations whose sampled objectives are averaged for the in-sample one: each has few draws.
+NEWEST = 10
+
+
+class BRPG(Optimiser):
     """Settings of the paper's algorithm; the defaults are those of its experiments.
 
     >>> import optax, prudent as pr
@@ -57,6 +69,64 @@ class BRPG(eqx.Module):
             raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
         if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
             raise InputError(f"BRPG tolerance must be one number >= 0, got {self.tolerance}")
+
+    def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:
+        """Every parametrisation and every estimator will do."""
+        del policy, gradient
+
+    def sizes(self) -> set[int]:
+        """An iteration's draws and those of the report."""
+        return {self.samples, self.evaluation}
+
+    def runs_at_once(self, problem: Problem) -> int:
+        """As many as fit the cache or memory."""
+        size = self.samples * model_bytes(problem.occupancy, problem.family.support)
+        return max(1, BATCH_BYTES[is_direct(problem.occupancy)] // size)
+
+    def optimise(
+        self,
+        problem: Problem,
+        gradient: GradientEstimator,
+        draws: Draws,
+        before: Sequence[Solution] | None,
+        progress: bool | None,
+    ) -> list[Found]:
+        """Algorithm 1 for all runs in one compiled loop."""
+        runs = len(draws.runs)
+        beginning = begin(self.for_loop(), stacked([run.start for run in draws.runs]), runs)
+        if before is None:
+            state, histories, start = beginning, [np.empty((0, 3))] * runs, 0
+            going = np.ones(runs, dtype=bool)
+        else:
+            state, histories, start = _restore(before, self, draws.runs, beginning)
+            going = np.asarray(state.finished) == GOING
+        held_out = arrange(draws.held_out(self.output.held_out()), problem)
+        state, trace, iterates = _iterate(problem, gradient, self, draws, state, held_out, start, progress)
+        chosen = self.output.choose(state.kept, state.parameters, problem, held_out)
+        sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
+        parameters = to_numpy(where(sound, chosen.parameters, state.sound))
+        found = []
+        for g in range(runs):
+            # A run that stopped early made one evaluation more than it took steps.
+            made = (int(state.steps[g]) - start + int(state.finished[g] != GOING)) * int(going[g])
+            history = np.concatenate([histories[g], trace[: max(0, made), :, g]])
+            passed = jax.tree.map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates)
+            if before is not None and before[g].iterates is not None and passed is not None:
+                passed = jax.tree.map(lambda *rows: np.concatenate(rows), before[g].iterates, passed)
+            ended = Status.CONVERGED if state.finished[g] == CONVERGED else Status.ITERATION_LIMIT
+            found.append(
+                Found(
+                    parameters=jax.tree.map(lambda leaf, g=g: leaf[g], parameters),
+                    status=ended if sound[g] else Status.NON_FINITE,
+                    history=history,
+                    iterations=int(state.steps[g]),
+                    models=len(history) * self.samples,
+                    in_sample=float(history[-NEWEST:, 0].mean()) if len(history) else float("nan"),
+                    state=jax.tree.map(lambda leaf, g=g: leaf[g], state),
+                    iterates=passed,
+                )
+            )
+        return found
 
     def for_loop(self) -> BRPG:
         """The settings the compiled loop depends on: how long it runs is not one of them."""
@@ -179,3 +249,83 @@ def run_block(
         iterates = jax.tree.map(lambda leaf: jnp.full((length, *leaf.shape), jnp.nan), state.parameters)
     position, state, trace, iterates = lax.while_loop(unfinished, body, (span[0], state, trace, iterates))
     return state, position, trace, iterates
+
+
+def _iterate(
+    problem: Problem,
+    gradient: GradientEstimator,
+    settings: BRPG,
+    draws: Draws,
+    state: State,
+    held_out: np.ndarray,
+    start: int,
+    progress: bool | None,
+) -> tuple[State, np.ndarray, Any]:
+    """Run `settings.iterations` more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
+    loop_settings = settings.for_loop()
+    end = start + settings.iterations
+    length = int(np.prod(draws.sizes(settings.samples)))
+    traces = [np.empty((0, 3, len(draws.runs)))]
+    iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
+    iteration = start
+    with Progress(progress, start, end) as bar:
+        while iteration < end and np.any(np.asarray(state.finished) == GOING):
+            first = iteration - iteration % length
+            last = min(first + length, end)
+            thetas, chance = draws.block(settings.samples, first, iteration, last)
+            thetas = np.stack([arrange(drawn, problem) for drawn in thetas])
+            while iteration < last and np.any(np.asarray(state.finished) == GOING):
+                span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
+                state, position, trace, passed = run_block(
+                    problem,
+                    gradient,
+                    loop_settings,
+                    state,
+                    thetas,
+                    chance,
+                    held_out,
+                    np.array(first, np.int32),
+                    span,
+                )
+                reached = first + int(position)
+                traces.append(np.asarray(trace)[iteration - first : reached - first])
+                if settings.keep_iterates:
+                    made = slice(iteration - first, reached - first)
+                    iterates.append(jax.tree.map(lambda rows, made=made: np.asarray(rows)[made], passed))
+                iteration = reached
+                bar.advance(iteration, traces[-1])
+    together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if settings.keep_iterates else None
+    return to_numpy(state), np.concatenate(traces), together
+
+
+def _restore(
+    before: Sequence[Solution], settings: BRPG, runs: Sequence[Run], beginning: State
+) -> tuple[State, list[np.ndarray], int]:
+    """The batch's state from its solutions; a run that had converged goes on only at a lower tolerance."""
+    checkpoints = [checkpoint_of(solution) for solution in before]
+    state: State = stacked([checkpoint.state for checkpoint in checkpoints])
+    for checkpoint, run in zip(checkpoints, runs, strict=True):
+        if checkpoint.key != run.words:
+            raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
+    same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
+        np.shape(ours) == np.shape(theirs)
+        for ours, theirs in zip(jax.tree.leaves(beginning), jax.tree.leaves(state), strict=True)
+    )
+    if not same:
+        raise InputError(
+            "resume needs the model, policy and optimiser of the first call; its checkpoint holds other ones"
+        )
+    last = np.array([solution.history.gradient_norm[-1] if len(solution.history) else np.inf for solution in before])
+    revived = (state.finished == CONVERGED) & (last > np.asarray(settings.tolerance))
+    steps = np.asarray(state.steps)
+    going = (state.finished == GOING) | revived
+    if np.unique(steps[going]).size > 1:
+        raise InputError("these runs stopped at different iterations; resume each with solve() on its own")
+    histories = [
+        np.stack([np.asarray(column) for column in jax.tree.leaves(solution.history)], axis=1)[
+            : steps[g] if going[g] else None
+        ]
+        for g, solution in enumerate(before)
+    ]
+    state = eqx.tree_at(lambda s: s.finished, state, np.where(going, GOING, state.finished).astype(np.int32))
+    return state, histories, int(steps[going][0]) if going.any() else 0

@@ -20,7 +20,7 @@ from ..occupancies import Exact, Method, Truncated, occupancy
 from ..policies import Parametrisation, TabularPolicy, action_table, projected
 from ..posteriors import Dirichlet, Posterior, Sobol, WithinBox
 from ..risks import Risk, check_envelope
-from .brpg import BRPG
+from .optimiser import Optimiser
 
 # Kernels looked at before the start.
 CHECKED_BYTES = 16 * 2**20
@@ -47,13 +47,16 @@ def check_parts(
         require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
 
 
-def check_method(policy: Parametrisation, gradient: GradientEstimator, settings: BRPG, risks: Sequence[Risk]) -> None:
+def check_method(
+    policy: Parametrisation, gradient: GradientEstimator, settings: Optimiser, risks: Sequence[Risk]
+) -> None:
     """The parts of a solver are of their kinds, and the risks exist on samples of its size."""
     require_kind("policy", policy, Parametrisation, "a parametrisation such as Softmax()")
     require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
-    require_kind("solver", settings, BRPG, "BRPG(...)")
+    require_kind("solver", settings, Optimiser, "SampleAverage(...) or BRPG(...)")
+    settings.check(policy, gradient)
     for risk in risks:
-        for draws in {settings.samples, settings.evaluation}:
+        for draws in settings.sizes():
             check_envelope(risk, draws)
 
 

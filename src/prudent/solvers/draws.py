@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, UInt32
 
@@ -56,7 +57,7 @@ class Draws:
         return [made[id(run.belief), run.words] for run in self.runs]
 
     def _thetas(self, n: int, *path: int) -> Float[np.ndarray, "G N ..."]:
-        drawn = self._each(lambda belief, random: _draw(belief, random, n), *path)
+        drawn = self._each(lambda belief, random: draw(belief, random, n), *path)
         shapes = {theta.shape for theta in drawn}
         if len(shapes) > 1:
             raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
@@ -97,7 +98,7 @@ class Draws:
             rows = slice(number * unit, (number + 1) * unit)
             drawn = self._each(
                 lambda belief, random: (
-                    _draw(belief, random, samples, unit),
+                    draw(belief, random, samples, unit),
                     random.random(unit),
                     random.integers(2**32, size=(unit, 2), dtype=np.uint32),
                 ),
@@ -111,10 +112,15 @@ class Draws:
         return thetas, chance
 
 
-def _draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:
+def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:
     """`sets` samples of `n` draws, one behind the other."""
     drawn = np.asarray(as_float(draw_sets(belief, random, sets, n), "posterior draws"))
     n *= sets
     if drawn.shape[:1] != (n,):
         raise InputError(f"draw(generator, {n}) gave shape {drawn.shape}; it must give {n} draws, batch first")
     return drawn
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Records of the same shape as one record with a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)

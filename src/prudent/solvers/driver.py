@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from ..arrays import as_key, in_float64, key_words, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, GradientEstimator, Problem, arrange, is_direct, model_bytes
+from ..gradients import Adjoint, GradientEstimator, Problem, ZerothOrder
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_tables, projected
 from ..posteriors import Posterior
-from ..risks import CVaR, Risk
-from .brpg import BRPG, CONVERGED, GOING, NON_FINITE, State, begin, run_block
+from ..risks import CVaR, Envelope, Risk
+from .brpg import BRPG
+from .certificates import certify as certified
 from .checks import check_method, check_parts, check_start, start_at
-from .draws import Draws, Run
-from .judging import Judgement, judge
-from .outputs import where
-from .progress import Progress
-from .solution import Checkpoint, History, Solution, Status
-
-# A batch of runs: in cache for the direct solver (beyond it each model takes twice as long), else in memory.
-BATCH_BYTES = {True: 10 * 2**20, False: 256 * 2**20}
+from .draws import Draws, Run, stacked
+from .judging import Judgement, judge, judge_closely
+from .optimiser import Optimiser
+from .sample_average import SampleAverage
+from .solution import Checkpoint, History, Solution, Status, checkpoint_of
 
 
 def solve(
@@ -39,12 +36,13 @@ def solve(
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
     gradient: GradientEstimator | None = None,
-    solver: BRPG | None = None,
+    solver: Optimiser | None = None,
     occupancy: Method | None = None,
     seed: int | jax.Array = 0,
     start: Any = None,
     resume: Solution | None = None,
     progress: bool | None = None,
+    certify: bool = True,
 ) -> Solution:
     """Minimise `rho_theta( F(lambda, P_theta) )` over policies, theta following the belief.
 
@@ -55,12 +53,14 @@ def solve(
         loss: `(occupancy, mdp) -> scalar`, convex in the occupancy; expected discounted cost when left out.
         policy: how parameters become probabilities; tabular softmax when left out.
         gradient: how the gradient is found: `Adjoint()` (exact, when left out), `Variational()`, `ZerothOrder()`.
-        solver: settings, the paper's when left out.
+        solver: `SampleAverage()` when left out; `BRPG()` is the paper's algorithm, and the one used when left out
+            for the other gradient estimators and for an `Envelope`, whose risk is a convex program.
         occupancy: `Exact()` or `Truncated(horizon)`.
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
         progress: show a bar; when left out, only on a terminal and only if the run takes a while.
+        certify: find the solution's `certificate`, for at most about what the solution cost.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -69,12 +69,13 @@ def solve(
     >>> solution.policy.probabilities.shape, solution.iterations
     ((4, 4), 20)
     """
+    risks = [CVaR(0.9) if risk is None else risk]
     return _solve_grid(
         model,
         [belief],
-        [CVaR(0.9) if risk is None else risk],
+        risks,
         [as_key(seed)],
-        _Parts(loss, policy, gradient, solver, occupancy),
+        _Parts(risks, loss, policy, gradient, solver, occupancy, certify),
         None if start is None else [[start]],
         None if resume is None else [[resume]],
         progress,
@@ -89,12 +90,13 @@ def solve_many(
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
     gradient: GradientEstimator | None = None,
-    solver: BRPG | None = None,
+    solver: Optimiser | None = None,
     occupancy: Method | None = None,
     seed: int | jax.Array = 0,
     start: Sequence[Sequence[Any]] | None = None,
     resume: Sequence[Sequence[Solution]] | None = None,
     progress: bool | None = None,
+    certify: bool = True,
 ) -> list[list[Solution]]:
     """Every belief (data set) under every risk, `solutions[i][j]`, in one compiled call a kind of risk.
 
@@ -114,19 +116,32 @@ def solve_many(
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
-    parts = _Parts(loss, policy, gradient, solver, occupancy)
+    parts = _Parts(risks, loss, policy, gradient, solver, occupancy, certify)
     return _solve_grid(model, beliefs, risks, keys, parts, start, resume, progress)
+
+
+def default_solver(gradient: GradientEstimator, risks: Sequence[Any]) -> Optimiser:
+    """`SampleAverage()`, or the paper's algorithm where that cannot be used or every assessment is a program."""
+    envelope = any(
+        isinstance(part, Envelope)
+        for risk in risks
+        for part in jax.tree.leaves(risk, is_leaf=lambda node: isinstance(node, Envelope))
+    )
+    return SampleAverage() if isinstance(gradient, Adjoint) and not envelope else BRPG()
 
 
 class _Parts:
     """The parts of a call with their defaults filled in."""
 
-    def __init__(self, loss: Any, policy: Any, gradient: Any, solver: Any, occupancy: Any):
+    def __init__(
+        self, risks: Sequence[Risk], loss: Any, policy: Any, gradient: Any, solver: Any, occupancy: Any, certify: bool
+    ):
         self.loss = ExpectedCost() if loss is None else loss
         self.policy = Softmax() if policy is None else policy
         self.gradient = Adjoint() if gradient is None else gradient
-        self.settings = BRPG() if solver is None else solver
+        self.settings = default_solver(self.gradient, risks) if solver is None else solver
         self.occupancy = Exact() if occupancy is None else occupancy
+        self.certify = bool(certify)
 
 
 @in_float64
@@ -145,7 +160,7 @@ def _solve_grid(
     for row in resume or []:
         for solution in row:
             require_kind("resume", solution, Solution, "a Solution of the same call")
-            _checkpoint(solution)
+            checkpoint_of(solution)
     for name, several in (("resume", resume), ("start", start)):
         if several is not None and (len(several) != len(beliefs) or any(len(row) != len(risks) for row in several)):
             raise InputError(f"{name} must hold one entry for each belief and risk, in the same order")
@@ -161,10 +176,11 @@ def _solve_grid(
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
+    question = Problem(model, parts.loss, risks[0], parts.policy, method)
     grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
     for columns in _alike(risks):
         alike = [run for run in runs if run[1] in columns]
-        for batch in _batches(alike, method, model, parts.settings):
+        for batch in _batches(alike, parts.settings.runs_at_once(question)):
             before = None if resume is None else [resume[i][j] for i, j, _ in batch]
             solutions = _solve_batch(model, method, [run for _, _, run in batch], parts, before, progress)
             for (i, j, _), solution in zip(batch, solutions, strict=False):
@@ -172,13 +188,12 @@ def _solve_grid(
     return grid
 
 
-def _batches(runs: list[tuple], method: Method, model: AbstractFamily, settings: BRPG) -> list[list[tuple]]:
-    """Cut many runs into equal batches that fit the cache or memory; one compiled function serves all.
+def _batches(runs: list[tuple], fit: int) -> list[list[tuple]]:
+    """Cut many runs into equal batches of at most `fit`; one compiled function serves all.
 
     The last batch is filled up with repeats of its last run, whose answers are dropped, because a
     shorter batch would be compiled anew.
     """
-    fit = max(1, BATCH_BYTES[is_direct(method)] // (settings.samples * model_bytes(method, model.support)))
     number = -(-len(runs) // fit)
     size = -(-len(runs) // number)
     batches = [runs[first : first + size] for first in range(0, len(runs), size)]
@@ -195,10 +210,6 @@ def _alike(risks: Sequence[Risk]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _stack(trees: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
-
-
 def _solve_batch(
     model: AbstractFamily,
     method: Method,
@@ -208,125 +219,56 @@ def _solve_batch(
     progress: bool | None,
 ) -> list[Solution]:
     clock = time.perf_counter()
-    settings = parts.settings
-    problem = Problem(model, parts.loss, _stack([run.risk for run in runs]), parts.policy, method)
+    problem = Problem(model, parts.loss, stacked([run.risk for run in runs]), parts.policy, method)
     draws = Draws(runs)
-    initial = _stack([run.start for run in runs])
-    beginning = begin(settings.for_loop(), initial, len(runs))
+    initial = stacked([run.start for run in runs])
     if before is None:
         check_start(problem, jax.tree.map(lambda leaf: leaf[0], initial), draws.first(4), parts.gradient)
-        state, histories, start = beginning, [np.empty((0, 3))] * len(runs), 0
-        going = np.ones(len(runs), dtype=bool)
+    found = parts.settings.optimise(problem, parts.gradient, draws, before, progress)
+    tables = np.asarray(action_tables(parts.policy, stacked([run.parameters for run in found])))
+    fresh = draws.evaluation(parts.settings.evaluation)
+    slopes: list[Any] = [None] * len(runs)
+    if parts.certify and not isinstance(parts.gradient, ZerothOrder):
+        judged, slopes = judge_closely(problem, [run.risk for run in runs], tables, fresh)
     else:
-        state, histories, start = _restore(before, settings, runs, beginning)
-        going = np.asarray(state.finished) == GOING
-    held_out = arrange(draws.held_out(settings.output.held_out()), problem)
-    state, trace, iterates = _iterate(problem, parts, draws, state, held_out, start, progress)
-    outcome = _outcome(problem, settings, state, held_out, draws)
-    kept: list[Any] = []
-    for g in range(len(runs)):
-        # A run that stopped early made one evaluation more than it took steps.
-        made = (int(state.steps[g]) - start + int(state.finished[g] != GOING)) * int(going[g])
-        histories[g] = np.concatenate([histories[g], trace[: max(0, made), :, g]])
-        kept.append(jax.tree.map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates))
-        if before is not None and before[g].iterates is not None and iterates is not None:
-            kept[g] = jax.tree.map(lambda *rows: np.concatenate(rows), before[g].iterates, kept[g])
-    worse = _worse_than(problem, initial, outcome, [history[:, 0] for history in histories])
+        judged = judge(problem, tables, fresh)
+    worse = _worse_than(problem, initial, judged, [run.history[:, 0] for run in found])
     seconds = time.perf_counter() - clock
     solutions = []
-    for g, run in enumerate(runs):
+    for g, (run, answer) in enumerate(zip(runs, found, strict=True)):
+        own = Judgement(*(part[g] for part in judged))
+        sound = bool(judged.finite()[g])
+        certificate = None
+        if parts.certify and sound:
+            certificate = certified(problem, run.risk, answer.parameters, tables[g], own, slopes[g], answer.in_sample)
         solutions.append(
             Solution(
-                status=_status(int(state.finished[g]), bool(outcome.sound[g]), bool(worse[g])),
-                policy=TabularPolicy(outcome.probabilities[g]),
-                risk=float(outcome.judged.risk[g]),
-                risk_standard_error=float(outcome.judged.standard_error[g]),
-                losses=outcome.judged.losses[g],
-                weights=outcome.judged.weights[g],
-                thetas=outcome.judged.thetas[g],
+                status=_status(answer.status, sound, bool(worse[g])),
+                policy=TabularPolicy(tables[g]),
+                risk=float(own.risk),
+                risk_standard_error=float(own.standard_error),
+                losses=own.losses,
+                weights=own.weights,
+                thetas=own.thetas,
                 truncation=method.error_bound(float(model.discount)),
-                history=History(*histories[g].T),
-                iterations=int(state.steps[g]),
+                history=History(*answer.history.T),
+                iterations=answer.iterations,
                 seconds=seconds,
-                parameters=jax.tree.map(lambda leaf, g=g: leaf[g], outcome.parameters),
-                checkpoint=Checkpoint(jax.tree.map(lambda leaf, g=g: leaf[g], state), run.words),
-                iterates=kept[g],
+                parameters=answer.parameters,
+                checkpoint=Checkpoint(answer.state, run.words),
+                models=answer.models,
+                certificate=certificate,
+                iterates=answer.iterates,
             )
         )
     return solutions
 
 
-def _iterate(
-    problem: Problem,
-    parts: _Parts,
-    draws: Draws,
-    state: State,
-    held_out: np.ndarray,
-    start: int,
-    progress: bool | None,
-) -> tuple[State, np.ndarray, Any]:
-    """Run `settings.iterations` more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
-    settings = parts.settings
-    loop_settings = settings.for_loop()
-    end = start + settings.iterations
-    length = int(np.prod(draws.sizes(settings.samples)))
-    traces = [np.empty((0, 3, len(draws.runs)))]
-    iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
-    iteration = start
-    with Progress(progress, start, end) as bar:
-        while iteration < end and np.any(np.asarray(state.finished) == GOING):
-            first = iteration - iteration % length
-            last = min(first + length, end)
-            thetas, chance = draws.block(settings.samples, first, iteration, last)
-            thetas = np.stack([arrange(drawn, problem) for drawn in thetas])
-            while iteration < last and np.any(np.asarray(state.finished) == GOING):
-                span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
-                state, position, trace, passed = run_block(
-                    problem,
-                    parts.gradient,
-                    loop_settings,
-                    state,
-                    thetas,
-                    chance,
-                    held_out,
-                    np.array(first, np.int32),
-                    span,
-                )
-                reached = first + int(position)
-                traces.append(np.asarray(trace)[iteration - first : reached - first])
-                if settings.keep_iterates:
-                    made = slice(iteration - first, reached - first)
-                    iterates.append(jax.tree.map(lambda rows, made=made: np.asarray(rows)[made], passed))
-                iteration = reached
-                bar.advance(iteration, traces[-1])
-    together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if settings.keep_iterates else None
-    return to_numpy(state), np.concatenate(traces), together
-
-
-class _Outcome(NamedTuple):
-    """The output iterate of each run, and its risk on draws that no iteration has seen."""
-
-    parameters: Any
-    probabilities: np.ndarray
-    judged: Judgement
-    sound: np.ndarray
-
-
-def _outcome(problem: Problem, settings: BRPG, state: State, held_out: np.ndarray, draws: Draws) -> _Outcome:
-    chosen = settings.output.choose(state.kept, state.parameters, problem, held_out)
-    sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
-    parameters = to_numpy(where(sound, chosen.parameters, state.sound))
-    probabilities = np.asarray(action_tables(problem.policy, parameters))
-    judged = judge(problem, probabilities, draws.evaluation(settings.evaluation))
-    return _Outcome(parameters, probabilities, judged, sound & judged.finite())
-
-
-def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: list[np.ndarray]) -> np.ndarray:
+def _worse_than(problem: Problem, initial: Any, ours: Judgement, objectives: list[np.ndarray]) -> np.ndarray:
     """Which runs ended clearly above the risk of the policy they began with, on the same fresh draws.
 
     The start is evaluated only if the sampled objective of some run looks as if it had risen.
     """
-    ours = outcome.judged
     if not any(
         len(objective) > 1 and objective[-len(objective) // 4 :].mean() > objective[0] for objective in objectives
     ):
@@ -335,51 +277,7 @@ def _worse_than(problem: Problem, initial: Any, outcome: _Outcome, objectives: l
     return ours.clearly_above(first)
 
 
-def _status(finished: int, sound: bool, worse: bool) -> Status:
-    if not sound:
+def _status(ended: Status, sound: bool, worse: bool) -> Status:
+    if not sound or ended is Status.NON_FINITE:
         return Status.NON_FINITE
-    if worse:
-        return Status.DIVERGED
-    return Status.CONVERGED if finished == CONVERGED else Status.ITERATION_LIMIT
-
-
-def _checkpoint(solution: Solution) -> Checkpoint:
-    if solution.checkpoint is None:
-        raise InputError(
-            f"resume needs a Solution of solve(); this one ({solution.status.name}) is a baseline's and has no "
-            "checkpoint; leave resume= out, or begin at its policy with policy=Direct(), start=policy.probabilities"
-        )
-    return solution.checkpoint
-
-
-def _restore(
-    before: list[Solution], settings: BRPG, runs: Sequence[Run], beginning: State
-) -> tuple[State, list[np.ndarray], int]:
-    """The batch's state from its solutions; a run that had converged goes on only at a lower tolerance."""
-    checkpoints = [_checkpoint(solution) for solution in before]
-    state: State = _stack([checkpoint.state for checkpoint in checkpoints])
-    for checkpoint, run in zip(checkpoints, runs, strict=True):
-        if checkpoint.key != run.words:
-            raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
-    same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
-        np.shape(ours) == np.shape(theirs)
-        for ours, theirs in zip(jax.tree.leaves(beginning), jax.tree.leaves(state), strict=True)
-    )
-    if not same:
-        raise InputError(
-            "resume needs the model, policy and optimiser of the first call; its checkpoint holds other ones"
-        )
-    last = np.array([solution.history.gradient_norm[-1] if len(solution.history) else np.inf for solution in before])
-    revived = (state.finished == CONVERGED) & (last > np.asarray(settings.tolerance))
-    steps = np.asarray(state.steps)
-    going = (state.finished == GOING) | revived
-    if np.unique(steps[going]).size > 1:
-        raise InputError("these runs stopped at different iterations; resume each with solve() on its own")
-    histories = [
-        np.stack([np.asarray(column) for column in jax.tree.leaves(solution.history)], axis=1)[
-            : steps[g] if going[g] else None
-        ]
-        for g, solution in enumerate(before)
-    ]
-    state = eqx.tree_at(lambda s: s.finished, state, np.where(going, GOING, state.finished).astype(np.int32))
-    return state, histories, int(steps[going][0]) if going.any() else 0
+    return Status.DIVERGED if worse else ended

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..arrays import to_numpy
-from ..gradients import Problem, assess, losses_on
-from ..risks import Risk
+from ..gradients import Problem, assess, losses_on, model_slopes
+from ..risks import Risk, risk_value
+
+# Derivatives of single draws that are kept, and how few of them tell a standard error.
+SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
 
 
 class Judgement(NamedTuple):
@@ -42,6 +47,63 @@ def judge(problem: Problem, probabilities: np.ndarray, thetas: np.ndarray) -> Ju
     """The risk of policies `[G, S, A]` on draws `[G, M, ...]`, under a risk whose arrays have a leading axis G."""
     losses = losses_on(problem, probabilities, thetas)
     return Judgement(thetas, losses, *to_numpy(_assess(problem.risk, losses)))
+
+
+def judge_closely(
+    problem: Problem, risks: Sequence[Risk], probabilities: np.ndarray, thetas: np.ndarray
+) -> tuple[Judgement, list[np.ndarray]]:
+    """`judge`, and for each run the losses' derivatives by the table at its first draws, as many as memory takes."""
+    groups, draws = thetas.shape[:2]
+    few = int(np.clip(SLOPE_BYTES // (8 * probabilities[0].size), min(draws, FEWEST_SLOPES), draws))
+    losses, slopes = np.empty((groups, draws)), []
+    for g in range(groups):
+        repeated = np.broadcast_to(probabilities[g], (few, *probabilities.shape[1:]))
+        losses[g, :few], slope, _ = model_slopes(problem, repeated, thetas[g, :few])
+        slopes.append(slope)
+    if few < draws:
+        losses[:, few:] = losses_on(problem, probabilities, thetas[:, few:])
+    known = [known_of(risk, row) for risk, row in zip(risks, losses, strict=True)]
+    parts = (np.array([getattr(one, name) for one in known]) for name in ("value", "weights", "standard_error"))
+    return Judgement(thetas, losses, *parts), slopes
+
+
+class Known(NamedTuple):
+    """All there is to know of a risk on one sample.
+
+    Attributes:
+        value, weights: the risk and the density xi* that attains it.
+        influence: derivative of the value by each draw's weight, centred; NaN where there is none.
+        standard_error: of the value.
+    """
+
+    value: float
+    weights: np.ndarray
+    influence: np.ndarray
+    standard_error: float
+
+    def error_of_difference(self, other: Known, losses: np.ndarray, others: np.ndarray) -> float:
+        """Standard error of the difference of two risks on the same draws; of the losses', where a risk has none."""
+        if len(losses) == 1:
+            return float("nan")
+        difference = self.influence - other.influence
+        if not np.all(np.isfinite(difference)):
+            difference = losses - others
+        return float(np.sqrt(((difference - difference.mean()) ** 2).sum()) / len(losses))
+
+
+def known_of(risk: Risk, losses: np.ndarray) -> Known:
+    """Value, density, influence and standard error of a sample of equally weighted losses."""
+    value, weights, influence = to_numpy(_know(risk, losses))
+    influence = influence - influence.mean()
+    error = np.sqrt((influence**2).sum()) / len(losses) if len(losses) > 1 else np.nan
+    return Known(float(value), weights, influence, float(error))
+
+
+@eqx.filter_jit
+def _know(risk: Risk, losses: Any) -> tuple[Any, Any, Any]:
+    equal = jnp.full(losses.shape, 1.0 / losses.shape[0])
+    value, weights = risk_value(risk, losses, equal)
+    return value, weights, risk.influence(losses, equal)
 
 
 @eqx.filter_jit

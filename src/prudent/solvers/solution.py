@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array
+from ..errors import InputError
 from ..policies import TabularPolicy
 
 
@@ -31,8 +32,16 @@ class Status(enum.Enum):
     True
     """
 
-    CONVERGED = "the gradient norm fell to the tolerance"
+    CONVERGED = "no change of the policy gains more than the tolerance, to first order"
     ITERATION_LIMIT = "all iterations were used before the gradient norm fell to the tolerance; continue with resume="
+    STALLED = (
+        "the objective on the sample no longer falls though its gradient has not vanished, as at a kink of the risk; "
+        "more samples= make it smoother"
+    )
+    SAMPLE_LIMIT = (
+        "the objective was minimised on the largest sample, which still moved the answer by more than its standard "
+        "error; raise largest="
+    )
     DIVERGED = "the policy is worse than the one it started from; use a shorter step"
     NON_FINITE = (
         "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
@@ -47,7 +56,7 @@ class Status(enum.Enum):
     @property
     def ok(self) -> bool:
         """Whether the policy can be used as it is (more iterations may still improve it)."""
-        return self in (Status.CONVERGED, Status.ITERATION_LIMIT, Status.PLANNED, Status.LEARNED)
+        return self not in (Status.DIVERGED, Status.NON_FINITE, Status.UNCERTIFIED)
 
 
 class History(eqx.Module):
@@ -110,6 +119,8 @@ class Solution(eqx.Module):
         parameters: the policy's parameters; of a planned policy, its table.
         checkpoint: pass the solution as `resume=` to go on; None for a baseline, which cannot be resumed.
         plan: what a baseline's planner gave, with its certificate; None for a run of `solve`.
+        models: gradients of single models that were evaluated to find the policy.
+        certificate: how good the policy is, a `Certificate`; None for a baseline or where none was asked for.
         iterates: `[T, ...]` the parameters before each step if `BRPG(keep_iterates=True)`, else None; a resumed
             run's begin where they were first kept.
     """
@@ -128,6 +139,8 @@ class Solution(eqx.Module):
     parameters: Any
     checkpoint: Checkpoint | None
     plan: Any = None
+    models: int = 0
+    certificate: Any = None
     iterates: Any = None
 
     def rows(self) -> list[tuple[str, str]]:
@@ -140,6 +153,7 @@ class Solution(eqx.Module):
                 "risk",
                 f"{with_error(self.risk, self.risk_standard_error)} (standard error, {len(self.losses)} fresh draws)",
             ),
+            *([] if self.certificate is None else self.certificate.rows()),
             ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
             *cut,
             ("iterations", f"{self.iterations}{last}"),
@@ -160,3 +174,13 @@ class Solution(eqx.Module):
         for label, text in self.rows():
             table.add_row(label, f"[{'green' if self.status.ok else 'red'}]{text}" if label == "status" else text)
         return table
+
+
+def checkpoint_of(solution: Solution) -> Checkpoint:
+    """What a solution can be resumed from; refused for a baseline."""
+    if solution.checkpoint is None:
+        raise InputError(
+            f"resume needs a Solution of solve(); this one ({solution.status.name}) is a baseline's and has no "
+            "checkpoint; leave resume= out, or begin at its policy with policy=Direct(), start=policy.probabilities"
+        )
+    return solution.checkpoint

@@ -34,7 +34,7 @@ from ..losses.calls import check_loss_at
 from ..models import MDP
 from ..occupancies import Krylov
 from ..policies import TabularPolicy
-from .planning import planned
+from .exact import planned
 
 # State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
 LARGEST_NEWTON = 1500

@@ -1,0 +1,143 @@
+"""Planning many known models of one family at once, for expected discounted cost.
+
+All models share a support, so policy iteration runs on the whole batch: one stacked direct solve evaluates every
+policy that still changes. NumPy does this; nothing is compiled, and the batch may have any size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..kernels import Kernel, Support
+from ..models import MDP
+from .exact import LARGEST_DIRECT, MOST_IMPROVEMENTS, planned
+
+# Matrices of a batch of direct solves.
+SOLVE_BYTES = 32 * 2**20
+
+# Sweeps of the robust start: it need not be exact, it is where a search begins.
+ROBUST_SWEEPS = 200
+
+
+class Plans(NamedTuple):
+    """Optimal policies of M models: actions, values, and how far each model's values may be off."""
+
+    action: Int[np.ndarray, "M S"]
+    values: Float[np.ndarray, "M S"]
+    error: Float[np.ndarray, " M"]
+
+
+def plan_many(
+    support: Support,
+    probability: Float[np.ndarray, "M S A B"],
+    cost: Float[np.ndarray, "M S A"],
+    discount: float,
+    first: Int[np.ndarray, " S"] | None = None,
+) -> Plans:
+    """An optimal policy of each model; `first` is a guess that saves improvements where it is nearly right."""
+    models, states = cost.shape[:2]
+    if states > LARGEST_DIRECT:
+        return _one_by_one(support, probability, cost, discount)
+    parts, size = [], max(1, SOLVE_BYTES // (8 * states * states))
+    for begin in range(0, models, size):
+        batch = slice(begin, begin + size)
+        parts.append(_policy_iteration(support, probability[batch], cost[batch], discount, first))
+    return Plans(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _policy_iteration(
+    support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, first: np.ndarray | None
+) -> Plans:
+    models, states = cost.shape[:2]
+    rows = np.arange(states)
+    action = cost.argmin(axis=2) if first is None else np.broadcast_to(first, (models, states)).copy()
+    values, best = np.zeros((models, states)), np.zeros((models, states))
+    left = np.arange(models)
+    for _ in range(MOST_IMPROVEMENTS):
+        chosen = action[left]
+        chain = _chains(support, probability[left], chosen)
+        each = np.arange(len(left))[:, None]
+        paid = cost[left[:, None], rows, chosen]
+        values[left] = np.linalg.solve(np.eye(states) - discount * chain, paid[..., None])[..., 0]
+        quality = cost[left] + discount * onward(support, probability[left], values[left])
+        best[left] = quality.min(axis=2)
+        # Only a real gain changes an action: ties decided by rounding could cycle for ever.
+        near = 1e-12 * (1.0 + np.abs(values[left]))
+        change = quality[each, rows, chosen] - best[left] > near
+        action[left] = np.where(change, quality.argmin(axis=2), chosen)
+        left = left[change.any(axis=1)]
+        if not left.size:
+            break
+    return Plans(action, values, np.abs(best - values).max(axis=1) / (1.0 - discount))
+
+
+def _chains(support: Support, probability: np.ndarray, action: np.ndarray) -> Float[np.ndarray, "M S S"]:
+    """The transition matrix of each model under its own deterministic policy."""
+    models, states = action.shape
+    picked = np.take_along_axis(probability, action[:, :, None, None], axis=2)[:, :, 0]
+    if support.is_dense:
+        return picked
+    index = support.index()[np.arange(states), action]
+    cell = (np.arange(models * states).reshape(models, states, 1) * states + index).ravel()
+    return np.bincount(cell, picked.ravel(), minlength=models * states * states).reshape(models, states, states)
+
+
+def onward(
+    support: Support, probability: Float[np.ndarray, "M S A B"], values: Float[np.ndarray, "M S"]
+) -> Float[np.ndarray, "M S A"]:
+    """`(P v)(s, a)` of each model."""
+    if support.is_dense:
+        models, states, actions, _ = probability.shape
+        return (probability.reshape(models, states * actions, states) @ values[..., None]).reshape(
+            models, states, actions
+        )
+    return np.einsum("msab,msab->msa", probability, values[:, support.index()])
+
+
+def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, discount: float) -> Plans:
+    plans = []
+    for table, costs in zip(probability, cost, strict=True):
+        start = np.full(len(costs), 1.0 / len(costs))
+        action, values, residual, _ = planned(MDP(Kernel(support, table), costs, start, discount), 1e-6)
+        plans.append((action, values, residual / (1.0 - discount)))
+    return Plans(*(np.stack(column) for column in zip(*plans, strict=True)))
+
+
+def least_costs(
+    support: Support,
+    probability: Float[np.ndarray, "M S A B"],
+    cost: Float[np.ndarray, "M S A"],
+    start: Float[np.ndarray, " S"],
+    discount: float,
+    *,
+    horizon: int | None = None,
+    first: Int[np.ndarray, " S"] | None = None,
+) -> Float[np.ndarray, " M"]:
+    """A number at most the least expected discounted cost of any policy, and within rounding of it, for each model.
+
+    With a horizon, costs at `t = 0..horizon` count, and policies may change with time.
+    """
+    if horizon is None:
+        plans = plan_many(support, probability, cost, discount, first)
+        # Rounding, or a large model's tolerance, is taken off, so that the bound stays one.
+        return plans.values @ start - plans.error
+    values = np.zeros(cost.shape[:2])
+    for _ in range(horizon + 1):
+        values = (cost + discount * onward(support, probability, values)).min(axis=2)
+    return values @ start
+
+
+def robust_actions(
+    support: Support, probability: Float[np.ndarray, "M S A B"], cost: Float[np.ndarray, "M S A"], discount: float
+) -> Int[np.ndarray, " S"]:
+    """The best actions if every pair, each time, may follow the worst of these models: `V = min_a max_m c + P V`."""
+    values = np.zeros(cost.shape[1])
+    quality = cost.max(axis=0)
+    for _ in range(ROBUST_SWEEPS):
+        everyone = np.broadcast_to(values, cost.shape[:2])
+        quality = (cost + discount * onward(support, probability, everyone)).max(axis=0)
+        values = quality.min(axis=1)
+    return quality.argmin(axis=1)

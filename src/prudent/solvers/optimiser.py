@@ -1,0 +1,76 @@
+"""What every solver is: settings, and a way to bring a batch of runs to their answers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from ..gradients import GradientEstimator, Problem
+from ..policies import Parametrisation
+from .draws import Draws
+from .solution import Solution, Status
+
+
+class Found(NamedTuple):
+    """One run's answer, before it is judged on fresh draws.
+
+    Attributes:
+        parameters: of the policy.
+        status: how the run ended, as far as its own sample tells.
+        history: `[T, 3]` objective, gradient norm and step of each iteration.
+        iterations: how many were made, those of a resumed run included.
+        models: gradients of single models that were evaluated.
+        in_sample: the objective on the draws the policy was fitted to.
+        state: what a later call needs to go on.
+        iterates: `[T, ...]` the parameters before each step where they were asked for, else None.
+    """
+
+    parameters: Any
+    status: Status
+    history: np.ndarray
+    iterations: int
+    models: int
+    in_sample: float
+    state: Any
+    iterates: Any = None
+
+
+class Optimiser(eqx.Module):
+    """Settings of a solver. `solve` checks the parts, draws, judges and certifies; the rest is here."""
+
+    evaluation: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:
+        """Refuse parts that this solver cannot work with."""
+
+    @abc.abstractmethod
+    def sizes(self) -> set[int]:
+        """Numbers of draws on which it assesses risks."""
+
+    @abc.abstractmethod
+    def runs_at_once(self, problem: Problem) -> int:
+        """How many runs fit one batch."""
+
+    @abc.abstractmethod
+    def optimise(
+        self,
+        problem: Problem,
+        gradient: GradientEstimator,
+        draws: Draws,
+        before: Sequence[Solution] | None,
+        progress: bool | None,
+    ) -> list[Found]:
+        """The answers of the runs in `draws`, whose risks are stacked in the problem.
+
+        Args:
+            problem: what is minimised.
+            gradient: how its gradient is found.
+            draws: the runs, with their starts and posterior draws.
+            before: solutions to go on from.
+            progress: whether to show a bar.
+        """

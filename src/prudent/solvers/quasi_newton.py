@@ -1,0 +1,126 @@
+"""L-BFGS on the flat parameters: for networks, users' own parametrisations, and as a second opinion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..arrays import as_whole, require_size
+from ..gradients import Slopes
+from ..policies import Everywhere, Parametrisation
+from .descent import Climb, Descent, project_all, unflat
+
+# A pair of changes teaches curvature only if it is clearly positive.
+CURVED = 1e-10
+
+# After a rejection the step is shortened to this share; below the shortest, what was learned is forgotten.
+SHORTER, SHORTEST = 0.25, 1e-6
+
+
+class Pairs(eqx.Module):
+    """What K runs remember: their newest changes of parameters and gradients, newest last, and the step length."""
+
+    steps: Float[np.ndarray, "K M D"]
+    turns: Float[np.ndarray, "K M D"]
+    known: Bool[np.ndarray, "K M"]
+    reach: Float[np.ndarray, " K"]
+
+
+class LBFGS(Descent):
+    """Limited-memory quasi-Newton steps with backtracking, projected onto the policy's set.
+
+    >>> import numpy as np, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> solver = pr.SampleAverage(samples=32, largest=32, starts=1, iterations=20, step=pr.LBFGS())
+    >>> pr.solve(lake, lake.prior, policy=pr.Neural(np.eye(4), width=4), solver=solver).status.ok
+    True
+
+    Args:
+        memory: pairs of changes that are remembered.
+    """
+
+    memory: int = eqx.field(static=True, converter=as_whole, default=10)
+
+    def __check_init__(self) -> None:
+        require_size("LBFGS memory", self.memory)
+
+    def remember(self, climb: Climb) -> Any:
+        """No pairs yet; the first step has length 1 or less."""
+        count, size = climb.gradient.shape
+        nothing = np.zeros((count, self.memory, size))
+        norm = np.linalg.norm(climb.gradient, axis=1)
+        first = 1.0 / np.maximum(1.0, np.where(norm > 0, norm, 1.0))
+        return Pairs(nothing, nothing, np.zeros((count, self.memory), bool), first)
+
+    def propose(self, policy: Parametrisation, climb: Climb) -> Any:
+        """The quasi-Newton direction, shortened by what rejections have taught."""
+        moves = -climb.memory.reach[:, None] * directions(climb.memory, climb.gradient)
+        moved = _added(climb.parameters, moves)
+        return moved if isinstance(policy.within, Everywhere) else project_all(policy.within, moved)
+
+    def foreseen(self, climb: Climb, moved: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, " K"]:
+        """`<gradient, change of the parameters>`."""
+        return (climb.gradient * moved).sum(axis=1)
+
+    def learn(
+        self,
+        climb: Climb,
+        moved: Float[np.ndarray, "K D"],
+        tables: np.ndarray,
+        found: Slopes,
+        gradient: np.ndarray,
+        accept: Bool[np.ndarray, " K"],
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """A new pair after an accepted step; a shorter step after a rejected one."""
+        pairs: Pairs = climb.memory
+        turn = np.asarray(gradient - climb.gradient)
+        product = (moved * turn).sum(axis=1)
+        lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(turn, axis=1)
+        good = accept & (product > CURVED * lengths)
+        reach = np.where(accept, 1.0, pairs.reach * SHORTER)
+        forget = reach < SHORTEST
+        norm = np.linalg.norm(climb.gradient, axis=1)
+        reach = np.where(forget, 1.0 / np.maximum(1.0, norm), reach)
+
+        def pushed(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+            rows = np.concatenate([old[:, 1:], new[:, None]], axis=1)
+            return np.where(good.reshape(-1, *[1] * (old.ndim - 1)), rows, old)
+
+        known = pushed(pairs.known, np.ones(len(good), bool)) & ~forget[:, None]
+        memory = Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
+        keep = accept[:, None, None]
+        return memory, np.where(keep, found.slope, climb.slope), np.where(keep[:, 0], found.visits, climb.visits)
+
+    def left(
+        self, policy: Parametrisation, tables: np.ndarray, slope: np.ndarray, norm: np.ndarray
+    ) -> Float[np.ndarray, " K"]:
+        """The norm of the projected gradient."""
+        return np.asarray(norm)
+
+
+def directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
+    """The inverse Hessian that the pairs stand for, times the gradient (the two-loop recursion)."""
+    steps, turns = np.asarray(pairs.steps), np.asarray(pairs.turns)
+    known = np.asarray(pairs.known)
+    product = (steps * turns).sum(axis=2)
+    inverse = np.where(known, 1.0 / np.where(known, product, 1.0), 0.0)
+    result, shares = np.array(gradient), np.zeros(known.shape)
+    for m in range(known.shape[1] - 1, -1, -1):
+        shares[:, m] = inverse[:, m] * (steps[:, m] * result).sum(axis=1)
+        result = result - shares[:, m, None] * turns[:, m]
+    square = (turns[:, -1] ** 2).sum(axis=1)
+    result = (
+        result * np.where(known[:, -1] & (square > 0), product[:, -1] / np.where(square > 0, square, 1.0), 1.0)[:, None]
+    )
+    for m in range(known.shape[1]):
+        back = inverse[:, m] * (turns[:, m] * result).sum(axis=1)
+        result = result + np.where(known[:, m], shares[:, m] - back, 0.0)[:, None] * steps[:, m]
+    return result
+
+
+def _added(parameters: Any, rows: Float[np.ndarray, "K D"]) -> Any:
+    return jax.tree.map(lambda leaf, change: leaf + change, parameters, unflat(rows, parameters))
