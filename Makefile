@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test test-long lint format bench docs clean
+.PHONY: demo reproduction test-cluster test test-long lint format bench docs clean
 
 .venv/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,6 +29,17 @@ test: .venv/dev  ## all tests but the long ones
 test-long: .venv/dev  ## checks that take minutes
 	$(BIN)/python -m pytest -m long
 
+.venv/cluster: .venv/dev
+	$(PIP) --editable ".[dask,ray]"
+	@touch $@
+
+test-cluster: .venv/cluster  ## the dask and ray backends, each on two local workers
+	$(BIN)/python -m pytest -m long -k cluster tests/test_reproduction.py
+
+reproduction: .venv/base  ## every table and figure of the paper, and the page that shows them
+	$(BIN)/prudent reproduce all --out reproduction
+	$(BIN)/python docs/write_reproduction.py reproduction
+
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,4 +61,4 @@ docs: .venv/dev  ## HTML in docs/_build/html; warnings are errors
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf .venv demo docs/_build
+	rm -rf .venv demo reproduction docs/_build

@@ -50,6 +50,18 @@ class Backend(NamedTuple):
             stack.enter_context(joblib.parallel_config(self.name, n_jobs=self.jobs))
             yield
 
+    def results(self, units: Sequence[Unit]) -> Iterator[tuple[Unit, dict[str, Any], float]]:
+        """Each unit with its values and seconds, as they finish; ray's backend hands back whole waves only."""
+        import joblib
+
+        tasks = [joblib.delayed(_run)(unit) for unit in units]
+        if self.name == "ray":
+            wave = 4 * self.jobs
+            for first in range(0, len(tasks), wave):
+                yield from joblib.Parallel(batch_size=1)(tasks[first : first + wave])  # pyright: ignore
+        else:
+            yield from joblib.Parallel(return_as="generator_unordered", batch_size=1)(tasks)  # pyright: ignore
+
 
 BACKENDS = ("loky", "dask", "ray")
 
@@ -80,13 +92,10 @@ def run_units(
     fanned = [unit for unit in left if not unit.compiled]
     if not fanned:
         return
-    import joblib
-
+    # The longest first: none of them should be the one that is waited for.
+    fanned.sort(key=lambda unit: -unit.cost)
     with backend.running():
-        # The longest first: none of them should be the one that is waited for.
-        tasks = (joblib.delayed(_run)(unit) for unit in sorted(fanned, key=lambda unit: -unit.cost))
-        parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1)  # pyright: ignore[reportArgumentType]
-        for unit, values, seconds in parallel(tasks):  # pyright: ignore[reportGeneralTypeIssues]
+        for unit, values, seconds in backend.results(fanned):
             folder.keep(unit.name, values, seconds)
             advance(unit)
 

@@ -99,15 +99,17 @@ def _curve_table(records: Sequence[dict[str, Any]]) -> tuple[list[str], list[dic
     curves: dict[tuple, list[dict[str, Any]]] = {}
     for row in records:
         curves.setdefault(tuple(row[name] for name in names), []).append(row)
-    keys = [name for name in ("episodes", "iterations", "escape", "n") if name in records[0]]
-    columns = [*("N" if key == "n" else key for key in keys), "method", "at first", "half-way", "at last", "s.e."]
     episodic = "above_optimum" in records[0]
+    columns = ["episodes"] if episodic else ["escape", "N"]
+    columns += ["method", "at first", "half-way", "at last", "s.e."]
     columns += ["above optimum", "trials", "D", "E"] if episodic else []
     rows, before = [], None
     for curve in curves.values():
         first, middle, last = curve[0], curve[len(curve) // 2], curve[-1]
-        place = tuple(first[key] for key in keys)
-        cells = [f"{first[key]:g}" for key in keys] + [method_label(first)]
+        place = (
+            (f"{first['episodes']} x {first['iterations']}",) if episodic else (f"{first['escape']:g}", str(first["n"]))
+        )
+        cells = [*place, method_label(first)]
         cells += [number(row["mean"], 5) for row in (first, middle, last)]
         cells.append(_or_blank(last.get("se"), 2))
         if episodic:
