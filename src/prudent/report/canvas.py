@@ -40,7 +40,7 @@ def shades(colour: str, strongest: float = 0.75) -> list[list[Any]]:
 
 
 def blank(height: int | None, left: int = LEFT, right: int = 12, top: int = 10, bottom: int = BOTTOM) -> Any:
-    """An empty figure, as high as its place in the page if no height is given; a finger that drags over it scrolls the page."""
+    """An empty figure, as high as its place in the page if no height is given; a finger on it scrolls the page."""
     return plotly_graphs().Figure(
         layout={
             "template": "none",
@@ -74,7 +74,7 @@ def axis(title: str = "", **settings: Any) -> dict[str, Any]:
     }
 
 
-def named_places(names: Sequence[str], length: int = 20) -> tuple[dict[str, Any], int]:
+def named_places(names: Sequence[str], length: int = 22) -> tuple[dict[str, Any], int]:
     """An axis with a name at each whole number from the top down, and the pixels its names need on the left.
 
     A phone has 300 pixels for names and figure together, so long names are cut; hover texts have them whole.
