@@ -1,7 +1,9 @@
 """The report without a browser: what it says is what it was given, names are text, and odd input still makes a page."""
 
+import base64
 import builtins
 import dataclasses
+import hashlib
 import html.parser
 import json
 import math
@@ -13,11 +15,11 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.report import ReportData, write_report
-from prudent.report.canvas import plan_colour
+from prudent.report import write_report
+from prudent.report.canvas import faded, plan_colour
 from prudent.report.distributions import loss_figure, loss_range, losses_left_out, thinned
 from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, policy_figure
-from prudent.report.page import figure_html, figures_script, plotly_graphs, plotly_script, render
+from prudent.report.page import figure_html, figures_script, plotly_graphs, plotly_script
 from prudent.report.words import clean, figure_text, number
 from prudent.report.writing import report_html
 
@@ -32,7 +34,8 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.stack, self.tags, self.values, self.figures, self.texts, self.scripts = [], [], [], [], [], 0
-        self.feed(text)
+        # Parsing five megabytes of library a hundred times takes long, and tells nothing.
+        self.feed(text.replace(str(plotly_script()), "<script></script>"))
         self.close()
 
     def handle_starttag(self, tag, attributes):
@@ -108,9 +111,8 @@ def test_the_page_says_what_was_asked_and_how_the_plans_compare(plain):
 def test_a_difference_within_the_noise_is_not_called_one():
     data = made_up(("a", "b"), ("x", "y"))
     close = dataclasses.replace(data.plans[1], risk=data.plans[0].risk + 0.05)
-    text = Page(
-        report_html(dataclasses.replace(data, plans=(data.plans[0], close), known_theta_risk=data.plans[0].risk))
-    ).text
+    changes = {"plans": (data.plans[0], close), "known_theta_risk": data.plans[0].risk}
+    text = Page(report_html(dataclasses.replace(data, **changes))).text
     assert "no clear difference" in text
     assert "little or none of the risk comes from not knowing θ" in text
 
@@ -129,9 +131,6 @@ def test_the_library_is_inlined_once_and_nothing_is_fetched(plain):
 
 
 def test_the_policy_names_the_hashes_of_the_scripts_as_written(plain):
-    import base64
-    import hashlib
-
     text = report_html(plain[0])
     for body in re.findall(r"<script>(.*?)</script>", text, re.DOTALL):
         assert f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'" in text[:2000]
@@ -154,20 +153,12 @@ def test_names_are_text_in_the_page_and_inside_the_figures():
     assert {tag for tag, _ in page.tags}.isdisjoint({"b", "i", "u", "img", "sub"})
     for name in (*NAMES, *data.actions, data.plans[1].name, data.title, data.asked[0][0], data.asked[0][1]):
         assert name in page.text
-    assert (
-        "pwned"
-        not in "".join(
-            re.findall(r"<[^>]*>", re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)).copy()
-        ).replace("aria-label", "")
-        or "onerror=&#39;" in text
-    )
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     for figure in page.figures:
         for label in strings(figure):
             # The only tag plotly gets to see is the line break between parts of a hover text.
             assert "<" not in label.replace("<br>", "")
-    assert figure_text(NASTY) in set(strings([figure["data"] for figure in page.figures])) or any(
-        figure_text(NASTY) in label for figure in page.figures for label in strings(figure)
-    )
+    assert any(figure_text(NASTY) in label for figure in page.figures for label in strings(figure))
 
 
 def test_the_json_of_a_figure_cannot_end_its_script():
@@ -192,14 +183,10 @@ def test_a_plan_has_one_colour_in_every_figure():
     occupancy = occupancy_figure(data)
     limits = loss_range(data.plans)
     for position, plan in enumerate(data.plans):
-        red, green, blue = (int(plan_colour(position)[i : i + 2], 16) for i in (1, 3, 5))
-        assert occupancy.data[position].marker.color == plan_colour(position)
-        assert (
-            loss_figure(plan, position, limits, "cost", True)
-            .data[0]
-            .marker.color.startswith(f"rgba({red},{green},{blue},")
-        )
-        assert policy_figure(data, position).data[0].colorscale[1][1].startswith(f"rgba({red},{green},{blue},")
+        colour = plan_colour(position)
+        assert occupancy.data[position].marker.color == colour
+        assert loss_figure(plan, position, limits, "cost", True).data[1].marker.color == faded(colour, 1.0)
+        assert policy_figure(data, position).data[0].colorscale[1][1] == faded(colour, 0.75)
 
 
 def test_the_histogram_holds_every_finite_draw_and_says_what_it_leaves_out():
@@ -211,9 +198,8 @@ def test_the_histogram_holds_every_finite_draw_and_says_what_it_leaves_out():
     shown = sum(sum(bar.y) for bar in figure.data[:2]) / 100.0
     finite = losses[np.isfinite(losses)]
     assert shown == pytest.approx(((finite >= limits[0]) & (finite <= limits[1])).sum() / losses.size)
-    assert sum(figure.data[1].y) / 100.0 == pytest.approx(
-        ((finite > plan.value_at_risk) & (finite <= limits[1])).sum() / losses.size
-    )
+    tail = (finite > plan.value_at_risk) & (finite <= limits[1])
+    assert sum(figure.data[1].y) / 100.0 == pytest.approx(tail.sum() / losses.size)
     assert [line.x[0] for line in figure.data[2:]] == [plan.value_at_risk, plan.tail_mean]
     assert limits[0] <= plan.value_at_risk <= plan.tail_mean <= limits[1]
     text = losses_left_out(plan, limits)
@@ -322,17 +308,9 @@ def test_odd_reports_are_still_pages(case):
 )
 def test_odd_losses_are_still_drawn_or_said(losses, value):
     data = made_up("ab", "xy")
+    numbers = dict.fromkeys(("risk", "mean", "value_at_risk", "tail_mean"), value)
     plans = tuple(
-        dataclasses.replace(
-            plan,
-            losses=losses,
-            risk=value,
-            mean=value,
-            value_at_risk=value,
-            tail_mean=value,
-            risk_standard_error=math.nan,
-        )
-        for plan in data.plans
+        dataclasses.replace(plan, losses=losses, risk_standard_error=math.nan, **numbers) for plan in data.plans
     )
     page = Page(report_html(dataclasses.replace(data, plans=plans)))
     assert ("nothing to draw" in page.text) == (not np.isfinite(value))
@@ -388,14 +366,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch, missing):
         report_html(made_up("ab", "xy"))
 
 
-def test_a_page_without_figures_is_light():
-    assert len(render("base.html")) > 3_000_000  # the library
-    assert isinstance(made_up("ab", "xy"), ReportData)
-
-
 def test_reading_the_records_imports_neither_jax_nor_plotly():
-    code = "import sys, prudent.report; print('jax' in sys.modules, 'plotly' in sys.modules, 'jinja2' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-        == ["False"] * 3
-    )
+    code = "import sys, prudent.report; print(*({'jax', 'plotly', 'jinja2', 'matplotlib'} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == []
