@@ -12,7 +12,7 @@ from .page import plotly_graphs
 from .words import figure_text, number, several, short_names
 
 ROWS = 40  # of a heat map with one row a state
-COLUMN_LABELS = 12
+COLUMN_LABELS = 8  # upright ones, beside names of states on a phone
 WIDE = 8  # actions, or columns of a grid; with more, a figure takes the whole width
 CELL = 56  # pixels of a grid's cell, at most
 LARGEST_GRID = 40  # cells across; smaller arrows cannot be read
