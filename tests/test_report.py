@@ -21,7 +21,7 @@ from prudent.report.distributions import loss_figure, loss_range, losses_left_ou
 from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, policy_figure
 from prudent.report.page import figure_html, figures_script, plotly_graphs, plotly_script
 from prudent.report.words import clean, figure_text, number
-from prudent.report.writing import report_html
+from prudent.report.writing import _difference_error, report_html
 
 from .report_examples import NAMES, NASTY, large_report, made_up, nasty_report
 
@@ -110,11 +110,37 @@ def test_the_page_says_what_was_asked_and_how_the_plans_compare(plain):
 
 def test_a_difference_within_the_noise_is_not_called_one():
     data = made_up(("a", "b"), ("x", "y"))
-    close = dataclasses.replace(data.plans[1], risk=data.plans[0].risk + 0.05)
-    changes = {"plans": (data.plans[0], close), "known_theta_risk": data.plans[0].risk}
-    text = Page(report_html(dataclasses.replace(data, **changes))).text
+    # A risk that is neither CVaR at the level nor the mean: its errors are all there is to go by.
+    ours, theirs = (dataclasses.replace(plan, risk=value) for plan, value in zip(data.plans, (9.0, 9.05), strict=False))
+    text = Page(report_html(dataclasses.replace(data, plans=(ours, theirs), known_theta_risk=9.0))).text
     assert "no clear difference" in text
     assert "little or none of the risk comes from not knowing θ" in text
+
+
+@pytest.mark.parametrize("kind", ["tail", "mean"])
+def test_plans_are_compared_draw_by_draw(kind):
+    """The error of a difference of CVaRs, or of means, against the bootstrap over common draws."""
+    random = np.random.default_rng(5)
+    draws = 1000
+    common = random.gamma(4.0, size=draws)
+    base = made_up("ab", "xy").plans[0]
+
+    def plan(losses):
+        edge = np.quantile(losses, 0.9, method="inverted_cdf")
+        tail = edge + np.maximum(losses - edge, 0.0).mean() / 0.1
+        risk = tail if kind == "tail" else losses.mean()
+        changes = {"losses": losses, "risk": risk, "mean": losses.mean(), "value_at_risk": edge, "tail_mean": tail}
+        return dataclasses.replace(base, **changes)
+
+    first, second = common, 1.05 * common + 0.1 * random.normal(size=draws)
+    found = _difference_error(plan(first), plan(second))
+    resampled = []
+    for _ in range(1000):
+        chosen = random.integers(draws, size=draws)
+        resampled.append(plan(second[chosen]).risk - plan(first[chosen]).risk)
+    assert found == pytest.approx(np.std(resampled), rel=0.15)
+    apart = [np.std(losses) / draws**0.5 for losses in (first, second)]
+    assert found < 0.5 * np.hypot(*apart)
 
 
 def test_the_library_is_inlined_once_and_nothing_is_fetched(plain):

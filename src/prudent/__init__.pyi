@@ -1,4 +1,5 @@
 from . import envs as envs
+from . import report as report
 from .baselines import ConvexPlan as ConvexPlan
 from .baselines import ConvexStatus as ConvexStatus
 from .baselines import NestedPlan as NestedPlan

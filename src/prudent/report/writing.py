@@ -10,7 +10,7 @@ import numpy as np
 
 from ..files import write_whole
 from .canvas import NEUTRAL, TAIL, faded, plan_colour
-from .data import ReportData
+from .data import PlanView, ReportData
 from .distributions import (
     POINTS,
     driver_figure,
@@ -132,16 +132,36 @@ def _against(data: ReportData, position: int) -> str:
     difference = theirs.risk - ours.risk
     if not math.isfinite(difference):
         return "not comparable"
-    if not _clear(difference, ours.risk_standard_error, theirs.risk_standard_error):
+    if abs(difference) <= 2.0 * _difference_error(ours, theirs):
         return "no clear difference"
     share = f" ({percent(abs(difference) / ours.risk)})" if ours.risk > 0 else ""
     return f"{number(abs(difference), 3)}{share} {'more' if difference > 0 else 'less'}"
 
 
-def _clear(difference: float, *errors: float | None) -> bool:
-    """Whether a difference is above twice its error; common draws usually make the true error smaller than this."""
-    noise = math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
-    return abs(difference) > 2.0 * noise
+def _difference_error(ours: PlanView, theirs: PlanView) -> float:
+    """Standard error of the difference of two risks, draw by draw where the draws' part in the risks is known."""
+    parts = [_influence(plan) for plan in (ours, theirs)]
+    if parts[0] is not None and parts[1] is not None and len(parts[0]) == len(parts[1]) > 1:
+        return float(np.std(parts[0] - parts[1], ddof=1) / math.sqrt(len(parts[0])))
+    return _apart(ours.risk_standard_error, theirs.risk_standard_error)
+
+
+def _influence(plan: PlanView) -> np.ndarray | None:
+    """What each draw adds to a risk that is the plan's CVaR or its mean; None for any other risk."""
+    losses = np.asarray(plan.losses, float)
+    if not np.isfinite(losses).all():
+        return None
+    edge, tail = plan.value_at_risk, plan.tail_mean
+    if edge is not None and tail is not None and tail > edge and math.isclose(plan.risk, tail, rel_tol=1e-9):
+        beyond = np.maximum(losses - edge, 0.0)
+        # The share of the tail is such that the mean of the parts is CVaR.
+        return edge + beyond * (tail - edge) / max(float(beyond.mean()), 1e-300)
+    return losses if math.isclose(plan.risk, plan.mean, rel_tol=1e-9) else None
+
+
+def _apart(*errors: float | None) -> float:
+    """Standard error of a difference of numbers whose draws are not compared."""
+    return math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
@@ -150,7 +170,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
     unknown, unknown_clear, gap = None, False, None
     if data.known_theta_risk is not None and math.isfinite(risk - data.known_theta_risk):
         unknown = risk - data.known_theta_risk
-        unknown_clear = unknown > 0 and _clear(unknown, error, data.known_theta_standard_error)
+        unknown_clear = unknown > 2.0 * _apart(error, data.known_theta_standard_error)
     if data.lower_bound is not None and math.isfinite(risk - data.lower_bound):
         gap = risk - data.lower_bound
     return {
