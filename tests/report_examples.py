@@ -89,9 +89,9 @@ def machine_report(iterations=60):
         truth[state, 0] = np.eye(5)[4] if state == 4 else 0.7 * np.eye(5)[state] + 0.3 * np.eye(5)[state + 1]
         truth[state, 1] = np.eye(5)[4] if state == 4 else 0.8 * np.eye(5)[max(state - 1, 0)] + 0.2 * np.eye(5)[state]
         truth[state, 2] = np.eye(5)[0]
-    cost = np.array([[0.0, 2.0, 8.0], [0.2, 2.0, 8.0], [1.0, 2.5, 8.0], [3.0, 4.0, 8.0], [20.0, 20.0, 14.0]])
+    cost = np.array([[0.0, 4.0, 10.0], [0.2, 4.0, 10.0], [1.0, 4.5, 10.0], [3.0, 6.0, 10.0], [60.0, 60.0, 42.0]])
     generator = np.random.default_rng(3)
-    tried = [(0, 0, 14), (1, 0, 9), (1, 1, 3), (2, 0, 6), (2, 1, 4), (3, 0, 2), (3, 2, 3), (4, 2, 4)]
+    tried = [(0, 0, 14), (1, 0, 9), (1, 1, 3), (2, 0, 3), (2, 1, 4), (3, 0, 1), (3, 2, 3), (4, 2, 4)]
     records = [
         (state, action, int(generator.choice(5, p=truth[state, action])))
         for state, action, times in tried
