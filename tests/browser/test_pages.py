@@ -16,7 +16,6 @@ from .chromium import Visit, chromium
 
 pytestmark = pytest.mark.browser
 
-WIDTHS = (360, 1280)
 PICTURES = os.environ.get("PRUDENT_PICTURES")  # a folder to keep pictures of the pages in, to look at
 
 
@@ -37,6 +36,12 @@ REPORTS = {
     ),
     "one": lambda: made_up(("only",), ("wait",), plans=("this policy",), drivers=(), counts=None),
 }
+
+WIDTHS = [
+    *((name, width) for name in ("machine", "nasty", "large") for width in (360, 1280)),
+    ("grid", 360),
+    ("one", 360),
+]
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +89,7 @@ return pairs;
 """
 
 
-@pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("name", "width"), WIDTHS)
 def test_a_page_is_drawn_fits_its_width_cuts_no_label_and_is_silent(driver, pages, name, width):
     data, path = pages(name)
     visit = Visit(driver, path, width).drawn()
