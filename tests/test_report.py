@@ -13,9 +13,12 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import prudent as pr
-from prudent.report import write_report
+from prudent.report import Driver, write_report
 from prudent.report.canvas import faded, plan_colour
 from prudent.report.distributions import loss_figure, loss_range, losses_left_out, thinned
 from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, policy_figure
@@ -344,6 +347,48 @@ def test_odd_losses_are_still_drawn_or_said(losses, value):
         bars = loss_figure(plans[0], 0, loss_range(plans), "cost", True).data[0].y
         assert sum(bars) == pytest.approx(100.0)
     assert next(shown for name, shown, _ in page.values if name == "risk") == repr(float(value))
+
+
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(
+    losses=arrays(float, 6, elements=ANY),
+    marks=st.tuples(ANY, ANY, ANY, ANY, st.none() | ANY, st.none() | ANY),
+    probabilities=arrays(float, (4, 4), elements=st.floats(0.0, 1.0) | st.just(np.nan)),
+    occupancy=arrays(float, (4, 4), elements=st.floats(0.0) | st.just(np.nan)),
+    history=arrays(float, (2, 5), elements=ANY),
+    rest=st.tuples(*[st.none() | ANY] * 3),
+    driver=st.tuples(ANY, ANY, ANY),
+    grid=st.sampled_from([None, (2, 2)]),
+)
+@settings(max_examples=25, phases=[Phase.generate])
+def test_whatever_the_numbers_there_is_a_page_and_no_warning(
+    losses, marks, probabilities, occupancy, history, rest, driver, grid
+):
+    data = made_up("abcd", "ldru", grid=grid, directions=("left", "down", "right", "up"))
+    names = ("risk", "risk_standard_error", "mean", "mean_standard_error", "value_at_risk", "tail_mean")
+    changes = dict(zip(names, marks, strict=True)) | {"losses": losses}
+    plan = dataclasses.replace(data.plans[0], probabilities=probabilities, occupancy=occupancy, **changes)
+    page = Page(
+        report_html(
+            dataclasses.replace(
+                data,
+                plans=(plan, data.plans[1]),
+                known_theta_risk=rest[0],
+                known_theta_standard_error=rest[1],
+                lower_bound=rest[2],
+                history_objective=history[0],
+                history_gradient_norm=history[1],
+                drivers=(Driver("unknown", *driver),),
+                counts=np.floor(occupancy),
+            )
+        )
+    )
+    assert [value for name, value, _ in page.values if name == "risk"] == [repr(plan.risk)] * 2
+    # JSON knows no NaN and no infinity: a browser would refuse the figure.
+    for figure in page.figures:
+        json.dumps(figure, allow_nan=False)
 
 
 @pytest.mark.parametrize(

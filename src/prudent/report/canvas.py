@@ -6,6 +6,8 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .page import plotly_graphs
 from .words import figure_text, short_names
 
@@ -18,6 +20,20 @@ NEUTRAL = "#7d8794"
 
 LEFT = 52  # every figure with short labels begins at the same place
 BOTTOM = 44
+
+
+LARGEST = 1e100  # beyond it differences overflow, and so do axes
+
+
+def drawable(values: Any) -> np.ndarray:
+    """Which numbers can be drawn: those that are finite, and not so large that an axis cannot hold them."""
+    return np.abs(np.nan_to_num(np.asarray(values, float), nan=np.inf)) < LARGEST
+
+
+def amounts(values: Any) -> np.ndarray:
+    """Amounts to draw, with what cannot be drawn, or is below zero, as nothing."""
+    values = np.asarray(values, float)
+    return np.where(drawable(values) & (values > 0.0), values, 0.0)
 
 
 def plan_colour(position: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..files import write_whole
-from .canvas import NEUTRAL, TAIL, faded, plan_colour
+from .canvas import NEUTRAL, TAIL, amounts, drawable, faded, plan_colour
 from .data import PlanView, ReportData
 from .distributions import (
     POINTS,
@@ -77,7 +78,8 @@ def report_html(data: ReportData) -> str:
         figures=_figures(data),
         notes=_notes(data),
         drivers=data.drivers[:DRIVERS],
-        thin=None if data.counts is None else _thin(data, np.nan_to_num(np.asarray(data.counts, float))),
+        thin=None if data.counts is None else _thin(data, amounts(data.counts)),
+        marked=any(plan.value_at_risk is not None or plan.tail_mean is not None for plan in data.plans),
         arrows=has_arrows(data),
         wide=(data.grid[1] if data.grid and has_arrows(data) else len(data.actions)) > WIDE,
         tail_colour=TAIL,
@@ -96,7 +98,7 @@ def exact(value: Any) -> str:
     """A value as a machine reads it back, bit for bit; nothing known is null, as in JSON."""
     if value is None:
         return "null"
-    return str(value) if isinstance(value, str | int) else repr(float(value))
+    return str(value) if isinstance(value, str | Integral) else repr(float(value))
 
 
 class _PlanWords(NamedTuple):
@@ -134,8 +136,14 @@ def _against(data: ReportData, position: int) -> str:
         return "not comparable"
     if abs(difference) <= 2.0 * _difference_error(ours, theirs):
         return "no clear difference"
-    share = f" ({percent(abs(difference) / ours.risk)})" if ours.risk > 0 else ""
+    share = _share(abs(difference), ours.risk)
+    share = f" ({share})" if share else ""
     return f"{number(abs(difference), 3)}{share} {'more' if difference > 0 else 'less'}"
+
+
+def _share(part: float | None, risk: float) -> str:
+    """A part of a risk in per cent, where that means something."""
+    return percent(part / risk) if part is not None and 0 < part < 100.0 * risk else ""
 
 
 def _difference_error(ours: PlanView, theirs: PlanView) -> float:
@@ -149,7 +157,7 @@ def _difference_error(ours: PlanView, theirs: PlanView) -> float:
 def _influence(plan: PlanView) -> np.ndarray | None:
     """What each draw adds to a risk that is the plan's CVaR or its mean; None for any other risk."""
     losses = np.asarray(plan.losses, float)
-    if not np.isfinite(losses).all():
+    if not drawable(losses).all():
         return None
     edge, tail = plan.value_at_risk, plan.tail_mean
     if edge is not None and tail is not None and tail > edge and math.isclose(plan.risk, tail, rel_tol=1e-9):
@@ -175,10 +183,10 @@ def _answer(data: ReportData) -> dict[str, Any]:
         gap = risk - data.lower_bound
     return {
         "unknown": unknown,
-        "unknown_share": percent(unknown / risk) if unknown is not None and unknown > 0 and risk > 0 else "",
+        "unknown_share": _share(unknown, risk),
         "unknown_clear": unknown_clear,
         "gap": gap,
-        "gap_share": percent(gap / risk) if gap is not None and gap > 0 and risk > 0 else "",
+        "gap_share": _share(gap, risk),
         "draws": len(data.plans[0].losses),
     }
 
@@ -202,11 +210,11 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "drivers": None,
         "counts": figure_html(counts_figure(data), "rows of the log") if data.counts is not None else None,
     }
-    if np.isfinite(data.history_objective).any():
+    if drawable(data.history_objective).any():
         drawn["objective"] = figure_html(
             history_figure(data.history_objective, data.risk_name, plan_colour(0)), "sampled risk in each iteration"
         )
-    if np.isfinite(data.history_gradient_norm).any():
+    if drawable(data.history_gradient_norm).any():
         drawn["gradient"] = figure_html(
             history_figure(data.history_gradient_norm, "gradient norm", NEUTRAL, logarithmic=True),
             "gradient norm in each iteration",
@@ -241,7 +249,7 @@ def _notes(data: ReportData) -> dict[str, str]:
 def _thin(data: ReportData, counts: np.ndarray) -> dict[str, Any]:
     """How much of the answer's time is spent where the log says little, and in which pairs most."""
     plan = data.plans[0]
-    time = np.nan_to_num(np.asarray(plan.occupancy, float), nan=0.0, posinf=0.0, neginf=0.0)
+    time = amounts(plan.occupancy)
     total = float(visits(plan).sum())
     shares = time / total if total > 0 else np.zeros_like(time)
     scarce = np.argwhere((counts < THIN) & (shares > 1e-4))
