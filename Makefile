@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo reproduction test-cluster test test-long lint format bench docs clean
+.PHONY: demo reproduction test test-long test-browser test-cluster lint format bench docs clean
 
 .venv/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -18,13 +18,15 @@ demo: .venv/base  ## solve the frozen lake from five observations; under a minut
 	$(BIN)/prudent demo --out demo
 
 # Most of the time of the tests is compilation; these take a third off it. `test-long` compiles as users do.
-test: export XLA_FLAGS = --xla_backend_optimization_level=0
-test: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
-test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
+test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0
+test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
+test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
 test: .venv/dev  ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not browser" tests
 	# The examples of the docstrings, with every array's axes checked against its annotation.
 	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,beartype.beartype -m "not long" src
+	# Where there is no Chromium and none can be installed, the tests above still count.
+	$(MAKE) --no-print-directory test-browser BROWSER=optional
 
 test-long: .venv/dev  ## checks that take minutes
 	$(BIN)/python -m pytest -m long
@@ -39,6 +41,18 @@ test-cluster: .venv/cluster  ## the dask and ray backends, each on two local wor
 reproduction: .venv/base  ## every table and figure of the paper, and the page that shows them
 	$(BIN)/prudent reproduce all --out reproduction
 	$(BIN)/python docs/write_reproduction.py reproduction
+
+HAS_BROWSER = test -x /usr/bin/chromium && test -x /usr/bin/chromedriver
+BROWSER ?= required
+
+test-browser: .venv/dev  ## the report in headless Chromium; installs Debian's, which takes root
+	@$(HAS_BROWSER) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && echo "installing Chromium and its driver" && apt-get update -qq \
+	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
+	  || echo "Chromium could not be installed; as root: apt-get install chromium chromium-driver"
+	@if $(HAS_BROWSER); then $(BIN)/python -m pytest -m browser tests/browser; \
+	else echo "**** THE BROWSER TESTS DID NOT RUN: there is no /usr/bin/chromium with /usr/bin/chromedriver ****"; \
+	  test "$(BROWSER)" = optional; fi
 
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check .

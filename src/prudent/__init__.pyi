@@ -1,4 +1,5 @@
 from . import envs as envs
+from . import report as report
 from .baselines import NestedPlan as NestedPlan
 from .baselines import RobustPlan as RobustPlan
 from .baselines import RobustQLearning as RobustQLearning

@@ -6,6 +6,8 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .page import plotly_graphs
 from .words import figure_text, short_names
 
@@ -18,6 +20,20 @@ NEUTRAL = "#7d8794"
 
 LEFT = 52  # every figure with short labels begins at the same place
 BOTTOM = 44
+
+
+LARGEST = 1e100  # beyond it differences overflow, and so do axes
+
+
+def drawable(values: Any) -> np.ndarray:
+    """Which numbers can be drawn: those that are finite, and not so large that an axis cannot hold them."""
+    return np.abs(np.nan_to_num(np.asarray(values, float), nan=np.inf)) < LARGEST
+
+
+def amounts(values: Any) -> np.ndarray:
+    """Amounts to draw, with what cannot be drawn, or is below zero, as nothing."""
+    values = np.asarray(values, float)
+    return np.where(drawable(values) & (values > 0.0), values, 0.0)
 
 
 def plan_colour(position: int) -> str:
@@ -40,7 +56,7 @@ def shades(colour: str, strongest: float = 0.75) -> list[list[Any]]:
 
 
 def blank(height: int | None, left: int = LEFT, right: int = 12, top: int = 10, bottom: int = BOTTOM) -> Any:
-    """An empty figure, as high as its place in the page if no height is given; a finger that drags over it scrolls the page."""
+    """An empty figure, as high as its place in the page if no height is given; a finger on it scrolls the page."""
     return plotly_graphs().Figure(
         layout={
             "template": "none",
@@ -74,7 +90,7 @@ def axis(title: str = "", **settings: Any) -> dict[str, Any]:
     }
 
 
-def named_places(names: Sequence[str], length: int = 20) -> tuple[dict[str, Any], int]:
+def named_places(names: Sequence[str], length: int = 22) -> tuple[dict[str, Any], int]:
     """An axis with a name at each whole number from the top down, and the pixels its names need on the left.
 
     A phone has 300 pixels for names and figure together, so long names are cut; hover texts have them whole.

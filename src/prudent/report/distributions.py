@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, named_places, plan_colour
+from .canvas import BOTTOM, LARGEST, NEUTRAL, TAIL, axis, blank, drawable, faded, named_places, plan_colour
 from .data import Driver, PlanView, ReportData
 from .page import plotly_graphs
 from .words import figure_text, number, percent, with_error
@@ -17,12 +17,12 @@ POINTS = 1500  # of a curve; more cannot be told apart on a screen
 
 def loss_range(plans: tuple[PlanView, ...]) -> tuple[float, float] | None:
     """One range for all plans: from the smallest loss to the far tail, every mark included; None if none is finite."""
-    finite = [losses[np.isfinite(losses)] for losses in (np.asarray(plan.losses, float) for plan in plans)]
+    finite = [losses[drawable(losses)] for losses in (np.asarray(plan.losses, float) for plan in plans)]
     finite = [losses for losses in finite if losses.size]
     if not finite:
         return None
     marks = [mark for plan in plans for mark in (plan.value_at_risk, plan.tail_mean, plan.mean)]
-    marked = [float(mark) for mark in marks if mark is not None and np.isfinite(mark)]
+    marked = [float(mark) for mark in marks if mark is not None and drawable(mark)]
     low = min([float(losses.min()) for losses in finite] + marked)
     high = max([float(np.quantile(losses, 0.995)) for losses in finite] + marked)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
@@ -36,8 +36,8 @@ def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], labe
     graphs = plotly_graphs()
     losses = np.asarray(plan.losses, float)
     edges = np.linspace(*limits, BINS + 1)
-    finite = losses[np.isfinite(losses)]
-    edge = plan.value_at_risk if plan.value_at_risk is not None and np.isfinite(plan.value_at_risk) else np.inf
+    finite = losses[drawable(losses)]
+    edge = plan.value_at_risk if plan.value_at_risk is not None and drawable(plan.value_at_risk) else np.inf
     colour = plan_colour(position)
     figure = blank(168 if last else 140, bottom=BOTTOM if last else 22)
     shares = np.zeros(BINS)
@@ -60,7 +60,7 @@ def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], labe
         shares = shares + heights
     top = 1.08 * max(float(shares.max()), 1e-9)
     for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
-        if value is not None and np.isfinite(value):
+        if value is not None and drawable(value):
             figure.add_trace(
                 graphs.Scatter(
                     x=[value, value],
@@ -83,8 +83,9 @@ def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], labe
 def losses_left_out(plan: PlanView, limits: tuple[float, float] | None) -> str:
     """What a histogram does not show, in words."""
     losses = np.asarray(plan.losses, float)
-    strange = 1.0 - float(np.isfinite(losses).mean()) if losses.size else 0.0
-    beyond = float((losses[np.isfinite(losses)] > limits[1]).sum()) / losses.size if limits and losses.size else 0.0
+    finite = losses[np.isfinite(losses)]
+    strange = (losses.size - finite.size) / max(losses.size, 1)
+    beyond = float((finite > limits[1]).sum()) / max(losses.size, 1) if limits else 0.0
     parts = [f"{percent(beyond)} of draws lie further right"] if beyond else []
     parts += [f"{percent(strange)} of draws have an infinite or undefined loss"] if strange else []
     return "; ".join(parts)
@@ -102,13 +103,13 @@ def risk_figure(data: ReportData) -> Any | None:
         )
     if data.lower_bound is not None:
         rows.append(("lower bound", data.lower_bound, 0.0, NEUTRAL, "line-ns"))
-    rows = [row for row in rows if np.isfinite(row[1])]
+    rows = [row for row in rows if drawable(row[1])]
     if not rows:
         return None
     places, room = named_places([name for name, *_ in rows])
     figure = blank(BOTTOM + 14 + 34 * len(rows), left=room)
     for place, (name, value, error, colour, symbol) in enumerate(rows):
-        error = error if np.isfinite(error) else 0.0
+        error = error if drawable(error) else 0.0
         figure.add_trace(
             graphs.Scatter(
                 x=[value],
@@ -133,6 +134,7 @@ def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     block = max(1, -(-values.size // POINTS))
     starts = np.arange(0, values.size, block)
     lengths = np.diff(np.append(starts, values.size))
+    values = np.where(drawable(values), values, np.nan)
     return starts + 1.0 + (lengths - 1) / 2.0, np.add.reduceat(values, starts) / lengths, block
 
 
@@ -140,7 +142,7 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
     """One number an iteration, as it was and, where it is noisy and long, smoothed by a running mean."""
     graphs = plotly_graphs()
     places, means, _ = thinned(values)
-    means = np.where(np.isfinite(means) & ((means > 0) | (not logarithmic)), means, np.nan)
+    means = np.where(drawable(means) & ((means > 1.0 / LARGEST) | (not logarithmic)), means, np.nan)
     window = max(1, len(means) // 30)
     figure = blank(240, left=64)
     figure.add_trace(
@@ -187,7 +189,7 @@ def driver_figure(drivers: tuple[Driver, ...]) -> Any:
     """How far the tail's weights move each unknown, in posterior standard deviations."""
     graphs = plotly_graphs()
     places, room = named_places([driver.name for driver in drivers])
-    shifts = [driver.shift if np.isfinite(driver.shift) else 0.0 for driver in drivers]
+    shifts = [driver.shift if drawable(driver.shift) else 0.0 for driver in drivers]
     figure = blank(BOTTOM + 14 + 24 * len(drivers), left=room)
     figure.add_trace(
         graphs.Bar(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, shades
+from .canvas import BOTTOM, NEUTRAL, amounts, axis, blank, faded, named_places, plan_colour, shades
 from .data import PlanView, ReportData
 from .page import plotly_graphs
 from .words import figure_text, number, several, short_names
 
 ROWS = 40  # of a heat map with one row a state
-COLUMN_LABELS = 12
+COLUMN_LABELS = 8  # upright ones, beside names of states on a phone
 WIDE = 8  # actions, or columns of a grid; with more, a figure takes the whole width
 CELL = 56  # pixels of a grid's cell, at most
 LARGEST_GRID = 40  # cells across; smaller arrows cannot be read
@@ -24,7 +24,7 @@ FAINTEST = 0.05  # probability below which an arrow is left out
 
 def visits(plan: PlanView) -> np.ndarray:
     """Discounted visits of each state, with what is no number counted as nothing."""
-    return np.nan_to_num(np.asarray(plan.occupancy, float).sum(axis=1), nan=0.0, posinf=0.0, neginf=0.0)
+    return amounts(plan.occupancy).sum(axis=1)
 
 
 def busiest(plan: PlanView, most: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def arrow_figure(data: ReportData, position: int) -> Any:
     graphs = plotly_graphs()
     rows, columns = data.grid
     plan = data.plans[position]
-    shares = visits(plan) / max(float(visits(plan).sum()), 1e-300)
+    shares = visits(plan) / max(float(visits(plan).sum()), 1e-100)
     figure = blank(None, left=2, right=2, top=2, bottom=2)
     figure.add_trace(
         graphs.Heatmap(
@@ -94,7 +94,7 @@ def _arrows(data: ReportData, plan: PlanView) -> str:
     assert data.grid is not None and data.directions is not None
     columns = data.grid[1]
     parts = ["M 0 0 Z"]  # a path may not be empty
-    for state, row in enumerate(np.nan_to_num(np.asarray(plan.probabilities, float))):
+    for state, row in enumerate(np.minimum(amounts(plan.probabilities), 1.0)):
         for direction, chance in zip(data.directions, row, strict=True):
             if chance < FAINTEST:
                 continue
@@ -230,7 +230,7 @@ def left_out(data: ReportData, most: int, reason: str) -> str:
 def counts_figure(data: ReportData) -> Any:
     """Rows of the log for each pair, on a scale of square roots, so that few can be told from none."""
     assert data.counts is not None
-    counts = np.nan_to_num(np.asarray(data.counts, float))
+    counts = amounts(data.counts)
     states = busiest(data.plans[0], ROWS)
     figure = table_figure(data, counts, states, NEUTRAL, "rows", float(counts[states].max()))
     figure.data[0].z = np.sqrt(counts[states])

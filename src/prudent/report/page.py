@@ -98,7 +98,8 @@ def _library() -> str:
     _needs("plotly")
     from plotly.offline import get_plotlyjs
 
-    return get_plotlyjs()
+    # Inside a string of JavaScript the two mean the same; in a page the first would end the script.
+    return get_plotlyjs().replace("</script", r"<\/script")
 
 
 def _styles() -> str:

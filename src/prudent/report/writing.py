@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..files import write_whole
-from .canvas import NEUTRAL, TAIL, faded, plan_colour
-from .data import ReportData
+from .canvas import NEUTRAL, TAIL, amounts, drawable, faded, plan_colour
+from .data import PlanView, ReportData
 from .distributions import (
     POINTS,
     driver_figure,
@@ -77,7 +78,8 @@ def report_html(data: ReportData) -> str:
         figures=_figures(data),
         notes=_notes(data),
         drivers=data.drivers[:DRIVERS],
-        thin=None if data.counts is None else _thin(data, np.nan_to_num(np.asarray(data.counts, float))),
+        thin=None if data.counts is None else _thin(data, amounts(data.counts)),
+        marked=any(plan.value_at_risk is not None or plan.tail_mean is not None for plan in data.plans),
         arrows=has_arrows(data),
         wide=(data.grid[1] if data.grid and has_arrows(data) else len(data.actions)) > WIDE,
         tail_colour=TAIL,
@@ -96,7 +98,7 @@ def exact(value: Any) -> str:
     """A value as a machine reads it back, bit for bit; nothing known is null, as in JSON."""
     if value is None:
         return "null"
-    return str(value) if isinstance(value, str | int) else repr(float(value))
+    return str(value) if isinstance(value, str | Integral) else repr(float(value))
 
 
 class _PlanWords(NamedTuple):
@@ -132,16 +134,42 @@ def _against(data: ReportData, position: int) -> str:
     difference = theirs.risk - ours.risk
     if not math.isfinite(difference):
         return "not comparable"
-    if not _clear(difference, ours.risk_standard_error, theirs.risk_standard_error):
+    if abs(difference) <= 2.0 * _difference_error(ours, theirs):
         return "no clear difference"
-    share = f" ({percent(abs(difference) / ours.risk)})" if ours.risk > 0 else ""
+    share = _share(abs(difference), ours.risk)
+    share = f" ({share})" if share else ""
     return f"{number(abs(difference), 3)}{share} {'more' if difference > 0 else 'less'}"
 
 
-def _clear(difference: float, *errors: float | None) -> bool:
-    """Whether a difference is above twice its error; common draws usually make the true error smaller than this."""
-    noise = math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
-    return abs(difference) > 2.0 * noise
+def _share(part: float | None, risk: float) -> str:
+    """A part of a risk in per cent, where that means something."""
+    return percent(part / risk) if part is not None and 0 < part < 100.0 * risk else ""
+
+
+def _difference_error(ours: PlanView, theirs: PlanView) -> float:
+    """Standard error of the difference of two risks, draw by draw where the draws' part in the risks is known."""
+    parts = [_influence(plan) for plan in (ours, theirs)]
+    if parts[0] is not None and parts[1] is not None and len(parts[0]) == len(parts[1]) > 1:
+        return float(np.std(parts[0] - parts[1], ddof=1) / math.sqrt(len(parts[0])))
+    return _apart(ours.risk_standard_error, theirs.risk_standard_error)
+
+
+def _influence(plan: PlanView) -> np.ndarray | None:
+    """What each draw adds to a risk that is the plan's CVaR or its mean; None for any other risk."""
+    losses = np.asarray(plan.losses, float)
+    if not drawable(losses).all():
+        return None
+    edge, tail = plan.value_at_risk, plan.tail_mean
+    if edge is not None and tail is not None and tail > edge and math.isclose(plan.risk, tail, rel_tol=1e-9):
+        beyond = np.maximum(losses - edge, 0.0)
+        # The share of the tail is such that the mean of the parts is CVaR.
+        return edge + beyond * (tail - edge) / max(float(beyond.mean()), 1e-300)
+    return losses if math.isclose(plan.risk, plan.mean, rel_tol=1e-9) else None
+
+
+def _apart(*errors: float | None) -> float:
+    """Standard error of a difference of numbers whose draws are not compared."""
+    return math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
@@ -150,15 +178,15 @@ def _answer(data: ReportData) -> dict[str, Any]:
     unknown, unknown_clear, gap = None, False, None
     if data.known_theta_risk is not None and math.isfinite(risk - data.known_theta_risk):
         unknown = risk - data.known_theta_risk
-        unknown_clear = unknown > 0 and _clear(unknown, error, data.known_theta_standard_error)
+        unknown_clear = unknown > 2.0 * _apart(error, data.known_theta_standard_error)
     if data.lower_bound is not None and math.isfinite(risk - data.lower_bound):
         gap = risk - data.lower_bound
     return {
         "unknown": unknown,
-        "unknown_share": percent(unknown / risk) if unknown is not None and unknown > 0 and risk > 0 else "",
+        "unknown_share": _share(unknown, risk),
         "unknown_clear": unknown_clear,
         "gap": gap,
-        "gap_share": percent(gap / risk) if gap is not None and gap > 0 and risk > 0 else "",
+        "gap_share": _share(gap, risk),
         "draws": len(data.plans[0].losses),
     }
 
@@ -182,11 +210,11 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "drivers": None,
         "counts": figure_html(counts_figure(data), "rows of the log") if data.counts is not None else None,
     }
-    if np.isfinite(data.history_objective).any():
+    if drawable(data.history_objective).any():
         drawn["objective"] = figure_html(
             history_figure(data.history_objective, data.risk_name, plan_colour(0)), "sampled risk in each iteration"
         )
-    if np.isfinite(data.history_gradient_norm).any():
+    if drawable(data.history_gradient_norm).any():
         drawn["gradient"] = figure_html(
             history_figure(data.history_gradient_norm, "gradient norm", NEUTRAL, logarithmic=True),
             "gradient norm in each iteration",
@@ -221,7 +249,7 @@ def _notes(data: ReportData) -> dict[str, str]:
 def _thin(data: ReportData, counts: np.ndarray) -> dict[str, Any]:
     """How much of the answer's time is spent where the log says little, and in which pairs most."""
     plan = data.plans[0]
-    time = np.nan_to_num(np.asarray(plan.occupancy, float), nan=0.0, posinf=0.0, neginf=0.0)
+    time = amounts(plan.occupancy)
     total = float(visits(plan).sum())
     shares = time / total if total > 0 else np.zeros_like(time)
     scarce = np.argwhere((counts < THIN) & (shares > 1e-4))
