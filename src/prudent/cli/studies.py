@@ -135,7 +135,7 @@ def optimisers(
         terminal.print(costs)
         worst = max(row.worst_against_paper for row in rows)
         typer.echo(
-            f"natural: one start, at most {FRUGAL.samples * FRUGAL.iterations} gradients; at worst {worst:+.2%} against "
-            "the paper's algorithm on any data set. The long runs were made for "
+            f"natural: one start, at most {FRUGAL.samples * FRUGAL.iterations} gradients; at worst {worst:+.2%} "
+            "against the paper's algorithm on any data set. The long runs were made for "
             f"{min(references, replications)} data sets a cell."
         )
