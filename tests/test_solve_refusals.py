@@ -163,7 +163,11 @@ SOLVE = (
     ("policy a table", lambda: attempt(policy=UNIFORM), r"policy must be a parametrisation such as Softmax\(\)"),
     ("policy too narrow", lambda: attempt(policy=Narrow()), r"policy gives shape \(2, 1\).*\(2, 2\)"),
     ("policy off 1", lambda: attempt(policy=Unnormalised()), r"policy must sum to 1.*2.0 at state 0"),
-    ("solver a number", lambda: attempt(solver=100), r"solver must be BRPG\(\.\.\.\), got 100"),
+    (
+        "solver a number",
+        lambda: attempt(solver=100),
+        r"solver must be SampleAverage\(\.\.\.\) or BRPG\(\.\.\.\), got 100",
+    ),
     ("output a word", lambda: attempt(solver=pr.BRPG(output="last")), r"output"),
     (
         "gradient a word",

@@ -1,5 +1,11 @@
 from . import envs as envs
 from . import report as report
+from .advice import Frontier as Frontier
+from .advice import FrontierPoint as FrontierPoint
+from .advice import Worth as Worth
+from .advice import WorthOfData as WorthOfData
+from .advice import frontier as frontier
+from .advice import worth_of_data as worth_of_data
 from .baselines import NestedPlan as NestedPlan
 from .baselines import RobustPlan as RobustPlan
 from .baselines import RobustQLearning as RobustQLearning

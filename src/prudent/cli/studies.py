@@ -1,4 +1,4 @@
-"""Commands that print a study: `prudent estimators`, `prudent gymnasium`."""
+"""Commands that print a study: `prudent estimators`, `prudent gymnasium`, `prudent optimisers`."""
 
 from __future__ import annotations
 
@@ -82,3 +82,60 @@ def gymnasium(
                 f"{row.truth_loss:.4f}",
             )
         console().print(table)
+
+
+def optimisers(
+    replications: Annotated[int, typer.Option(help="Data sets a cell.", min=1)] = 1,
+    references: Annotated[int, typer.Option(help="Data sets with 64 long runs from random starts.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.", min=0)] = 0,
+) -> None:
+    """The paper's algorithm, one natural-gradient run and the default on the lake's twelve cells; some minutes.
+
+    Example: prudent optimisers --replications 50
+    """
+    with clear_errors():
+        from rich.table import Table
+
+        from ..experiments.optimisers import COMMON, FRUGAL, PAPER, RANDOM_STARTS, compare_optimisers
+
+        rows = compare_optimisers(replications, references, seed)
+        terminal = console()
+        objectives = Table(
+            title=f"CVaR of the loss on {COMMON} common draws, on our reconstruction of the paper's map; means over "
+            f"{replications} data sets",
+            title_justify="left",
+        )
+        costs = Table(title="Gradients of a model, and loss under the truth", title_justify="left")
+        cell, best = ("escape", "N", "beta"), f"best of {RANDOM_STARTS}"
+        for column in (*cell, "paper", "natural", "against paper", "default", best, "above best", "gap"):
+            objectives.add_column(column, justify="right")
+        for column in (*cell, "paper", "natural", "default", "truth: paper", "natural", "default"):
+            costs.add_column(column, justify="right")
+        for row in rows:
+            place = (f"{row.escape:g}", str(row.n), f"{row.beta:g}")
+            objectives.add_row(
+                *place,
+                f"{row.paper:.3f}",
+                f"{row.natural:.3f}",
+                f"{row.natural / row.paper - 1.0:+.2%}",
+                f"{row.default:.3f}",
+                f"{row.best:.3f}",
+                f"{row.above_best:+.3%}",
+                f"{row.gap:.3f}",
+                end_section=row.beta == 0.9,
+            )
+            counts = (PAPER.samples * PAPER.iterations, row.natural_models, row.default_models)
+            costs.add_row(
+                *place,
+                *(f"{count:.0f}" for count in counts),
+                *(f"{loss:.3f}" for loss in row.truth),
+                end_section=row.beta == 0.9,
+            )
+        terminal.print(objectives)
+        terminal.print(costs)
+        worst = max(row.worst_against_paper for row in rows)
+        typer.echo(
+            f"natural: one start, at most {FRUGAL.samples * FRUGAL.iterations} gradients; at worst {worst:+.2%} "
+            "against the paper's algorithm on any data set. The long runs were made for "
+            f"{min(references, replications)} data sets a cell."
+        )

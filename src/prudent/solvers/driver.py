@@ -70,12 +70,12 @@ def solve(
     ((4, 4), 20)
     """
     risks = [CVaR(0.9) if risk is None else risk]
-    return _solve_grid(
+    return solve_grid(
         model,
         [belief],
         risks,
         [as_key(seed)],
-        _Parts(risks, loss, policy, gradient, solver, occupancy, certify),
+        Parts(risks, loss, policy, gradient, solver, occupancy, certify),
         None if start is None else [[start]],
         None if resume is None else [[resume]],
         progress,
@@ -116,8 +116,8 @@ def solve_many(
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
-    parts = _Parts(risks, loss, policy, gradient, solver, occupancy, certify)
-    return _solve_grid(model, beliefs, risks, keys, parts, start, resume, progress)
+    parts = Parts(risks, loss, policy, gradient, solver, occupancy, certify)
+    return solve_grid(model, beliefs, risks, keys, parts, start, resume, progress)
 
 
 def default_solver(gradient: GradientEstimator, risks: Sequence[Any]) -> Optimiser:
@@ -130,7 +130,7 @@ def default_solver(gradient: GradientEstimator, risks: Sequence[Any]) -> Optimis
     return SampleAverage() if isinstance(gradient, Adjoint) and not envelope else BRPG()
 
 
-class _Parts:
+class Parts:
     """The parts of a call with their defaults filled in."""
 
     def __init__(
@@ -145,16 +145,17 @@ class _Parts:
 
 
 @in_float64
-def _solve_grid(
+def solve_grid(
     model: AbstractFamily,
     beliefs: Sequence[Posterior],
     risks: Sequence[Risk],
     keys: Sequence[jax.Array],
-    parts: _Parts,
+    parts: Parts,
     start: Sequence[Sequence[Any]] | None,
     resume: Sequence[Sequence[Solution]] | None,
     progress: bool | None,
 ) -> list[list[Solution]]:
+    """`solve_many` with a random key for each belief, which may be the same for several."""
     check_parts(model, beliefs, risks, parts.loss, parts.occupancy)
     check_method(parts.policy, parts.gradient, parts.settings, risks)
     for row in resume or []:
@@ -214,7 +215,7 @@ def _solve_batch(
     model: AbstractFamily,
     method: Method,
     runs: Sequence[Run],
-    parts: _Parts,
+    parts: Parts,
     before: list[Solution] | None,
     progress: bool | None,
 ) -> list[Solution]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from ..arrays import Array, Stream, as_float, as_whole, is_concrete, require_kind, require_size, stream, to_numpy
 from ..errors import InputError
 from ..gradients import Adjoint, GradientEstimator, Problem, Sample, Slopes, slopes_of
-from ..policies import Direct, Parametrisation, Softmax
+from ..policies import Box, Direct, Everywhere, Parametrisation, Softmax
 from ..posteriors import Invertible, Posterior, Sobol
 from ..risks import Risk
 from .descent import CONVERGED, GOING, NON_FINITE, Climb, Descent, advance, begin, only, trial_tables
@@ -66,8 +66,8 @@ class SampleAverage(Optimiser):
         starts: points the search begins from, the run's own among them.
         iterations: most iterations of this call, over all samples; each evaluates the gradient of every start that
             still moves.
-        step: `NaturalGradient()` or `LBFGS()`; when left out, the former for `Softmax` and `Direct` policies and the
-            latter for any other.
+        step: `NaturalGradient()` or `LBFGS()`; when left out, the former for `Direct` policies and for `Softmax` ones,
+            free or in a `Box`, and the latter for any other.
         tolerance: stop when the gain that is left to first order is at most this share of the loss.
         evaluation: fresh posterior draws on which the answer's risk is reported.
     """
@@ -118,7 +118,8 @@ class SampleAverage(Optimiser):
         """The step asked for, or the one that suits the policy."""
         if self.step is not None:
             return self.step
-        return NaturalGradient() if isinstance(policy, Softmax | Direct) else LBFGS()
+        tabular = isinstance(policy, Softmax) and isinstance(policy.within, Everywhere | Box)
+        return NaturalGradient() if tabular or isinstance(policy, Direct) else LBFGS()
 
     def optimise(
         self,

@@ -1,0 +1,263 @@
+"""The frontier of mean loss against tail loss: what caution costs, and what it buys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_key, in_float64, key_words, require_kind
+from ..baselines.rivals import plug_in, robust
+from ..errors import InputError
+from ..gradients import Problem, losses_on
+from ..losses import ExpectedCost, Loss
+from ..models import AbstractFamily
+from ..occupancies import Exact, Method
+from ..policies import Parametrisation, Softmax
+from ..posteriors import Posterior
+from ..risks import CVaR, Expectation, Risk
+from ..solvers import SampleAverage, Solution, solve, solve_many
+from ..solvers.certificates import certify, least_losses
+from ..solvers.draws import Draws, Run
+from ..solvers.judging import Judgement, known_of
+
+# Draws on which the policies of all risks compete for each risk.
+COMPETITION = 2000
+
+
+class FrontierPoint(eqx.Module):
+    """One policy on the axes of a frontier, over draws common to all points.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> solver = pr.SampleAverage(samples=32, largest=32, starts=2)
+    >>> curve = pr.frontier(lake, lake.prior, [pr.CVaR(0.0), pr.CVaR(0.9)], solver=solver)
+    >>> [point.name for point in curve.points]
+    ['CVaR(level=0)', 'CVaR(level=0.9)']
+
+    Attributes:
+        name: of the risk or rival.
+        mean, mean_standard_error: posterior mean of the loss and its Monte-Carlo error.
+        tail, tail_standard_error: the tail risk of the loss and its error.
+        losses: `[M]` at each draw.
+        solution: behind the point; None for the point that knows theta.
+    """
+
+    name: str = eqx.field(static=True)
+    mean: float
+    mean_standard_error: float
+    tail: float
+    tail_standard_error: float
+    losses: Float[Array, " M"]
+    solution: Solution | None
+
+
+class Frontier(eqx.Module):
+    """Mean loss against tail loss of the best policies for several risks, with rivals on the same axes.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> solver = pr.SampleAverage(samples=32, largest=32, starts=2)
+    >>> curve = pr.frontier(lake, lake.prior, [pr.CVaR(0.0), pr.CVaR(0.9)], solver=solver)
+    >>> print("\\n".join(line.split("  ")[0] for line in str(curve).splitlines()[1:]))
+    CVaR(level=0)
+    CVaR(level=0.9)
+    plug-in
+    robust
+    theta known
+
+    Attributes:
+        points: one for each risk, in the order given.
+        rivals: the plug-in and robust plans, and the bound of a policy that knows theta.
+        tail: the risk on the tail axis.
+    """
+
+    points: tuple[FrontierPoint, ...]
+    rivals: tuple[FrontierPoint, ...]
+    tail: Risk
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table: name, mean loss, tail loss, each with its error, and the gap of the risk's own certificate."""
+        table = [("policy", "mean loss", "s.e.", describe(self.tail), "s.e.", "gap of its own risk")]
+        for point in (*self.points, *self.rivals):
+            certificate = None if point.solution is None else point.solution.certificate
+            gap = "" if certificate is None or certificate.gap is None else f"{certificate.gap:.4f}"
+            numbers = (point.mean, point.mean_standard_error, point.tail, point.tail_standard_error)
+            table.append((point.name, *(f"{number:.4f}" for number in numbers), gap))
+        return table
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        return "\n".join(
+            "  ".join(
+                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            ).rstrip()
+            for row in rows
+        )
+
+
+def describe(risk: Risk) -> str:
+    """A risk in a few words: its kind and its numbers."""
+    numbers = [
+        f"{field.name}={float(getattr(risk, field.name)):g}"
+        for field in dataclasses.fields(risk)
+        if isinstance(getattr(risk, field.name), int | float | np.ndarray) and np.ndim(getattr(risk, field.name)) == 0
+    ]
+    return f"{type(risk).__name__}({', '.join(numbers)})"
+
+
+@in_float64
+def frontier(
+    model: AbstractFamily,
+    belief: Posterior,
+    risks: Sequence[Risk],
+    *,
+    tail: Risk | None = None,
+    loss: Loss | None = None,
+    policy: Parametrisation | None = None,
+    solver: SampleAverage | None = None,
+    occupancy: Method | None = None,
+    radius: float | None = 0.05,
+    seed: int | jax.Array = 0,
+) -> Frontier:
+    """The best policies for several risks, judged by their mean and their tail on the same draws.
+
+    All risks are solved side by side. Then the policies of all risks compete for each: a risk for which another one's
+    policy is better begins anew there, and keeps the best. So where one risk is below another for every loss, as CVaR
+    at a lower level is, its optimum on the draws of the competition is below, too.
+
+    Args:
+        model: the family of MDPs.
+        belief: posterior of theta.
+        risks: such as `[CVaR(b) for b in (0.0, 0.5, 0.9)]`.
+        tail: the risk on the tail axis; `CVaR(0.9)` when left out.
+        loss: expected discounted cost when left out.
+        policy: tabular softmax when left out.
+        solver: `SampleAverage()` when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`.
+        radius: of the robust plan's Kullback-Leibler balls; None leaves it out.
+        seed: of all draws.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> solver = pr.SampleAverage(samples=32, largest=32, starts=2)
+    >>> curve = pr.frontier(lake, lake.prior, [pr.CVaR(0.0), pr.CVaR(0.9)], solver=solver)
+    >>> curve.points[1].tail <= curve.points[0].tail + 0.1
+    True
+    """
+    require_kind("risks", risks, Sequence, "a list of risks, such as [CVaR(b) for b in (0.0, 0.5, 0.9)]")
+    if len(risks) == 0:
+        raise InputError("frontier needs at least one risk, got an empty list")
+    solver = SampleAverage() if solver is None else solver
+    require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
+    tail = CVaR(0.9) if tail is None else tail
+    require_kind("tail", tail, Risk, "a risk such as CVaR(0.9)")
+    key = as_key(seed)
+    parts: dict[str, Any] = {"loss": loss, "policy": policy, "occupancy": occupancy}
+    solutions = solve_many(model, [belief], risks, solver=solver, seed=key, **parts)[0]
+    own = jax.random.fold_in(key, 0)
+    problem = Problem(
+        model,
+        ExpectedCost() if loss is None else loss,
+        None,  # pyright: ignore[reportArgumentType]
+        Softmax() if policy is None else policy,
+        (Exact() if occupancy is None else occupancy).resolve(model.support),
+    )
+    solutions = _competed(problem, belief, risks, solutions, solver, own, parts)
+    points = tuple(_point(describe(risk), run.losses, tail, run) for risk, run in zip(risks, solutions, strict=True))
+    judged: dict[str, Any] = {"loss": loss, "occupancy": occupancy, "evaluation": solver.evaluation, "seed": own}
+    rivals = [_point("plug-in", run.losses, tail, run) for run in _planned(plug_in, model, belief, judged)]
+    if radius is not None:
+        rivals += [
+            _point("robust", run.losses, tail, run) for run in _planned(robust, model, belief, judged, radius=radius)
+        ]
+    known = solutions[0]
+    lows, _ = least_losses(problem, Expectation(), known.thetas, np.asarray(known.policy.probabilities))
+    if lows is not None and len(lows) == len(known.thetas):
+        rivals.append(_point("theta known", lows, tail, None))
+    return Frontier(points, tuple(rivals), tail)
+
+
+def _planned(
+    planner: Any, model: AbstractFamily, belief: Posterior, parts: dict[str, Any], **more: Any
+) -> list[Solution]:
+    """A rival's solution, or none where the belief has no mean to plan at."""
+    if not hasattr(belief, "mean"):
+        return []
+    return [planner(model, belief, **more, **parts)]
+
+
+def _competed(
+    problem: Problem,
+    belief: Posterior,
+    risks: Sequence[Risk],
+    solutions: list[Solution],
+    solver: SampleAverage,
+    key: jax.Array,
+    parts: dict[str, Any],
+) -> list[Solution]:
+    """For each risk the best policy of all, after a warm start where another risk's policy was better."""
+    pool = list(solutions)
+    thetas = Draws([Run(belief, risks[0], key_words(key), None)]).held_out(COMPETITION)[0]
+
+    def losses(run: Solution) -> np.ndarray:
+        return losses_on(problem, np.asarray(run.policy.probabilities)[None], thetas[None])[0]
+
+    scores = [losses(run) for run in pool]
+    again = dataclasses.replace(solver, starts=1)
+    for j, risk in enumerate(risks):
+        values = [float(risk(row).value) for row in scores]
+        best = int(np.argmin(values))
+        if best != j and values[best] < values[j] - 1e-6 * abs(values[j]):
+            pool.append(
+                solve(problem.family, belief, risk=risk, solver=again, seed=key, start=pool[best].parameters, **parts)
+            )
+            scores.append(losses(pool[-1]))
+    chosen = []
+    for j, risk in enumerate(risks):
+        values = [float(risk(row).value) for row in scores]
+        best = int(np.argmin(values))
+        chosen.append(solutions[j] if values[best] >= values[j] else _under(problem, pool[best], risk))
+    return chosen
+
+
+def _under(problem: Problem, run: Solution, risk: Risk) -> Solution:
+    """Another risk's solution, its risk and certificate restated for this one."""
+    known = known_of(risk, np.asarray(run.losses))
+    judged = Judgement(
+        np.asarray(run.thetas),
+        np.asarray(run.losses),
+        np.asarray(known.value),
+        known.weights,
+        np.asarray(known.standard_error),
+    )
+    table = np.asarray(run.policy.probabilities)
+    certificate = certify(problem, risk, run.parameters, table, judged, None, float("nan"))
+    return dataclasses.replace(
+        run,
+        risk=known.value,
+        risk_standard_error=known.standard_error,
+        weights=known.weights,
+        certificate=certificate,
+        checkpoint=None,
+    )
+
+
+def _point(name: str, losses: Any, tail: Risk, solution: Solution | None) -> FrontierPoint:
+    losses = np.asarray(losses)
+    mean, worst = Expectation(), tail
+    return FrontierPoint(
+        name,
+        float(mean(losses).value),
+        float(mean.standard_error(losses)),
+        float(worst(losses).value),
+        float(worst.standard_error(losses)),
+        losses,
+        solution,
+    )

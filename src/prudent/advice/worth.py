@@ -1,0 +1,199 @@
+"""What to measure next: how far the optimal risk is expected to fall with more observations of one thing.
+
+Preposterior analysis by nested sampling: a theta is drawn from the belief, observations are simulated at it, the belief
+is updated and the problem solved again. All solves share their uniform numbers, so that differences are sharp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..arrays import Stream, as_key, generator, in_float64, require_kind, require_size
+from ..errors import InputError
+from ..losses import Loss
+from ..models import AbstractFamily
+from ..occupancies import Method
+from ..policies import Parametrisation
+from ..posteriors import Beta, Posterior
+from ..risks import CVaR, Risk
+from ..solvers import SampleAverage
+from ..solvers.driver import Parts, solve_grid
+from ..transitions import Transitions, Trials
+
+# Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.
+NESTED = SampleAverage(samples=256, largest=256, starts=4, evaluation=1)
+
+
+class Worth(eqx.Module):
+    """What more observations of one thing are worth.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> worth = pr.worth_of_data(lake, lake.prior, observations=10, replications=4)
+    >>> sorted(row.place for row in worth.rows)
+    [(0,), (1,)]
+
+    Attributes:
+        place: the coordinate of theta, or the (state, action) whose next state is observed.
+        worth: expected fall of the optimal risk.
+        standard_error: its Monte-Carlo error.
+    """
+
+    place: tuple[int, ...] = eqx.field(static=True)
+    worth: float
+    standard_error: float
+
+
+class WorthOfData(eqx.Module):
+    """All candidates, the most worthwhile first.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> worth = pr.worth_of_data(lake, lake.prior, observations=10, replications=4)
+    >>> str(worth).splitlines()[0].split()
+    ['observe', 'worth', 's.e.']
+
+    Attributes:
+        rows: one for each candidate.
+        risk: the optimal risk at the present belief, on the same uniform numbers.
+        observations: how many of each were simulated.
+    """
+
+    rows: tuple[Worth, ...]
+    risk: float
+    observations: int
+
+    def __str__(self) -> str:
+        lines = [("observe", "worth", "s.e.")]
+        lines += [(str(list(row.place)), f"{row.worth:.4f}", f"{row.standard_error:.4f}") for row in self.rows]
+        widths = [max(len(line[k]) for line in lines) for k in range(3)]
+        return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}" for a, b, c in lines)
+
+
+@in_float64
+def worth_of_data(
+    model: AbstractFamily,
+    belief: Posterior,
+    *,
+    observations: int = 10,
+    places: Sequence[tuple[int, ...]] | None = None,
+    replications: int = 32,
+    risk: Risk | None = None,
+    loss: Loss | None = None,
+    policy: Parametrisation | None = None,
+    solver: SampleAverage | None = None,
+    occupancy: Method | None = None,
+    seed: int | jax.Array = 0,
+) -> WorthOfData:
+    """Expected fall of the optimal risk from more observations of each coordinate or row.
+
+    Under a `Beta` belief an observation is a trial of one coordinate of theta; under any other, a transition
+    from one state-action pair, which the belief must be able to learn from by `update`. The fall is that of the
+    optimum on the sample, and of an expectation over what the observations may show: for the mean it is
+    never negative; a cautious risk may rise where data can bring bad news.
+
+    Args:
+        model: the family of MDPs.
+        belief: posterior of theta.
+        observations: how many more of each.
+        places: the candidates, `(coordinate,)` or `(state, action)`; all when left out.
+        replications: simulated data sets of each candidate; they share their thetas.
+        risk: `CVaR(0.9)` when left out.
+        loss: expected discounted cost when left out.
+        policy: tabular softmax when left out.
+        solver: of the nested solves; one sample and a few starts when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`.
+        seed: of all draws.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> belief = lake.prior.update(lake.trials(n=5, truth=(0.3, 0.1), seed=0))
+    >>> worth = pr.worth_of_data(lake, belief, risk=pr.Expectation(), observations=50, replications=4)
+    >>> worth.rows[0].worth >= worth.rows[1].worth
+    True
+    """
+    require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
+    update = getattr(belief, "update", None)
+    if update is None:
+        raise InputError(
+            f"a {type(belief).__name__} has no update(log), so it cannot say what data would teach it; use a Beta, "
+            "Dirichlet, Grid or MCMC posterior"
+        )
+    observations = require_size("observations", observations)
+    replications = require_size("replications", replications)
+    solver = NESTED if solver is None else solver
+    require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
+    key = as_key(seed)
+    risks = [CVaR(0.9) if risk is None else risk]
+    parts = Parts(risks, loss, policy, None, solver, occupancy, False)
+    places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
+    thetas = belief.draw(generator(key, Stream.WORLD), replications)
+    base = solve_grid(model, [belief], risks, [key], parts, None, None, False)[0][0]
+    now = _objective(base)
+    beliefs = [
+        update(_observed(model, belief, theta, place, observations, generator(key, Stream.WORLD, number + 1, m)))
+        for number, place in enumerate(places)
+        for m, theta in enumerate(thetas)
+    ]
+    names = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(one)) for one in beliefs]
+    # Observations that come out alike leave the same belief, which is solved once.
+    different = dict(zip(names, beliefs, strict=True))
+    count = len(different)
+    grid = solve_grid(
+        model, list(different.values()), risks, [key] * count, parts, [[base.parameters]] * count, None, False
+    )
+    after = {name: _objective(row[0]) for name, row in zip(different, grid, strict=True)}
+    falls = now - np.array([after[name] for name in names]).reshape(len(places), replications)
+    spread = falls.std(axis=1, ddof=1) / np.sqrt(replications) if replications > 1 else np.full(len(places), np.nan)
+    rows = [
+        Worth(place, float(fall.mean()), float(error)) for place, fall, error in zip(places, falls, spread, strict=True)
+    ]
+    return WorthOfData(tuple(sorted(rows, key=lambda row: -row.worth)), now, observations)
+
+
+def _objective(solution: Any) -> float:
+    """The optimum on the sample: its draws are the same uniform numbers under every belief."""
+    return float(solution.history.objective[-1])
+
+
+def _places(model: AbstractFamily, belief: Posterior) -> list[tuple[int, ...]]:
+    """Coordinates of a Beta belief; else the pairs that can lead to more than one state."""
+    if isinstance(belief, Beta):
+        return [(k,) for k in range(len(np.asarray(belief.counts)))]
+    states, actions, successors = model.support.shape
+    if successors == 1:
+        raise InputError("every pair has a single successor, so there is nothing to observe; give places=")
+    return [(s, a) for s in range(states) for a in range(actions)]
+
+
+def _observed(
+    model: AbstractFamily,
+    belief: Posterior,
+    theta: np.ndarray,
+    place: tuple[int, ...],
+    n: int,
+    random: np.random.Generator,
+) -> Any:
+    """A log of `n` observations at one place, if theta were the truth."""
+    if isinstance(belief, Beta):
+        if len(place) != 1 or not 0 <= place[0] < len(theta):
+            raise InputError(f"places of a Beta belief are (coordinate,) below {len(theta)}, got {place}")
+        counts = np.zeros((len(theta), 2), int)
+        hits = int(random.binomial(n, theta[place[0]]))
+        counts[place[0]] = hits, n - hits
+        return Trials(counts)
+    states, actions, _ = model.support.shape
+    if len(place) != 2 or not (0 <= place[0] < states and 0 <= place[1] < actions):
+        raise InputError(f"places are (state, action) below {(states, actions)}, got {place}")
+    s, a = place
+    mdp = model.at(theta)
+    seen = random.multinomial(n, np.asarray(mdp.kernel.probability)[s, a])
+    arrivals = mdp.kernel.support.index()[s, a]
+    met = np.flatnonzero(seen)
+    records = [(s, a, int(arrivals[b])) for b in met]
+    return Transitions.from_records(records, states=states, actions=actions, count=seen[met])

@@ -1,0 +1,165 @@
+"""The optimisers side by side on the twelve cells of the paper's lake: objective, cost, certificate, truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..arrays import as_key, generator, in_float64
+from ..envs import FrozenLake, frozen_lake
+from ..evaluation import loss_at
+from ..gradients import Problem, losses_on
+from ..losses import ExpectedCost
+from ..occupancies import Exact
+from ..policies import Softmax
+from ..posteriors import Beta, Sobol
+from ..risks import CVaR
+from ..solvers import BRPG, SampleAverage, Solution, solve_many
+from .lake_tables import LEVELS, SLIP
+
+SETTINGS = ((0.02, 5), (0.02, 50), (0.7, 5), (0.7, 50))
+
+PAPER = BRPG(samples=30, iterations=100, step=1.0)
+# One start and no more gradients than the paper's 100 x 30.
+FRUGAL = SampleAverage(samples=100, largest=100, starts=1, iterations=30)
+DEFAULT = SampleAverage()
+# The best known point is the best of long runs from this many random policies.
+RANDOM_STARTS = 64
+LONG = SampleAverage(samples=512, largest=512, starts=1, iterations=300, tolerance=1e-6)
+
+# Draws of the sample on which all answers of a cell are compared.
+COMMON = 8192
+
+
+class OptimiserRow(eqx.Module):
+    """One cell, a mean over data sets.
+
+    Attributes:
+        escape, n, beta: the true escape probability, trials a coordinate, CVaR level.
+        paper, natural, default: objective on a large common sample of the paper's algorithm, of one natural-gradient
+            run at no more gradients, and of the default.
+        best: of the best of `RANDOM_STARTS` long runs, over the data sets that have them; NaN if none has.
+        above_best: largest relative excess of the default over it.
+        gap: risk less lower bound of the default, on its fresh draws.
+        natural_models, default_models: gradients of single models.
+        truth: losses under the true theta, of paper, natural and default.
+        worst_against_paper: largest relative excess of the natural-gradient run over the paper's algorithm.
+    """
+
+    escape: float
+    n: int
+    beta: float
+    paper: float
+    natural: float
+    default: float
+    best: float
+    above_best: float
+    gap: float
+    natural_models: float
+    default_models: float
+    truth: tuple[float, float, float]
+    worst_against_paper: float
+
+
+@in_float64
+def compare_optimisers(
+    replications: int = 1, references: int = 1, seed: int | jax.Array = 0, progress: bool | None = None
+) -> list[OptimiserRow]:
+    """The twelve cells; data set i of a setting is the same for all levels and optimisers.
+
+    Args:
+        replications: data sets a setting.
+        references: how many of them get the long runs from random starts.
+        seed: of data and draws.
+        progress: show a bar.
+    """
+    lake, key = frozen_lake(), as_key(seed)
+    rows = []
+    for number, (escape, n) in enumerate(SETTINGS):
+        own = jax.random.fold_in(key, number)
+        data_key, solve_key = jax.random.split(own)
+        truth = (SLIP, escape)
+        beliefs = [
+            lake.prior.update(lake.trials(n, truth, jax.random.fold_in(data_key, i))) for i in range(replications)
+        ]
+        rows += _setting(lake, beliefs, truth, n, references, solve_key, progress)
+    return rows
+
+
+def _setting(
+    lake: FrozenLake,
+    beliefs: list[Beta],
+    truth: tuple[float, float],
+    n: int,
+    references: int,
+    key: jax.Array,
+    progress: bool | None,
+) -> list[OptimiserRow]:
+    risks = [CVaR(level) for level in LEVELS]
+    grids = [
+        solve_many(lake, beliefs, risks, solver=solver, seed=key, progress=progress, certify=solver is DEFAULT)
+        for solver in (PAPER, FRUGAL, DEFAULT)
+    ]
+    rows = []
+    for j, level in enumerate(LEVELS):
+        columns = [[row[j] for row in grid] for grid in grids]
+        objectives = np.array(
+            [
+                _objectives(lake, belief, level, answers)
+                for belief, answers in zip(beliefs, zip(*columns, strict=True), strict=True)
+            ]
+        )
+        best = np.array([_best_known(lake, belief, level, key) for belief in beliefs[:references]])
+        losses = [float(np.mean(loss_at([run.policy for run in column], lake, truth))) for column in columns]
+        paper, natural, default = objectives.mean(axis=0)
+        rows.append(
+            OptimiserRow(
+                escape=truth[1],
+                n=n,
+                beta=level,
+                paper=float(paper),
+                natural=float(natural),
+                default=float(default),
+                best=float(best.mean()) if len(best) else float("nan"),
+                above_best=float((objectives[: len(best), 2] / best).max() - 1.0) if len(best) else float("nan"),
+                gap=float(np.mean([run.certificate.gap for run in columns[2]])),
+                natural_models=float(np.mean([run.models for run in columns[1]])),
+                default_models=float(np.mean([run.models for run in columns[2]])),
+                truth=(losses[0], losses[1], losses[2]),
+                worst_against_paper=float((objectives[:, 1] / objectives[:, 0]).max() - 1.0),
+            )
+        )
+    return rows
+
+
+def _objectives(lake: FrozenLake, belief: Beta, level: float, answers: Sequence[Solution]) -> np.ndarray:
+    """The objective of each answer on one large sample that none of them has seen."""
+    problem = Problem(lake, ExpectedCost(), CVaR(level), Softmax(), Exact().resolve(lake.support))
+    thetas = Sobol(belief).draw(generator(2**40), COMMON)
+    risk = CVaR(level)
+    return np.array(
+        [
+            float(risk(losses_on(problem, np.asarray(answer.policy.probabilities)[None], thetas[None])[0]).value)
+            for answer in answers
+        ]
+    )
+
+
+def _best_known(lake: FrozenLake, belief: Beta, level: float, key: jax.Array) -> float:
+    """The least objective that long runs from random policies come to."""
+    random = generator(jax.random.fold_in(key, 2**20))
+    states, actions = lake.support.shape[:2]
+    starts = np.log(random.dirichlet(np.ones(actions), size=(RANDOM_STARTS, states)))
+    grid = solve_many(
+        lake,
+        [belief] * RANDOM_STARTS,
+        [CVaR(level)],
+        solver=LONG,
+        seed=key,
+        start=[[start] for start in starts],
+        certify=False,
+    )
+    return float(_objectives(lake, belief, level, [row[0] for row in grid]).min())

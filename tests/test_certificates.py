@@ -1,0 +1,174 @@
+"""Certificates: the bound against brute force, its reasons, the drivers, stationarity, and what they cost in words."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import prudent as pr
+from prudent.solvers.certificates import drivers
+
+from .problems import numpy_occupancy
+
+STATES, ACTIONS = 3, 2
+SUPPORT = pr.Support.dense(STATES, ACTIONS)
+CHOICES = [np.eye(ACTIONS)[list(actions)] for actions in itertools.product(range(ACTIONS), repeat=STATES)]
+LAKE = pr.envs.frozen_lake("SF\nHG")
+BELIEF = LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=0))
+
+
+def random_problem(seed, risk, evaluation=60):
+    """A tabular family with a posterior of a few atoms, its solution, and every deterministic policy's losses."""
+    random = np.random.default_rng(seed)
+    cost = random.uniform(size=(STATES, ACTIONS))
+    start, discount = random.dirichlet(np.ones(STATES)), random.uniform(0.3, 0.95)
+    family = pr.TabularFamily(SUPPORT, cost, start, discount)
+    atoms = random.dirichlet(np.full(STATES, 0.5), size=(6, STATES, ACTIONS))
+    solver = pr.SampleAverage(samples=32, largest=128, starts=4, evaluation=evaluation)
+    solution = pr.solve(family, pr.Draws(atoms), risk=risk, solver=solver, seed=seed)
+    which = [int(np.abs(atoms - theta).max(axis=(1, 2, 3)).argmin()) for theta in solution.thetas]
+    losses = np.array(
+        [[(numpy_occupancy(atom, choice, start, discount) * cost).sum() for atom in atoms] for choice in CHOICES]
+    )
+    return solution, losses[:, which]
+
+
+RISKS = [pr.CVaR(0.0), pr.CVaR(0.5), pr.CVaR(0.9), pr.MeanSemideviation(1, 0.5), pr.EntropicVaR(0.5)]
+
+
+def check_bound(seed, risk):
+    solution, losses = random_problem(seed, risk)
+    bound = float(risk(losses.min(axis=0)).value)
+    certificate = solution.certificate
+    assert certificate.lower_bound == pytest.approx(bound, rel=1e-8)
+    best_choice = min(float(risk(row).value) for row in losses)
+    assert certificate.lower_bound <= best_choice + 1e-9
+    assert certificate.lower_bound <= solution.risk
+    assert certificate.gap == pytest.approx(solution.risk - certificate.lower_bound)
+    assert certificate.gap_standard_error >= 0
+    # The answer is at least as good as every deterministic policy, up to the chance of the draws it is judged on.
+    noise = solution.risk_standard_error if np.isfinite(solution.risk_standard_error) else 0.1 * abs(best_choice)
+    assert solution.risk <= best_choice + 2.0 * noise + 1e-3 * abs(best_choice)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_is_below_every_policy_on_random_problems(seed):
+    check_bound(seed, RISKS[seed % 3])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(10))
+def test_the_bound_is_below_every_policy_on_five_hundred_random_problems(block):
+    for seed in range(50 * block, 50 * (block + 1)):
+        check_bound(1000 + seed, RISKS[seed % len(RISKS)])
+
+
+def test_the_gap_closes_when_theta_is_known():
+    solution = pr.solve(LAKE, pr.Point([0.3, 0.1]), risk=pr.CVaR(0.9))
+    best = float(LAKE.start @ pr.plan(LAKE.at((0.3, 0.1))).values)
+    assert solution.certificate.lower_bound == pytest.approx(best, rel=1e-9)
+    assert solution.certificate.gap <= 1e-4 * best
+
+
+def test_a_truncated_occupancy_has_a_bound_of_its_own():
+    solution = pr.solve(LAKE, BELIEF, occupancy=pr.Truncated(20), solver=pr.SampleAverage(samples=32, largest=32))
+    certificate = solution.certificate
+    assert 0.0 <= certificate.gap < solution.risk
+    # Nothing beats it, the plans of single draws included, which know their theta.
+    for theta in solution.thetas[:2]:
+        known = pr.loss_at(pr.plan(LAKE.at(theta)).policy, LAKE, theta, occupancy=pr.Truncated(20))
+        lows = pr.solve(
+            LAKE,
+            pr.Point(theta),
+            occupancy=pr.Truncated(20),
+            solver=pr.SampleAverage(samples=1, largest=1, starts=1, evaluation=1),
+        ).certificate
+        assert lows.lower_bound <= known + 1e-9
+
+
+def test_convex_losses_are_bounded_on_fewer_draws():
+    loss = pr.ExpectedCost() + 5.0 * pr.QuadraticDistance(np.full(4, 0.25))
+    solver = pr.SampleAverage(samples=32, largest=32, starts=2, evaluation=60)
+    solution = pr.solve(LAKE, BELIEF, loss=loss, solver=solver)
+    certificate = solution.certificate
+    assert certificate.draws == 32
+    assert certificate.risk == pytest.approx(float(pr.CVaR(0.9)(solution.losses[:32]).value))
+    for theta, loss_here in zip(solution.thetas[:4], solution.losses[:4], strict=True):
+        assert pr.plan_convex(LAKE.at(theta), loss).value <= loss_here + 1e-6
+    exact = [pr.plan_convex(LAKE.at(theta), loss).value for theta in solution.thetas[:32]]
+    assert certificate.lower_bound <= float(pr.CVaR(0.9)(exact).value) + 1e-9
+    assert certificate.lower_bound == pytest.approx(float(pr.CVaR(0.9)(exact).value), abs=2e-3)
+
+
+def test_where_there_is_no_bound_the_reason_is_given():
+    small = pr.SampleAverage(samples=16, largest=16, starts=1, iterations=5, evaluation=20)
+    plain = pr.solve(LAKE, BELIEF, loss=lambda occupancy, mdp: (occupancy * mdp.cost).sum(), solver=small)
+    assert plain.certificate.lower_bound is None
+    assert "as_convex" in plain.certificate.reason
+    assert "none: the loss is a plain function" in str(plain)
+    blind = pr.solve(LAKE, BELIEF, risk=pr.SmoothedVaR(0.5), solver=small)
+    assert blind.certificate.reason == "the risk is not coherent"
+    squares = pr.QuadraticDistance(np.full(4, 0.25))
+    cut = pr.solve(LAKE, BELIEF, loss=squares, occupancy=pr.Truncated(20), solver=small)
+    assert "truncated" in cut.certificate.reason
+
+
+def test_every_solver_and_estimator_brings_a_certificate_unless_told_not_to():
+    paper = pr.BRPG(samples=8, iterations=5, evaluation=50)
+    for gradient in (pr.Adjoint(), pr.ZerothOrder(directions=2)):
+        solution = pr.solve(LAKE, BELIEF, solver=paper, gradient=gradient)
+        certificate = solution.certificate
+        assert certificate.lower_bound <= solution.risk
+        low, high = certificate.interval
+        assert low < solution.risk < high
+        assert np.isfinite(certificate.in_sample)
+        assert np.isnan(certificate.stationarity) == isinstance(gradient, pr.ZerothOrder)
+        for label in ("interval", "in sample", "lower bound", "gap", "stationarity", "driven by"):
+            assert label in str(solution)
+    assert pr.solve(LAKE, BELIEF, solver=paper, certify=False).certificate is None
+
+
+def test_stationarity_is_the_gradient_on_fresh_draws_and_falls_to_its_error():
+    nothing = pr.SampleAverage(samples=8, largest=8, starts=1, iterations=0, evaluation=60)
+    start = pr.solve(LAKE, BELIEF, risk=pr.CVaR(0.0), solver=nothing)
+    logits = np.zeros((4, 4))
+    step, tables = 1e-5, []
+    for s, a in np.ndindex(4, 4):
+        for sign in (1, -1):
+            moved = logits.copy()
+            moved[s, a] += sign * step
+            tables.append(np.exp(moved) / np.exp(moved).sum(axis=1, keepdims=True))
+    values = np.mean([pr.loss_at(tables, LAKE, theta) for theta in start.thetas], axis=0).reshape(4, 4, 2)
+    slope = (values[..., 0] - values[..., 1]) / (2 * step)
+    assert start.certificate.stationarity == pytest.approx(np.linalg.norm(slope), rel=1e-5)
+    assert 0.0 < start.certificate.stationarity_standard_error < start.certificate.stationarity
+    best = pr.solve(LAKE, BELIEF, risk=pr.CVaR(0.9)).certificate
+    assert best.stationarity <= 3.0 * best.stationarity_standard_error + 1e-3
+
+
+def test_drivers_are_the_shift_of_the_weighted_mean_in_standard_deviations():
+    random = np.random.default_rng(0)
+    thetas, weights = random.normal(size=(500, 3)), random.uniform(size=500)
+    thetas[:, 2] = 7.0
+    weights /= weights.mean()
+    found = drivers(thetas, weights, rows=False)
+    expected = {
+        (k,): (np.average(thetas[:, k], weights=weights) - thetas[:, k].mean()) / thetas[:, k].std() for k in (0, 1)
+    }
+    assert {driver.place: driver.shift for driver in found} == pytest.approx(expected)
+    assert abs(found[0].shift) >= abs(found[1].shift)
+    assert found[0].standard_error == pytest.approx(weights.std() / np.sqrt(500))
+    # Of tables, whole rows.
+    tables = random.dirichlet(np.ones(2), size=(500, 2, 1))
+    [first, second] = drivers(tables, np.where(tables[:, 0, 0, 0] > 0.5, 2.0, 0.0), rows=True)
+    assert first.place == (0, 0)
+    assert first.shift > 1.0 > second.shift
+
+
+def test_the_drivers_of_a_solution_are_those_of_its_own_weights():
+    solution = pr.solve(LAKE, BELIEF, risk=pr.CVaR(0.9))
+    found = solution.certificate.drivers
+    worst = solution.thetas[np.argsort(solution.losses)[-100:]]
+    expected = (worst.mean(axis=0) - solution.thetas.mean(axis=0)) / solution.thetas.std(axis=0)
+    assert [driver.shift for driver in found] == pytest.approx([expected[driver.place] for driver in found])
+    assert abs(found[0].shift) > 3 * found[0].standard_error
