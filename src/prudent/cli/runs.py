@@ -10,7 +10,7 @@ import typer
 from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, _error, show_run
 from .terminal import clear_errors, console
 
-Samples = Annotated[int, typer.Option(help="Posterior draws; the file's when left out.", min=2, show_default=False)]
+Samples = Annotated[int | None, typer.Option(help="Posterior draws; else the file's.", min=2, show_default=False)]
 Folder = Annotated[Path, typer.Argument(help="The --out folder of prudent solve.", show_default=False)]
 
 
@@ -19,7 +19,7 @@ def evaluate(
         Path, typer.Argument(help="Table of state, action[, probability]: any policy.", show_default=False)
     ],
     problem: Problem,
-    samples: Samples = 0,
+    samples: Samples = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,26 +39,26 @@ def evaluate(
         from ..runs.record import NUMBERS, number
 
         case = read_problem(problem, trust=trust)
-        view = evaluate_problem(policy, case, samples=samples or None)
+        view = evaluate_problem(policy, case, samples=samples)
         if as_json:
             said = {"policy": str(policy), "problem": str(problem), "draws": len(view.losses)}
             typer.echo(json.dumps(said | {name: number(getattr(view, name)) for name in NUMBERS}, indent=2))
             return
-        table = Table(
-            title=Text(f"{policy} over {len(view.losses)} posterior draws"), title_justify="left", show_header=False
-        )
+        terminal = console()
+        terminal.print(f"{policy} over {len(view.losses)} posterior draws", markup=False, highlight=False)
+        table = Table(show_header=False)
         table.add_row(Text(risk_name(case.facts.file.risk)), f"{view.risk:.4f} ± {_error(view.risk_standard_error)}")
         table.add_row("mean", f"{view.mean:.4f} ± {_error(view.mean_standard_error)}")
         table.add_row("VaR", f"{view.value_at_risk:.4f}")
         table.add_row("mean beyond VaR", f"{view.tail_mean:.4f}")
-        console().print(table)
+        terminal.print(table)
 
 
 def compare(
     folders: Annotated[
         list[Path], typer.Argument(help="Folders of runs; the first is the yardstick.", show_default=False)
     ],
-    samples: Samples = 0,
+    samples: Samples = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +76,7 @@ def compare(
         from ..runs import compare_runs
         from ..runs.record import NUMBERS, number
 
-        rows = compare_runs(folders, samples=samples or None, trust=trust)
+        rows = compare_runs(folders, samples=samples, trust=trust)
         if as_json:
             said = [
                 {
@@ -92,7 +92,9 @@ def compare(
             typer.echo(json.dumps(said, indent=2))
             return
         first = rows[0].saved.case
-        table = Table(title=Text(f"Under the problem of {rows[0].folder}, on the same draws"), title_justify="left")
+        terminal = console()
+        terminal.print(f"Under the problem of {rows[0].folder}, on the same draws", markup=False, highlight=False)
+        table = Table()
         for column in ("run", "status", risk_name(first.facts.file.risk), "mean", "mean loss minus the first's"):
             table.add_column(Text(column), justify="left" if column in ("run", "status") else "right")
         for row in rows:
@@ -103,7 +105,7 @@ def compare(
                 f"{row.view.mean:.4f} ± {_error(row.view.mean_standard_error)}",
                 f"{row.difference:+.4f} ± {_error(row.difference_standard_error)}",
             )
-        console().print(table)
+        terminal.print(table)
         if not all(row.same_problem for row in rows):
             typer.echo("* was solved for another question: other data, risk, loss or model")
 
@@ -113,8 +115,8 @@ def continue_(
     data: Annotated[
         list[Path] | None, typer.Option(help="A log of what was observed since: the next episode.", show_default=False)
     ] = None,
-    iterations: Annotated[int, typer.Option(help="How many more at most.", min=0, show_default=False)] = -1,
-    tolerance: Annotated[float, typer.Option(help="Another tolerance.", min=0.0, show_default=False)] = -1.0,
+    iterations: Annotated[int | None, typer.Option(help="How many more at most.", min=0, show_default=False)] = None,
+    tolerance: Annotated[float | None, typer.Option(help="Another tolerance.", min=0.0, show_default=False)] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Another folder to write to.", show_default=False)
     ] = None,
@@ -134,8 +136,8 @@ def continue_(
         run = continue_run(
             folder,
             data=list(data) if data else None,
-            iterations=iterations if iterations >= 0 else None,
-            tolerance=tolerance if tolerance >= 0 else None,
+            iterations=iterations,
+            tolerance=tolerance,
             out=out,
             force=force,
             trust=trust,

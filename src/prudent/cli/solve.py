@@ -61,8 +61,8 @@ def solve(
         "run"
     ),
     risk: Annotated[str, typer.Option(help="Another risk than the file's, such as cvar:0.9 or worst-case.")] = "",
-    seed: Annotated[int, typer.Option(help="Another seed than the file's.", min=0, show_default=False)] = -1,
-    iterations: Annotated[int, typer.Option(help="Another limit than the file's.", min=0, show_default=False)] = -1,
+    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.", min=0, show_default=False)] = None,
+    iterations: Annotated[int | None, typer.Option(help="Another limit.", min=0, show_default=False)] = None,
     force: Force = False,
     trust: Trust = False,
     no_report: NoReport = False,
@@ -80,8 +80,8 @@ def solve(
         from ..runs import solve_problem
 
         changes: dict[str, Any] = {"risk": risk_from_words(risk)} if risk else {}
-        changes |= {"seed": seed} if seed >= 0 else {}
-        changes |= {"solver.iterations": iterations} if iterations >= 0 else {}
+        changes |= {} if seed is None else {"seed": seed}
+        changes |= {} if iterations is None else {"solver.iterations": iterations}
         run = solve_problem(
             problem,
             out,
@@ -101,12 +101,14 @@ def lines(rows: list[tuple[str, str]], title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", show_header=False)
+    terminal = console()
+    terminal.print(title, markup=False, highlight=False)
+    table = Table(show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for label, text in rows:
         table.add_row(Text(label), Text(text))
-    console().print(table)
+    terminal.print(table)
 
 
 def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> None:
@@ -124,10 +126,9 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
 
     terminal = console()
     risk = run.record.risk_name
-    table = Table(
-        title=Text(f"{run.record.loss_name} over {summary['draws']} fresh posterior draws, lower is better"),
-        title_justify="left",
-    )
+    heading = f"{run.record.loss_name} over {summary['draws']} fresh posterior draws, lower is better"
+    terminal.print(heading, markup=False, highlight=False)
+    table = Table()
     table.add_column("plan", no_wrap=True)
     for column in (risk, "mean", f"VaR {summary['tail_level']:g}"):
         table.add_column(Text(column), justify="right")
@@ -144,10 +145,9 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     if summary["lower_bound"] is not None:
         rows.append(f"no policy has a risk below {summary['lower_bound']:.4f}")
     if summary["known_theta_risk"] is not None:
-        share = summary["risk"] - summary["known_theta_risk"]
-        rows.append(
-            f"{share:.4f} of the risk comes from not knowing theta: told it first, {summary['known_theta_risk']:.4f}"
-        )
+        told = summary["known_theta_risk"]
+        gap = summary["risk"] - told
+        rows.append(f"{gap:.4f} of the risk comes from not knowing theta: who is told it first risks {told:.4f}")
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")

@@ -223,12 +223,14 @@ def _cost(facts: Facts, successors: Successors, terminal: np.ndarray, reachable:
 
 def _cost_of_moves(index: np.ndarray, values: np.ndarray, successors: Successors) -> np.ndarray:
     """Costs along the successor lists, NaN where none is given, 0 on padding."""
-    states, actions, width = successors.shape
+    states, actions, _ = successors.shape
     sizes = (states, actions, states)
-    code = np.ravel_multi_index(tuple(index.T), sizes)
+    code = np.asarray(np.ravel_multi_index(tuple(index.T), sizes))
     order = np.argsort(code)
     code, values = code[order], values[order]
-    followers = np.broadcast_to(np.arange(states), successors.shape) if successors.index is None else successors.index
+    followers = successors.next_state
+    if followers is None:
+        followers = np.broadcast_to(np.arange(states), successors.shape)
     s, a = np.ogrid[:states, :actions]
     wanted = np.ravel_multi_index((s[..., None], a[..., None], followers), sizes, mode="clip")
     place = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
@@ -243,7 +245,7 @@ def _refuse_missing(facts: Facts, cost: np.ndarray, successors: Successors, wher
     state, action, *slot = (int(i) for i in missing[0])
     name = facts.pair(state, action)
     if slot:
-        follower = slot[0] if successors.index is None else int(successors.index[state, action, slot[0]])
+        follower = slot[0] if successors.next_state is None else int(successors.next_state[state, action, slot[0]])
         name += f" to state {facts.states[follower]}"
     raise InputError(
         f"{facts.source}: {where} has no cost for {name}, which can be reached{_and_others(len(missing))}; "

@@ -62,7 +62,8 @@ def describe(case: Case) -> list[tuple[str, str]]:
     lines.append(
         (
             "coverage",
-            f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs seen, {seen['pairs_thin']:,} of them fewer than {THIN} times",
+            f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs seen, {seen['pairs_thin']:,} of them fewer than "
+            f"{THIN} times",
         )
     )
     lines.append(("unseen pairs", f"{lost:,}: {named}{more}" if lost else "none"))
@@ -86,7 +87,7 @@ def risk_name(section: Any) -> str:
         "tv-ball": "total-variation ball",
         "entropic-var": "entropic VaR",
     }
-    kind = words.get(section.kind, section.kind.replace("-", " "))
+    kind: str = words.get(section.kind) or section.kind.replace("-", " ")
     numbers = section.model_dump(exclude={"kind"})
     if len(numbers) == 1:
         return f"{kind} {next(iter(numbers.values())):g}"

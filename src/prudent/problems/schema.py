@@ -43,7 +43,7 @@ class CVaR(Section):
     """The mean of the worst `1 - level` share of the posterior."""
 
     kind: Literal["cvar"]
-    level: Level = Field(0.9, description="in [0, 1); 0 is the mean, 0.9 the mean of the worst tenth")
+    level: Level = Field(default=0.9, description="in [0, 1); 0 is the mean, 0.9 the mean of the worst tenth")
     number: ClassVar[str | None] = "level"
 
 
@@ -58,8 +58,8 @@ class MeanSemideviation(Section):
     """The mean plus `weight` times the semideviation of `order`."""
 
     kind: Literal["mean-semideviation"]
-    weight: Annotated[float, Field(ge=0.0, le=1.0)] = Field(1.0, description="in [0, 1]")
-    order: Annotated[float, Field(ge=1.0, le=1e6)] = Field(1.0, description="at least 1")
+    weight: Annotated[float, Field(ge=0.0, le=1.0)] = Field(default=1.0, description="in [0, 1]")
+    order: Annotated[float, Field(ge=1.0, le=1e6)] = Field(default=1.0, description="at least 1")
     number: ClassVar[str | None] = "weight"
 
 
@@ -67,8 +67,8 @@ class QuantileDeviation(Section):
     """The mean plus `weight` times the deviation from the quantile of `level`."""
 
     kind: Literal["quantile-deviation"]
-    level: Level = Field(0.9, description="in [0, 1)")
-    weight: NotNegative = Field(1.0, description="in [0, 1 / (1 - level)]")
+    level: Level = Field(default=0.9, description="in [0, 1)")
+    weight: NotNegative = Field(default=1.0, description="in [0, 1 / (1 - level)]")
     number: ClassVar[str | None] = "level"
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class EntropicVaR(Section):
     """The entropic value at risk, an upper bound of CVaR at the same level."""
 
     kind: Literal["entropic-var"]
-    level: Level = Field(0.9, description="in [0, 1)")
+    level: Level = Field(default=0.9, description="in [0, 1)")
     number: ClassVar[str | None] = "level"
 
 
@@ -169,8 +169,8 @@ class Imitation(Section):
     target: str = Field(description="file with the columns `state`, `probability`, and `action` if it is over pairs")
     divergence: Literal[
         "kullback-leibler", "reverse-kullback-leibler", "chi-square", "total-variation", "jensen-shannon", "hellinger"
-    ] = Field("kullback-leibler", description="how the difference is measured")
-    floor: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(1e-6, description="least probability of the target")
+    ] = Field(default="kullback-leibler", description="how the difference is measured")
+    floor: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=1e-6, description="least probability of the target")
 
 
 class QuadraticDistance(Section):
@@ -178,7 +178,7 @@ class QuadraticDistance(Section):
 
     kind: Literal["quadratic-distance"]
     target: str = Field(description="file with the columns `state`, `probability`, and `action` if it is over pairs")
-    weight: Positive = Field(1.0, description="greater than 0")
+    weight: Positive = Field(default=1.0, description="greater than 0")
 
 
 Loss = Annotated[ExpectedCost | NegativeEntropy | Imitation | QuadraticDistance, Field(discriminator="kind")]
@@ -191,30 +191,33 @@ class Data(Section):
     """The files, relative to the problem file."""
 
     transitions: str | Annotated[list[str], Field(min_length=1, max_length=1000)] | None = Field(
-        None, description="the log: a file, `minari:name`, or a list of them; may be left out where nothing was seen"
+        default=None,
+        description="the log: a file, `minari:name`, or a list of them; may be left out where nothing was seen",
     )
     costs: str | Costs | None = Field(
-        None,
+        default=None,
         description="a file with `state`, `action`, `cost`, and `next_state` if costs differ by it; or a table "
         "`state.action = cost`; when left out, the log's column `cost` is averaged over each pair",
     )
-    default_cost: float | None = Field(None, description="the cost where none is given; when left out, that is refused")
+    default_cost: float | None = Field(
+        default=None, description="the cost where none is given; when left out, that is refused"
+    )
 
 
 class Posterior(Section):
     """What is believed of the transition probabilities before the log."""
 
-    kind: Literal["dirichlet"] = Field("dirichlet", description="independent Dirichlet rows")
+    kind: Literal["dirichlet"] = Field(default="dirichlet", description="independent Dirichlet rows")
     prior: Annotated[float, Field(gt=0.0, le=1e9)] = Field(
-        1.0, description="pseudo-count of every successor a pair may have; 1 is uniform"
+        default=1.0, description="pseudo-count of every successor a pair may have; 1 is uniform"
     )
     support: Literal["observed", "listed", "all"] = Field(
-        "observed",
+        default="observed",
         description="which successors a pair may have: those in the log (any state for a pair never seen), "
         "those in `successors`, or all states",
     )
     successors: str | Successors | None = Field(
-        None,
+        default=None,
         description="for `listed`: a file with `state`, `action`, `next_state`, or a table `state.action = [...]`",
     )
 
@@ -229,14 +232,18 @@ class Posterior(Section):
 class Solver(Section):
     """Settings of the solver; what is left out is the solver's own default."""
 
-    iterations: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(None, description="iterations at most")
-    samples: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(None, description="posterior draws an iteration")
-    step: Positive | None = Field(None, description="length of a gradient step")
+    iterations: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
+        default=None, description="iterations at most"
+    )
+    samples: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        default=None, description="posterior draws an iteration"
+    )
+    step: Positive | None = Field(default=None, description="length of a gradient step")
     tolerance: NotNegative | None = Field(
-        None, description="converged when the gradient's norm is at most this; 0 never stops early"
+        default=None, description="converged when the gradient's norm is at most this; 0 never stops early"
     )
     evaluation: Annotated[int, Field(ge=2, le=10_000_000)] | None = Field(
-        None, description="fresh draws on which the risk is reported"
+        default=None, description="fresh draws on which the risk is reported"
     )
 
 
@@ -244,7 +251,7 @@ class Rivals(Section):
     """The plans the policy is compared with in the report."""
 
     robust_radius: NotNegative | None = Field(
-        None,
+        default=None,
         description="radius of the robust plan's Kullback-Leibler balls, in nats; when left out, one that "
         "holds each row with a probability of 0.9",
     )
@@ -254,42 +261,42 @@ class Layout(Section):
     """How the report draws the policy."""
 
     grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="`[rows, columns]` where the states form a grid, row by row"
+        default=None, description="`[rows, columns]` where the states form a grid, row by row"
     )
     directions: list[Literal["left", "down", "right", "up"]] | None = Field(
-        None, description="which way each action points on the grid"
+        default=None, description="which way each action points on the grid"
     )
 
 
 class ProblemFile(Section):
     """The keys outside any table."""
 
-    title: Annotated[str, Field(max_length=200)] = Field("", description="heads the report")
+    title: Annotated[str, Field(max_length=200)] = Field(default="", description="heads the report")
     states: Annotated[int, Field(ge=1, le=MOST_NAMES)] | list[Name] | None = Field(
-        None, description="names in their order, or how many there are; when left out, those in the files"
+        default=None, description="names in their order, or how many there are; when left out, those in the files"
     )
     actions: Annotated[int, Field(ge=1, le=MOST_NAMES)] | list[Name] | None = Field(
-        None, description="the same for actions"
+        default=None, description="the same for actions"
     )
-    discount: Level | None = Field(None, description="in [0, 1); required, unless a family brings its own")
+    discount: Level | None = Field(default=None, description="in [0, 1); required, unless a family brings its own")
     start: Name | list[float] | dict[str, float] | None = Field(
-        None,
+        default=None,
         description="a state, a list with a probability for each, or a table `state = probability`; required, "
         "unless a family brings its own",
     )
-    terminal: list[Name] = Field([], description="states that are never left; their costs are 0 unless given")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="the same seed gives the same bits")
+    terminal: list[Name] = Field(default=[], description="states that are never left; their costs are 0 unless given")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="the same seed gives the same bits")
     family: str | None = Field(
-        None, description="`module:function` of a model of your own; imported only with `--trust`"
+        default=None, description="`module:function` of a model of your own; imported only with `--trust`"
     )
-    options: dict[str, Any] = Field({}, description="arguments by name for the family's function")
-    data: Data = Field(Data(), description="the files")
-    posterior: Posterior = Field(Posterior(), description="what is believed before the log")
-    risk: Risk = Field(CVaR(kind="cvar"), description="what is minimised over the posterior")
-    loss: Loss = Field(ExpectedCost(kind="expected-cost"), description="what a policy loses in a known model")
-    solver: Solver = Field(Solver(), description="how it is solved")
-    rivals: Rivals = Field(Rivals(), description="what it is compared with")
-    layout: Layout = Field(Layout(), description="how it is drawn")
+    options: dict[str, Any] = Field(default={}, description="arguments by name for the family's function")
+    data: Data = Field(default=Data(), description="the files")
+    posterior: Posterior = Field(default=Posterior(), description="what is believed before the log")
+    risk: Risk = Field(default=CVaR(kind="cvar"), description="what is minimised over the posterior")
+    loss: Loss = Field(default=ExpectedCost(kind="expected-cost"), description="what a policy loses in a known model")
+    solver: Solver = Field(default=Solver(), description="how it is solved")
+    rivals: Rivals = Field(default=Rivals(), description="what it is compared with")
+    layout: Layout = Field(default=Layout(), description="how it is drawn")
 
     @field_validator("family")
     @classmethod

@@ -15,22 +15,22 @@ class Successors(NamedTuple):
     """Successor lists `[S, A, B]`, padded; both None where every state can follow every pair.
 
     Attributes:
-        index: next states.
+        next_state: the lists.
         listed: False where a shorter list was padded; None when nothing was.
         shape: `(S, A, B)`.
     """
 
-    index: np.ndarray | None
+    next_state: np.ndarray | None
     listed: np.ndarray | None
     shape: tuple[int, int, int]
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """From and to of every possible move, flattened; repeats are left in."""
-        assert self.index is not None
+        assert self.next_state is not None
         source = np.broadcast_to(np.arange(self.shape[0])[:, None, None], self.shape)
         if self.listed is None:
-            return source.ravel(), self.index.ravel()
-        return source[self.listed], self.index[self.listed]
+            return source.ravel(), self.next_state.ravel()
+        return source[self.listed], self.next_state[self.listed]
 
 
 def successors_of(facts: Facts, terminal: np.ndarray) -> Successors:
@@ -57,11 +57,8 @@ def successors_of(facts: Facts, terminal: np.ndarray) -> Successors:
     triples = triples[~terminal[triples[:, 0]]]
     pair = triples[:, 0] * actions + triples[:, 1]
     degree = np.bincount(pair, minlength=states * actions)
-    if support == "listed":
-        # A pair without a list is an error where it can be reached, and stays where it is elsewhere.
-        alone = degree == 0
-    else:
-        alone = ~open_pair.ravel()
+    # A pair without a list is an error where it can be reached, and stays where it is elsewhere.
+    alone = degree == 0 if support == "listed" else ~open_pair.ravel()
     anywhere = (degree == 0) & ~alone
     width = states if anywhere.any() else max(1, int(degree.max(initial=0)))
     if anywhere.all():
@@ -103,7 +100,7 @@ def _refuse_unlisted(facts: Facts, terminal: np.ndarray) -> None:
 def reached(successors: Successors, start: np.ndarray) -> np.ndarray:
     """`[S]` whether a state can be reached from the start by some policy."""
     states = successors.shape[0]
-    if successors.index is None:
+    if successors.next_state is None:
         return np.ones(states, dtype=bool)
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import breadth_first_order

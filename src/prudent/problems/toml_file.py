@@ -95,7 +95,7 @@ def _message(error: ValidationError, text: str) -> str:
     path = _path(first)
     shown = first["input"]
     if first["type"] == "unknown_key":
-        key = first["ctx"]["key"]
+        key = first.get("ctx", {})["key"]
         return f"{_line_of(text, [*path, key.strip(chr(39))])}: {first['msg']}" + (
             f" in [{'.'.join(path)}]" if path else ""
         )
@@ -106,8 +106,9 @@ def _message(error: ValidationError, text: str) -> str:
     elif first["type"] == "union_tag_not_found":
         said = f"has no kind; use {_kinds(path)}"
     elif first["type"] == "union_tag_invalid":
-        tag, kinds = first["ctx"]["tag"], first["ctx"]["expected_tags"]
-        said = f"kind {tag!r} is unknown{suggest(tag, [k.strip(' ' + chr(39)) for k in kinds.split(',')]) or '; use ' + kinds}"
+        tag, kinds = (first.get("ctx", {})[name] for name in ("tag", "expected_tags"))
+        near = suggest(tag, [kind.strip(" '") for kind in kinds.split(",")])
+        said = f"kind {tag!r} is unknown{near or '; use ' + kinds}"
     elif isinstance(shown, str | int | float) and first["type"] not in ("support", "shares"):
         said += f", got {str(shown)[:60]!r}" if isinstance(shown, str) else f", got {str(shown)[:40]}"
     return f"{_line_of(text, path)}: {name and name + ': '}{said}"

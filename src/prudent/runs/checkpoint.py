@@ -204,7 +204,7 @@ def _filled(template: Any, leaves: dict[str, np.ndarray], path: Path, grown: boo
     )
     if not same or (grown and len({len(leaf) for leaf in leaves.values()}) > 1):
         raise InputError(
-            f"{path}: holds the state of another solver, or of other settings, than this version of prudent begins with; "
+            f"{path}: holds the state of another solver, or of other settings, than this version of prudent has; "
             "solve again"
         )
     return jax.tree.unflatten(jax.tree.structure(template), [leaves[place] for place in expected])

@@ -41,7 +41,8 @@ def evaluate_problem(
     table = policy
     if isinstance(policy, str | Path):
         table = read_policy(policy, case.facts.states, case.facts.actions)
-    return _court(case, 0, samples).view(str(policy) if isinstance(policy, str | Path) else "policy", table)
+    name = str(policy) if isinstance(policy, str | Path) else "policy"
+    return _court(case, 0, samples).view(name, table, occupancy=False)
 
 
 def _court(case: Case, episode: int, samples: int | None) -> Any:
@@ -98,7 +99,7 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
         if (other.case.states, other.case.actions) != (first.case.states, first.case.actions):
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
     court = _court(first.case, first.episode, samples)
-    views = [court.view(str(folder), each.policy) for folder, each in zip(folders, saved, strict=True)]
+    views = [court.view(str(folder), each.policy, occupancy=False) for folder, each in zip(folders, saved, strict=True)]
     rows = []
     for folder, each, view in zip(folders, saved, views, strict=True):
         difference = view.losses - views[0].losses

@@ -52,7 +52,7 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
     facts = case.facts
     named = {}
     for state, action, slot in free:
-        follower = slot if index is None else index[state, action, slot]
+        follower = int(slot if index is None else index[state, action, slot])
         name = f"P({facts.states[follower]} | {facts.states[state]}, {facts.actions[action]})"
         named[name] = int(np.ravel_multi_index((state, action, slot), shape))
     return named

@@ -59,7 +59,7 @@ class Court:
         self.problem = Problem(self.model, loss, alone, Softmax(), Exact().resolve(self.model.support))
 
     @in_float64
-    def view(self, name: str, policy: Any, losses: Any = None) -> View:
+    def view(self, name: str, policy: Any, losses: Any = None, occupancy: bool = True) -> View:
         """A policy judged on the draws; its losses there may be known already."""
         probabilities = action_probabilities(policy, *self.model.support.shape[:2])
         if losses is None:
@@ -79,7 +79,7 @@ class Court:
             mean_standard_error=float(Expectation().standard_error(losses)),
             value_at_risk=float(np.quantile(losses, self.tail_level, method="inverted_cdf")),
             tail_mean=float(CVaR(self.tail_level)(losses).value),
-            occupancy=self.mean_occupancy(probabilities),
+            occupancy=self.mean_occupancy(probabilities) if occupancy else None,
         )
 
     def mean_occupancy(self, probabilities: np.ndarray) -> np.ndarray:

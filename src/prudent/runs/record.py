@@ -151,14 +151,7 @@ def read_record(path: Path) -> Record:
     """The record of a run."""
     arrays, said = read_tensors(path, KIND)
     try:
-        views = tuple(
-            View(
-                name=str(view["name"]),
-                **{name: math.nan if view[name] is None else float(view[name]) for name in NUMBERS},
-                **{name: arrays[f"view.{place}.{name}"] for name in ARRAYS},
-            )
-            for place, view in enumerate(said["views"])
-        )
+        views = tuple(_view(place, view, arrays) for place, view in enumerate(said["views"]))
         grid, directions = said["grid"], said["directions"]
         return Record(
             summary=dict(said["summary"]),
@@ -177,3 +170,9 @@ def read_record(path: Path) -> Record:
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise InputError(f"{path}: is damaged; solve again") from None
+
+
+def _view(place: int, said: dict[str, Any], arrays: dict[str, np.ndarray]) -> View:
+    parts: dict[str, Any] = {name: math.nan if said[name] is None else float(said[name]) for name in NUMBERS}
+    parts |= {name: arrays[f"view.{place}.{name}"] for name in ARRAYS}
+    return View(name=str(said["name"]), **parts)

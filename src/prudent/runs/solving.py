@@ -111,7 +111,10 @@ def continue_run(
         iterations: how many more at most; as many as before when left out.
         tolerance: another one; that of the run when left out.
         out: another folder to write to; the run's own when left out.
-        force, trust, report, progress: as in `solve_problem`.
+        force: replace another run in `out`.
+        trust: import the code that the problem's `family` names.
+        report: also plan as rivals would, and write `report.html` (extra `report`).
+        progress: as in `solve`.
 
     >>> import prudent as pr, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ class View:
         weights: `[M]` the density that attains the risk.
         risk, risk_standard_error, mean, mean_standard_error: over the draws.
         value_at_risk, tail_mean: quantile of the losses at the tail level, and the mean of the worst beyond it.
-        occupancy: `[S, A]` mean over draws, not normalised.
+        occupancy: `[S, A]` mean over draws, not normalised; None where it was not asked for.
     """
 
     name: str
@@ -31,4 +31,4 @@ class View:
     mean_standard_error: float
     value_at_risk: float
     tail_mean: float
-    occupancy: np.ndarray
+    occupancy: np.ndarray | None

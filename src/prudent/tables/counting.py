@@ -75,7 +75,8 @@ def count_log(
 
     Args:
         sources: paths, `minari:name`, or frames; see `read_batches`.
-        states, actions: names declared, or to be collected as they are met.
+        states: their names, declared or to be collected as they are met.
+        actions: the same for actions.
         folder: where relative paths begin.
         leave: optional columns to leave alone, such as `cost` where costs come from elsewhere.
     """

@@ -264,7 +264,7 @@ def _header(path: Path, delimiter: str) -> list[str]:
 def _of_parquet(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     from pyarrow import parquet
 
-    labels = [name for name in wanted.names]
+    labels = list(wanted.names)
     with parquet.ParquetFile(path, read_dictionary=labels, pre_buffer=False, buffer_size=2**20) as file:
         found = wanted.within(file.schema_arrow.names, str(path))
         yield from _numbered(
