@@ -19,8 +19,8 @@ REPORT = "report.html"
 FILES = (CHECKPOINT, POLICY, DETERMINISTIC, WEIGHTS, RECORD, REPORT, SOLUTION)
 
 
-def prepare(folder: Path, force: bool) -> Path:
-    """Make the folder; refuse one that cannot be written to, or that holds another run."""
+def require_free(folder: Path, force: bool) -> None:
+    """Refuse what is not a folder, and a folder that holds another run."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; choose another --out")
     there = [name for name in FILES if os.path.lexists(folder / name)]
@@ -32,6 +32,11 @@ def prepare(folder: Path, force: bool) -> Path:
     for name in there:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             raise InputError(f"{folder / name}: is a folder where a file is to be written; remove it")
+
+
+def prepare(folder: Path, force: bool) -> Path:
+    """Make the folder; refuse one that cannot be written to, or that holds another run."""
+    require_free(folder, force)
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: cannot be written to; choose another --out")

@@ -83,6 +83,7 @@ def solve_problem(
     (['.csv', '.csv', '.csv', '.json', '.safetensors', '.safetensors'], 3)
     """
     case = problem if isinstance(problem, Case) else read_problem(problem, trust=trust, changes=changes)
+    places.require_free(Path(out), force)
     arguments = case.arguments()
     target = places.prepare(Path(out), force)
     return _carry_out(case, arguments, target, 0, report, progress)

@@ -18,6 +18,9 @@ BLOCK_BYTES = 8 * 2**20
 BATCH_ROWS = 2**18
 LONGEST_HEADER = 2**16
 
+# Rows looked at one by one for the place of an error.
+MOST_SEARCHED = 2_000_000
+
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -193,17 +196,12 @@ def _of_text(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     label = pa.dictionary(pa.int32(), pa.string())
     types = {found[name]: label for name in wanted.names if name in found}
     types |= {found[name]: pa.float64() for name in wanted.numbers if name in found}
-    ragged: list[Any] = []
-
-    def note(row: Any) -> str:
-        ragged.append(row)
-        return "error"
 
     def batches(types: Mapping[str, pa.DataType]) -> Iterator[Batch]:
         reader = arrow_csv.open_csv(
             path,
             read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter, invalid_row_handler=note),
+            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict(types),
                 include_columns=list(found.values()),
@@ -217,21 +215,28 @@ def _of_text(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     try:
         yield from batches(types)
     except pa.ArrowInvalid as error:
-        if ragged:
-            row = ragged[0]
-            raise InputError(
-                f"{path}{_line(row.number)}: {row.actual_columns} cells where the header has {row.expected_columns}: "
-                f"{row.text[:60]!r}"
-            ) from None
+        if "columns, got" in str(error):
+            raise InputError(f"{path}{_ragged(path, delimiter)}") from None
         texts = {found[name]: pa.string() for name in found}
         for batch in batches(texts):
             _refuse_text(batch, [name for name in wanted.numbers if name in found])
         raise InputError(f"{path}: {_explained(error, 'CSV')}") from None
 
 
-def _line(number: int | None) -> str:
-    # pyarrow counts the header as row 1.
-    return "" if number is None else f", row {number - 1}"
+def _ragged(path: Path, delimiter: str) -> str:
+    """Where the first row is that has more or fewer cells than the header."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        lines = (line for line in file if line.strip("\r\n"))
+        try:
+            rows = csv.reader(lines, delimiter=delimiter)
+            header = next(rows)
+            for number, row in zip(range(1, MOST_SEARCHED), rows, strict=False):
+                if len(row) != len(header):
+                    start = delimiter.join(row)[:60]
+                    return f", row {number}: {len(row)} cells where the header has {len(header)}: {start!r}"
+        except (csv.Error, StopIteration):
+            pass
+    return ": a row has more or fewer cells than the header"
 
 
 def _refuse_text(batch: Batch, columns: Sequence[str]) -> None:
@@ -264,12 +269,18 @@ def _header(path: Path, delimiter: str) -> list[str]:
 def _of_parquet(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     from pyarrow import parquet
 
-    labels = list(wanted.names)
-    with parquet.ParquetFile(path, read_dictionary=labels, pre_buffer=False, buffer_size=2**20) as file:
-        found = wanted.within(file.schema_arrow.names, str(path))
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+    found = wanted.within(schema.names, str(path))
+    texts = [column for name, column in found.items() if name in wanted.names and _is_text(schema.field(column).type)]
+    with parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False, buffer_size=2**20) as file:
         yield from _numbered(
             str(path), file.iter_batches(BATCH_ROWS, columns=list(found.values()), use_threads=True), found
         )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _of_json(path: Path, wanted: _Wanted) -> Iterator[Batch]:
