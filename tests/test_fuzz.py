@@ -17,24 +17,18 @@ from prudent.runs.tensors import read_tensors, write_tensors
 
 SECONDS = 5.0
 
+SAID = r"""
+nan inf -inf -1 0 1 1e400 1e-400 0.5 "" [] {} [[]] true 99999999999999999999 9223372036854775807 1_0 0x10 = , " ' # [ ]
+[[ ]] { } . \\ ../ /etc/passwd minari:x log.csv costs.csv "new" "worn" run service replace state action next_state count
+cost listed all observed cvar level kind expectation worst-case mixture kl-ball radius imitation target family 3 null NaN
+"""
 WORDS = [
-    *(
-        'nan inf -inf -1 0 1 1e400 1e-400 0.5 "" [] {} [[]] true 99999999999999999999 9223372036854775807 1_0 0x10'.split()
-    ),
-    *(
-        "= , \" ' # [ ] [[ ]] { } . \\ \t \n \r \x00 \x1b \ufeff é 状 ' ' ../ /etc/passwd minari:x log.csv costs.csv".split(
-            " "
-        )
-    ),
-    *(
-        '"new" "worn" run service replace state action next_state count cost listed all observed cvar level kind'.split()
-    ),
-    *(
-        'expectation worst-case mixture kl-ball radius imitation target family = "os:getcwd" states = 3 null NaN -0'.split()
-    ),
+    *SAID.split(),
+    *("\t", "\n", "\r", "\x00", "\x1b", "\ufeff", "é", "状"),
     '"\\u0000"',
     "[data]",
     "[risk]",
+    'family = "os:getcwd"',
     "states = 1000000\nactions = 1000",
     "a" * 300,
     "[" * 2000,

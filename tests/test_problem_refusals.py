@@ -100,7 +100,7 @@ REFUSED = {
     ),
     "too much memory": (
         {
-            "problem.toml": 'states = 2000000\nactions = 1000\ndiscount = 0.9\nstart = 0\n[posterior]\nsupport = "all"\n'
+            "problem.toml": 'states = 2000000\nactions = 1000\ndiscount = 0.9\nstart = 0\nposterior.support = "all"\n'
             "[data]\ndefault_cost = 1.0"
         },
         "of memory, and",

@@ -75,7 +75,10 @@ class Batch(NamedTuple):
             if pa.types.is_nested(array.type):
                 raise InputError(f"{self.place(0)}: {column} holds {array.type} values, not names or numbers")
             array = array.dictionary_encode()
-        return array.dictionary.to_pylist(), array.indices.to_numpy(zero_copy_only=False)
+        try:
+            return array.dictionary.to_pylist(), array.indices.to_numpy(zero_copy_only=False)
+        except UnicodeDecodeError:
+            raise InputError(f"{self.source}: is not UTF-8 text; save it as UTF-8") from None
 
 
 def _first_null(array: pa.Array) -> int:
