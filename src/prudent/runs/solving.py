@@ -192,7 +192,10 @@ def _carry_out(
         )
     tail_level = tail_level_of(arguments["risk"])
     court = Court(arguments, len(solution.losses), tail_level, solution.thetas)
-    views = [court.view("this policy", solution.policy, solution.losses)]
+    ours = court.view("this policy", solution.policy, solution.losses)
+    # The solver's own numbers: computed in another batch, the last digit may differ.
+    same = {name: getattr(solution, name) for name in ("risk", "risk_standard_error")}
+    views = [dataclasses.replace(ours, weights=np.asarray(solution.weights), **same)]
     if report:
         views += court.rivals(case)
     known = court.known_theta() if report else None
