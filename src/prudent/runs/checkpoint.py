@@ -92,7 +92,10 @@ def read_checkpoint(path: Path, trust: bool = False) -> Saved:
         case = _case(arrays, record, str(path), trust)
         policy = _finite(arrays["policy"], 2)
         key = tuple(int(word) for word in record["key"])
-        episode = int(record["episode"])
+        episode = _whole(record["episode"])
+        _whole(record["iterations"])
+        if not isinstance(record["status"], str):
+            raise ValueError("a status that is not text")
     except InputError:
         raise
     except (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError) as error:
@@ -160,6 +163,12 @@ def _declared(names: Any) -> Any:
     if isinstance(names, bool) or not (isinstance(names, int) or all(isinstance(name, str) for name in names)):
         raise ValueError("names that are not text")
     return names
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ValueError("a number that is not whole")
+    return value
 
 
 def _index(array: np.ndarray, size: int) -> None:
