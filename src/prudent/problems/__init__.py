@@ -1,4 +1,4 @@
-"""Stage 15: problem files. Reads and checks without JAX; `Case.arguments` makes the objects `solve` takes."""
+"""Problem files. Reads and checks without JAX; `Case.arguments` makes the objects `solve` takes."""
 
 from .case import Case, case_of, read_problem
 from .example import write_example

@@ -1,4 +1,4 @@
-"""Stage 18: a problem solved into a folder, and what can be done with the folder afterwards."""
+"""A problem solved into a folder, and what can be done with the folder afterwards."""
 
 from .comparing import Comparison, compare_runs, evaluate_problem
 from .reporting import report_run

@@ -58,6 +58,13 @@ def _court(case: Case, episode: int, samples: int | None) -> Any:
 class Comparison:
     """A run's policy beside that of the first run, on the same draws of the first run's posterior.
 
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     problem = pr.write_example(folder)[0]
+    ...     run = pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3})
+    ...     pr.compare_runs([run.folder])[0].difference
+    0.0
+
     Attributes:
         folder: of the run.
         saved: what it holds.

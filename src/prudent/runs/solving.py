@@ -32,6 +32,12 @@ MOST_UNKNOWNS = 200
 class Run:
     """A problem that was solved into a folder.
 
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     problem = pr.write_example(folder)[0]
+    ...     pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3}).solved
+    False
+
     Attributes:
         folder: where the files are.
         case: the problem.

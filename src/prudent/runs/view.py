@@ -11,6 +11,12 @@ import numpy as np
 class View:
     """A policy over the draws.
 
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     view = pr.evaluate_problem([[1, 0, 0]] * 4, pr.write_example(folder)[0], samples=200)
+    >>> bool(view.value_at_risk <= view.tail_mean)
+    True
+
     Attributes:
         name: who planned it.
         probabilities: `[S, A]`.
