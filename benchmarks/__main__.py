@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import cell, compilation, gradient, parts, planning, q_learning
+from . import cell, compilation, gradient, logs, parts, planning, q_learning
 
 PARTS = {
     "cell": cell.run,
@@ -16,6 +16,7 @@ PARTS = {
     "parts": parts.run,
     "planning": planning.run,
     "q_learning": q_learning.run,
+    "logs": logs.run,
 }
 
 

@@ -16,6 +16,7 @@ PACKAGE = Path(pr.__file__).parent
 STAGES = [
     ("errors",),
     ("files",),
+    ("tables",),
     ("arrays",),
     ("kernels",),
     ("models",),
@@ -34,9 +35,11 @@ STAGES = [
     ("baselines",),
     ("envs",),
     ("advice",),
+    ("problems",),
     ("experiments",),
     ("plots",),
     ("report",),
+    ("runs",),
     ("cli",),
 ]
 STAGE = {module: number for number, modules in enumerate(STAGES) for module in modules}
@@ -79,7 +82,20 @@ def run(code):
 
 
 def test_importing_and_the_command_line_do_not_import_jax():
-    assert run("import sys, prudent, prudent.cli, prudent.errors; print('jax' in sys.modules)") == "False"
+    heavy = "{'jax', 'pyarrow', 'pandas', 'polars', 'pydantic', 'narwhals', 'plotly', 'scipy'}"
+    assert run(f"import sys, prudent, prudent.cli, prudent.errors; print({heavy} & set(sys.modules))") == "set()"
+
+
+def test_reading_a_problem_does_not_import_jax(tmp_path):
+    code = f"""
+import sys
+import prudent as pr
+from prudent.problems.describing import describe
+case = pr.read_problem(pr.write_example({str(tmp_path)!r})[0])
+describe(case)
+print("jax" in sys.modules)
+"""
+    assert run(code) == "False"
 
 
 SOLVE = """

@@ -93,6 +93,9 @@ from .posteriors import Point as Point
 from .posteriors import Posterior as Posterior
 from .posteriors import Sobol as Sobol
 from .posteriors import WithinBox as WithinBox
+from .problems import Case as Case
+from .problems import read_problem as read_problem
+from .problems import write_example as write_example
 from .risks import Assessment as Assessment
 from .risks import ChiSquareBall as ChiSquareBall
 from .risks import Clarabel as Clarabel
@@ -114,6 +117,14 @@ from .risks import Spectral as Spectral
 from .risks import TotalVariationBall as TotalVariationBall
 from .risks import WorstCase as WorstCase
 from .risks import check_risk as check_risk
+from .runs import Comparison as Comparison
+from .runs import Run as Run
+from .runs import View as View
+from .runs import compare_runs as compare_runs
+from .runs import continue_run as continue_run
+from .runs import evaluate_problem as evaluate_problem
+from .runs import report_run as report_run
+from .runs import solve_problem as solve_problem
 from .solvers import BRPG as BRPG
 from .solvers import LBFGS as LBFGS
 from .solvers import BestHeldOut as BestHeldOut
@@ -130,6 +141,8 @@ from .solvers import Solution as Solution
 from .solvers import Status as Status
 from .solvers import solve as solve
 from .solvers import solve_many as solve_many
+from .transitions import Log as Log
 from .transitions import Transitions as Transitions
 from .transitions import Trials as Trials
 from .transitions import log_likelihood as log_likelihood
+from .transitions import read_log as read_log

@@ -1,4 +1,4 @@
-"""Stage 12: how good a policy is, at a known theta and over fresh posterior draws."""
+"""How good a policy is, at a known theta and over fresh posterior draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 2: MDPs, and families of MDPs indexed by an unknown parameter theta."""
+"""MDPs, and families of MDPs indexed by an unknown parameter theta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 5: policies as functions of parameters, and the parameter set W they are kept in."""
+"""Policies as functions of parameters, and the parameter set W they are kept in."""
 
 from __future__ import annotations
 

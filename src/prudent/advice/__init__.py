@@ -1,4 +1,4 @@
-"""Stage 16: how cautious to be, and what to measure next."""
+"""How cautious to be, and what to measure next."""
 
 from .frontier import Frontier, FrontierPoint, frontier
 from .worth import Worth, WorthOfData, worth_of_data

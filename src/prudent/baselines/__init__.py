@@ -1,4 +1,4 @@
-"""Stage 14: the rivals a policy is compared with, and the planners that only they need."""
+"""The rivals a policy is compared with, and the planners that only they need."""
 
 from ..planning import ConvexPlan, ConvexStatus, Plan, plan, plan_convex
 from .nested import NestedPlan, nested_plan

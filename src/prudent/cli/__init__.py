@@ -1,4 +1,4 @@
-"""Stage 19: the command line. Parses, calls, prints; jax is imported only once a command runs."""
+"""The command line. Parses, calls, prints; jax is imported only once a command runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import demo, reproduce, studies
+from . import demo, reproduce, runs, solve, studies
 
 app = typer.Typer(
     help="From a little data about a Markov decision process to a policy one can defend.",
@@ -24,6 +24,13 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
+app.command()(solve.init)
+app.command()(solve.check)
+app.command()(solve.solve)
+app.command()(runs.evaluate)
+app.command()(runs.compare)
+app.command("continue")(runs.continue_)
+app.command()(runs.report)
 app.command()(demo.demo)
 app.command()(reproduce.reproduce)
 app.command()(studies.estimators)

@@ -21,11 +21,20 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+        message = str(error)
     except OSError as error:
-        typer.echo(f"error: {error.strerror}: {error.filename}", err=True)
-        raise typer.Exit(2) from None
+        message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    except MemoryError:
+        message = "there is not enough memory for this problem; list successors, or lower samples and evaluation"
+    else:
+        return
+    typer.echo(f"error: {_printable(message)}", err=True)
+    raise typer.Exit(2)
+
+
+def _printable(message: str) -> str:
+    """A message on one line whose characters cannot steer the terminal, whatever a file had in it."""
+    return "".join(character if character.isprintable() else " " for character in message)
 
 
 def console() -> Console:

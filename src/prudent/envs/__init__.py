@@ -1,4 +1,4 @@
-"""Stage 15: ready-made families of MDPs."""
+"""Ready-made families of MDPs."""
 
 from .frozen_lake import RECONSTRUCTED_MAP, FrozenLake, frozen_lake
 from .gymnasium_family import GymnasiumProblem, from_gymnasium, observed_support

@@ -1,4 +1,4 @@
-"""Stage 13: deploy, log, learn, solve, repeated (Algorithm 2 of the paper)."""
+"""Deploy, log, learn, solve, repeated (Algorithm 2 of the paper)."""
 
 from .adaptive import ByTheorem, Scales
 from .loop import Episode, Episodes, run_episodes, run_episodes_many

@@ -1,4 +1,4 @@
-"""Stage 17: the paper's experiments as data and small functions."""
+"""The paper's experiments as data and small functions."""
 
 from .demo import DemoRow, run_demo
 from .lake_settings import published

@@ -1,4 +1,4 @@
-"""Stage 9: the objective on a posterior sample, and the estimators of its gradient."""
+"""The objective on a posterior sample, and the estimators of its gradient."""
 
 from .adjoint import Adjoint
 from .estimator import GradientEstimator

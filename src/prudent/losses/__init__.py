@@ -1,4 +1,4 @@
-"""Stage 7: losses `F(lambda, P)`, convex functions of the occupancy (costs: lower is better)."""
+"""Losses `F(lambda, P)`, convex functions of the occupancy (costs: lower is better)."""
 
 from .base import ConvexLoss, Dual, Loss, as_convex
 from .calls import check_loss_at, loss_batch, require_scalar

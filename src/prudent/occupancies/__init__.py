@@ -1,4 +1,4 @@
-"""Stage 6: the discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
+"""The discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
 
 from .elimination import Elimination
 from .krylov import Krylov

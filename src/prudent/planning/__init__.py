@@ -1,4 +1,4 @@
-"""Stage 10: planners for known models, one or many at once."""
+"""Planners for known models, one or many at once."""
 
 from .convex import ConvexPlan, ConvexStatus, plan_convex
 from .exact import Plan, plan

@@ -1,4 +1,4 @@
-"""Stage 18: records to figures; nothing is computed here that a record does not hold."""
+"""Records to figures; nothing is computed here that a record does not hold."""
 
 from .distributions import loss_distributions as loss_distributions
 from .frontier import frontier_figure as frontier_figure

@@ -1,4 +1,4 @@
-"""Stage 4: what is believed of theta after the data, `mu_N` in the paper."""
+"""What is believed of theta after the data, `mu_N` in the paper."""
 
 from .base import Invertible, Posterior
 from .beta import Beta

@@ -1,4 +1,4 @@
-"""Stage 16: records to one self-contained HTML page; nothing is computed here that a record does not hold."""
+"""Records to one self-contained HTML page; nothing is computed here that a record does not hold."""
 
 from .data import Driver as Driver
 from .data import PlanView as PlanView

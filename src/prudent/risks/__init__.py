@@ -1,4 +1,4 @@
-"""Stage 8: coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
+"""Coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
 
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall
 from .base import Assessment, Risk, risk_value

@@ -1,4 +1,4 @@
-"""Stage 11: the optimisers, their certificates and their result."""
+"""The optimisers, their certificates and their result."""
 
 from .brpg import BRPG
 from .certificates import Certificate, Driver

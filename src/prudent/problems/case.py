@@ -1,0 +1,257 @@
+"""A problem ready to be solved: names, start, successors and costs as checked arrays. Imports no JAX."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from .facts import Facts, gather
+from .support import Successors, reached, successors_of
+from .toml_file import read_file
+
+if TYPE_CHECKING:
+    from .family import Trusted
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem file with everything it names, checked; `arguments()` are those of `pr.solve`.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     case = pr.read_problem(pr.write_example(folder)[0])
+    >>> case.states, case.shape
+    (('new', 'used', 'worn', 'broken'), (4, 3, 2))
+
+    Attributes:
+        facts: what the files say.
+        start: `[S]` distribution of the first state.
+        terminal: `[S]` whether a state is never left.
+        successors: which successors each pair may have; None for a family.
+        cost: `[S, A]` or, where costs differ by the next state, `[S, A, B]`; None for a family.
+        reachable: `[S]` whether a state can be reached from the start.
+        family: the user's own model, imported because it was trusted; None without one.
+    """
+
+    facts: Facts
+    start: np.ndarray
+    terminal: np.ndarray
+    successors: Successors | None
+    cost: np.ndarray | None
+    reachable: np.ndarray
+    family: Trusted | None = None
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Names by number."""
+        return self.facts.states.all()
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """Names by number."""
+        return self.facts.actions.all()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(S, A, B)` of the kernel."""
+        if self.successors is not None:
+            return self.successors.shape
+        assert self.family is not None
+        return self.family.model.support.shape
+
+    def counts(self) -> np.ndarray | None:
+        """`[S, A]` how often each pair was seen; None without a log."""
+        log = self.facts.log
+        if log is None:
+            return None
+        table = np.zeros(self.shape[:2])
+        np.add.at(table, (log.state, log.action), log.count)
+        return table
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `pr.solve` that this problem stands for: `pr.solve(**case.arguments())`."""
+        from .parts import arguments_of
+
+        return arguments_of(self)
+
+    def with_log(self, sources: Any) -> Case:
+        """The same problem after more has been observed; a path, a frame or a list of them."""
+        several = sources if isinstance(sources, list | tuple) else [sources]
+        return case_of(self.facts.with_log(several), self.family)
+
+    def digest(self) -> str:
+        """A number for the question asked: names, log, model, loss and risk; not how it is solved."""
+        facts = self.facts
+        content = facts.file.model_dump(mode="json")
+        said = {key: content[key] for key in ("discount", "family", "options", "posterior", "risk", "loss")}
+        text = json.dumps([said, self.states, self.actions], sort_keys=True)
+        digest = hashlib.sha256(text.encode())
+        log = facts.log
+        seen = [] if log is None else [log.state, log.action, log.next_state, log.count]
+        for array in (self.start, self.cost, facts.target, facts.listed, *seen):
+            digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
+        return digest.hexdigest()
+
+
+def read_problem(path: str | Path, *, trust: bool = False, changes: dict[str, Any] | None = None) -> Case:
+    """Read a problem file and every table it names; nothing is solved, and JAX is not imported.
+
+    Args:
+        path: a TOML file, see the page on the problem file.
+        trust: import and run the code that `family` names; refused otherwise.
+        changes: keys to set over what the file says, such as `{"solver.iterations": 50}`.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     case = pr.read_problem(pr.write_example(folder)[0], changes={"seed": 7})
+    >>> case.facts.file.seed
+    7
+    """
+    path = Path(path)
+    file = read_file(path, changes)
+    if file.family is None:
+        return case_of(gather(file, path))
+    from .family import import_family
+
+    trusted = import_family(file.family, file.options, path.resolve().parent, trust)
+    return case_of(gather(file, path, trusted.model.support.shape[:2]), trusted)
+
+
+def case_of(facts: Facts, family: Trusted | None = None) -> Case:
+    """Check facts against one another and lay them out as arrays."""
+    states = len(facts.states)
+    if facts.file.layout.grid is not None and int(np.prod(facts.file.layout.grid)) != states:
+        raise InputError(f"{facts.source}: layout.grid {facts.file.layout.grid} does not hold the {states} states")
+    directions = facts.file.layout.directions
+    if directions is not None and len(directions) != len(facts.actions):
+        raise InputError(f"{facts.source}: layout.directions needs one for each of the {len(facts.actions)} actions")
+    if family is not None:
+        none = np.zeros(states, dtype=bool)
+        return Case(facts, np.asarray(family.model.start), none, None, None, ~none, family)
+    start = _start(facts)
+    terminal = _terminal(facts)
+    successors = successors_of(facts, terminal)
+    reachable = reached(successors, start)
+    _refuse_open_pairs(facts, terminal, reachable)
+    return Case(facts, start, terminal, successors, _cost(facts, successors, terminal, reachable), reachable)
+
+
+def _start(facts: Facts) -> np.ndarray:
+    given, states, source = facts.file.start, facts.states, facts.source
+    start = np.zeros(len(states))
+    if isinstance(given, str | int):
+        start[states.number(str(given), f"{source}: start")] = 1.0
+        return start
+    if isinstance(given, dict):
+        for name, probability in given.items():
+            start[states.number(name, f"{source}: start")] = probability
+    else:
+        assert given is not None
+        if len(given) != len(states):
+            raise InputError(f"{source}: start has {len(given)} probabilities for {len(states)} states")
+        start[:] = given
+    if np.any(start < 0):
+        raise InputError(f"{source}: start gives state {states[int(np.argmin(start))]} a probability below 0")
+    if abs(start.sum() - 1.0) > 1e-8:
+        raise InputError(f"{source}: the probabilities of start sum to {start.sum():.9g}, not to 1")
+    return start
+
+
+def _terminal(facts: Facts) -> np.ndarray:
+    terminal = np.zeros(len(facts.states), dtype=bool)
+    for name in facts.file.terminal:
+        terminal[facts.states.number(str(name), f"{facts.source}: terminal")] = True
+    log = facts.log
+    if log is not None:
+        left = terminal[log.state] & (log.next_state != log.state) & (log.count > 0)
+        if left.any():
+            name = facts.states[log.state[int(np.argmax(left))]]
+            raise InputError(f"{facts.source}: state {name} is called terminal, but the log goes on from it")
+    return terminal
+
+
+def _refuse_open_pairs(facts: Facts, terminal: np.ndarray, reachable: np.ndarray) -> None:
+    """Refuse a pair that can be reached and has no list of successors."""
+    if facts.listed is None:
+        return
+    listed = np.zeros((len(facts.states), len(facts.actions)), dtype=bool)
+    listed[facts.listed[:, 0], facts.listed[:, 1]] = True
+    open_pairs = np.argwhere(~listed & (reachable & ~terminal)[:, None])
+    if len(open_pairs):
+        state, action = open_pairs[0]
+        raise InputError(
+            f"{facts.source}: posterior.successors lists none for {facts.pair(state, action)}, which can be reached"
+            f"{_and_others(len(open_pairs))}; list at least one, or call the state terminal"
+        )
+
+
+def _cost(facts: Facts, successors: Successors, terminal: np.ndarray, reachable: np.ndarray) -> np.ndarray:
+    states, actions, _ = successors.shape
+    index, values, log = facts.costs, facts.cost_values, facts.log
+    where = "data.costs"
+    if index is None:
+        paid = np.zeros(0, dtype=bool) if log is None else log.cost_count > 0
+        if not paid.any() and facts.file.data.default_cost is None:
+            raise InputError(
+                f"{facts.source}: there are no costs; give data.costs, a column cost in the log, or data.default_cost"
+            )
+        cost = np.full((states, actions), np.nan)
+        if log is not None:
+            cost[log.cost_state[paid], log.cost_action[paid]] = log.cost_total[paid] / log.cost_count[paid]
+        where = "the log's column cost"
+    elif index.shape[1] == 2:
+        cost = np.full((states, actions), np.nan)
+        cost[tuple(index.T)] = values
+    else:
+        cost = _cost_of_moves(index, values, successors)  # pyright: ignore[reportArgumentType]
+    missing = np.isnan(cost)
+    if facts.file.data.default_cost is not None:
+        cost[missing] = facts.file.data.default_cost
+        return cost
+    # What cannot be reached costs nothing, and neither does a terminal state unless it is given a cost.
+    idle = (terminal | ~reachable).reshape(-1, *[1] * (cost.ndim - 1))
+    cost = np.where(missing & idle, 0.0, cost)
+    _refuse_missing(facts, cost, successors, where)
+    return cost
+
+
+def _cost_of_moves(index: np.ndarray, values: np.ndarray, successors: Successors) -> np.ndarray:
+    """Costs along the successor lists, NaN where none is given, 0 on padding."""
+    states, actions, _ = successors.shape
+    sizes = (states, actions, states)
+    code = np.asarray(np.ravel_multi_index(tuple(index.T), sizes))
+    order = np.argsort(code)
+    code, values = code[order], values[order]
+    followers = successors.next_state
+    if followers is None:
+        followers = np.broadcast_to(np.arange(states), successors.shape)
+    s, a = np.ogrid[:states, :actions]
+    wanted = np.ravel_multi_index((s[..., None], a[..., None], followers), sizes, mode="clip")
+    place = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
+    cost = np.where(code[place] == wanted, values[place], np.nan)
+    return cost if successors.listed is None else np.where(successors.listed, cost, 0.0)
+
+
+def _refuse_missing(facts: Facts, cost: np.ndarray, successors: Successors, where: str) -> None:
+    missing = np.argwhere(np.isnan(cost))
+    if not len(missing):
+        return
+    state, action, *slot = (int(i) for i in missing[0])
+    name = facts.pair(state, action)
+    if slot:
+        follower = slot[0] if successors.next_state is None else int(successors.next_state[state, action, slot[0]])
+        name += f" to state {facts.states[follower]}"
+    raise InputError(
+        f"{facts.source}: {where} has no cost for {name}, which can be reached{_and_others(len(missing))}; "
+        "give one, or set data.default_cost"
+    )
+
+
+def _and_others(number: int) -> str:
+    return f" (nor for {number - 1} more)" if number > 1 else ""

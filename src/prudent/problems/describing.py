@@ -1,0 +1,122 @@
+"""What was understood of a problem, in words and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .case import Case
+from .memory import estimate, in_words
+from .schema import Mixture
+
+MOST_NAMED = 6
+THIN = 5
+
+
+def coverage(case: Case) -> dict[str, Any]:
+    """How much of the problem the log has seen, as plain numbers."""
+    states, actions, _ = case.shape
+    reachable = np.broadcast_to((case.reachable & ~case.terminal)[:, None], (states, actions))
+    counts = case.counts()
+    counts = np.zeros((states, actions)) if counts is None else counts
+    unseen = np.argwhere((counts == 0) & reachable)
+    log = case.facts.log
+    return {
+        "rows": 0 if log is None else log.rows,
+        "observations": float(counts.sum()),
+        "pairs": int(reachable.sum()),
+        "pairs_seen": int(((counts > 0) & reachable).sum()),
+        "pairs_thin": int(((counts > 0) & (counts < THIN) & reachable).sum()),
+        "unseen": [[case.facts.states[s], case.facts.actions[a]] for s, a in unseen[:1000]],
+    }
+
+
+def describe(case: Case) -> list[tuple[str, str]]:
+    """Lines of (label, text): what a problem asks, and what its log shows."""
+    facts, file = case.facts, case.facts.file
+    states, actions, width = case.shape
+    seen = coverage(case)
+    lines = [
+        ("states", f"{states:,}: {_some(facts.states)}"),
+        ("actions", f"{actions:,}: {_some(facts.actions)}"),
+    ]
+    if file.terminal:
+        lines.append(("terminal", ", ".join(map(str, file.terminal[:MOST_NAMED]))))
+    if case.family is None:
+        lines += [("discount", f"{file.discount:g}"), ("start", _start(case)), ("costs", _costs(case))]
+        lines.append(("successors", f"{file.posterior.support}, at most {width:,} a pair"))
+        lines.append(("posterior", f"Dirichlet rows, prior weight {file.posterior.prior:g}"))
+    else:
+        lines.append(("family", case.family.name))
+    lines.append(("risk", risk_name(file.risk)))
+    lines.append(("loss", loss_name(file.loss)))
+    log = facts.log
+    if log is None:
+        lines.append(("log", "none: the prior alone"))
+    else:
+        lines.append(("log", f"{log.rows:,} rows, {seen['observations']:,.0f} transitions"))
+    lost = seen["pairs"] - seen["pairs_seen"]
+    named = ", ".join(f"{state}/{action}" for state, action in seen["unseen"][:MOST_NAMED])
+    more = ", ..." if lost > MOST_NAMED else ""
+    lines.append(
+        (
+            "coverage",
+            f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs seen, {seen['pairs_thin']:,} of them fewer than "
+            f"{THIN} times",
+        )
+    )
+    lines.append(("unseen pairs", f"{lost:,}: {named}{more}" if lost else "none"))
+    if not case.reachable.all():
+        away = np.flatnonzero(~case.reachable)
+        names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
+        lines.append(("out of reach", f"{len(away):,}: {names}{', ...' if len(away) > MOST_NAMED else ''}"))
+    lines.append(
+        ("memory", f"about {in_words(estimate(case.shape, file.solver.samples, file.solver.evaluation))} to solve")
+    )
+    return lines
+
+
+def risk_name(section: Any) -> str:
+    """A risk in words, such as `CVaR 0.9`."""
+    if isinstance(section, Mixture):
+        return " + ".join(f"{part.share:g} {risk_name(part.risk)}" for part in section.parts)
+    words = {
+        "cvar": "CVaR",
+        "kl-ball": "Kullback-Leibler ball",
+        "tv-ball": "total-variation ball",
+        "entropic-var": "entropic VaR",
+    }
+    kind: str = words.get(section.kind) or section.kind.replace("-", " ")
+    numbers = section.model_dump(exclude={"kind"})
+    if len(numbers) == 1:
+        return f"{kind} {next(iter(numbers.values())):g}"
+    return kind + "".join(f", {name} {value:g}" for name, value in numbers.items())
+
+
+def loss_name(section: Any) -> str:
+    """A loss in words."""
+    return "expected discounted cost" if section.kind == "expected-cost" else section.kind.replace("-", " ")
+
+
+def _some(names: Any) -> str:
+    if names.numbered:
+        return f"numbered 0 to {len(names) - 1}"
+    shown = ", ".join(names[k] for k in range(min(len(names), MOST_NAMED)))
+    return shown + (", ..." if len(names) > MOST_NAMED else "")
+
+
+def _start(case: Case) -> str:
+    first = np.flatnonzero(case.start)
+    if len(first) == 1:
+        return case.facts.states[first[0]]
+    return ", ".join(f"{case.facts.states[s]} {case.start[s]:.3g}" for s in first[:MOST_NAMED]) + (
+        ", ..." if len(first) > MOST_NAMED else ""
+    )
+
+
+def _costs(case: Case) -> str:
+    assert case.cost is not None
+    what = "of each transition" if case.cost.ndim == 3 else "of each pair"
+    source = "means of the log's column cost" if case.facts.costs is None else "given"
+    return f"{what}, {source}, {case.cost.min():g} to {case.cost.max():g}"

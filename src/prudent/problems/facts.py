@@ -1,0 +1,183 @@
+"""What the files of a problem say, in numbers: the least that has to be kept to make the problem again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..tables import LogCounts, Names, count_log, entries_of, read_table
+from .schema import Imitation, ProblemFile, QuadraticDistance
+
+LARGEST_COST = 1e100
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A problem file with its tables read.
+
+    Attributes:
+        file: the file's content.
+        states, actions: their names.
+        log: what was observed, or None.
+        listed: `[K, 3]` the transitions listed as possible; None unless the support is listed.
+        costs: `[K, 2]` pairs or `[K, 3]` transitions with a cost; None where the log has the costs.
+        cost_values: `[K]` these costs.
+        target: `[S]` or `[S, A]` what the loss compares with, or None.
+        source: the problem file, for messages.
+    """
+
+    file: ProblemFile
+    states: Names
+    actions: Names
+    log: LogCounts | None
+    listed: np.ndarray | None
+    costs: np.ndarray | None
+    cost_values: np.ndarray | None
+    target: np.ndarray | None
+    source: str
+
+    def pair(self, state: int, action: int) -> str:
+        """A pair in words."""
+        return f"state {self.states[state]}, action {self.actions[action]}"
+
+    def with_log(self, sources: Any) -> Facts:
+        """The same problem after more has been observed."""
+        more = count_log(sources, self.states, self.actions, leave=("cost",) if self.costs is not None else ())
+        return replace(self, log=more if self.log is None else self.log.joined(more))
+
+
+def declared(kind: str, value: Any) -> Names:
+    """The names a file declares, open for more if it declares none."""
+    return Names(kind, [str(name) for name in value] if isinstance(value, list) else value)
+
+
+def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None) -> Facts:
+    """Read every table a problem file names.
+
+    Args:
+        file: its content.
+        source: where it is; the tables' paths are relative to its folder.
+        sizes: how many states and actions the file's family has.
+    """
+    try:
+        states, actions = declared("state", file.states), declared("action", file.actions)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    if sizes is not None:
+        states, actions = _sized(states, sizes[0], source), _sized(actions, sizes[1], source)
+    folder = source.parent
+    names = {"state": states, "action": actions, "next_state": states}
+    costs, values = _costs(file, names, folder, source)
+    listed = _successors(file, names, folder, source)
+    log = None
+    if file.data.transitions is not None:
+        logs = file.data.transitions
+        paths = [logs] if isinstance(logs, str) else logs
+        log = count_log(paths, states, actions, folder, ("cost",) if costs is not None or sizes is not None else ())
+    (states, state_places), (actions, action_places) = states.settled(), actions.settled()
+    places = [state_places, action_places, state_places]
+    for what, known in (("state", states), ("action", actions)):
+        if not len(known):
+            raise InputError(f"{source}: there is no {what}; give {what}s, a log or costs")
+
+    def renumbered(index: np.ndarray | None) -> np.ndarray | None:
+        if index is None:
+            return None
+        return np.stack([places[k][index[:, k]] for k in range(index.shape[1])], axis=1)
+
+    return Facts(
+        file=file,
+        states=states,
+        actions=actions,
+        log=None if log is None else log.renumbered(state_places, action_places),
+        listed=renumbered(listed),
+        costs=renumbered(costs),
+        cost_values=values,
+        target=_target(file, states, actions, folder),
+        source=str(source),
+    )
+
+
+def _sized(names: Names, size: int, source: Path) -> Names:
+    """The names of a family's states or actions: those declared, or numbers."""
+    if not names.declared:
+        return Names(names.kind, size)
+    if len(names) != size:
+        raise InputError(f"{source}: declares {len(names)} {names.kind}s, the family has {size}")
+    return names
+
+
+def _costs(
+    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    given = file.data.costs
+    if given is None:
+        return None, None
+    if isinstance(given, dict):
+        index, values = [], []
+        for state, row in given.items():
+            for action, value in row.items():
+                where = f"{source}: data.costs"
+                index.append((names["state"].number(state, where), names["action"].number(action, where)))
+                values.append(value)
+        if not index:
+            raise InputError(f"{source}: data.costs is empty; give a cost for each state and action")
+        costs, amounts = np.array(index, np.int64), np.array(values, np.float64)
+        place = f"{source}: data.costs"
+    else:
+        table = read_table(given, names, ["cost"], ["next_state"], folder)
+        columns = [column for column in ("state", "action", "next_state") if column in table.indices]
+        entries_of(table, columns, [len(names[column]) for column in columns])
+        costs = np.stack([table.indices[column] for column in columns], axis=1)
+        amounts, place = table.numbers["cost"], given
+    large = np.abs(amounts) > LARGEST_COST
+    if large.any():
+        row = int(np.argmax(large))
+        raise InputError(f"{place}, row {row + 1}: cost {amounts[row]:g} is too large; change the unit of the costs")
+    return costs, amounts
+
+
+def _successors(file: ProblemFile, names: dict[str, Names], folder: Path, source: Path) -> np.ndarray | None:
+    given = file.posterior.successors
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        where = f"{source}: posterior.successors"
+        rows = [
+            (
+                names["state"].number(state, where),
+                names["action"].number(action, where),
+                names["state"].number(str(follower), where),
+            )
+            for state, row in given.items()
+            for action, followers in row.items()
+            for follower in followers
+        ]
+        if not rows:
+            raise InputError(f"{where} is empty; list the successors of each state and action")
+        triples = np.array(rows, np.int64)
+    else:
+        table = read_table(given, names, [], (), folder)
+        triples = np.stack([table.indices[column] for column in names], axis=1)
+    return np.unique(triples, axis=0)
+
+
+def _target(file: ProblemFile, states: Names, actions: Names, folder: Path) -> np.ndarray | None:
+    if not isinstance(file.loss, Imitation | QuadraticDistance):
+        return None
+    names = {"state": states, "action": actions}
+    table = read_table(file.loss.target, names, ["probability"], ["action"], folder)
+    columns = [column for column in names if column in table.indices]
+    sizes = [len(names[column]) for column in columns]
+    target = np.zeros(sizes)
+    target.ravel()[entries_of(table, columns, sizes)] = probabilities = table.numbers["probability"]
+    if np.any(probabilities < 0):
+        row = int(np.argmax(probabilities < 0))
+        raise InputError(f"{table.place(row)}: probability {probabilities[row]:g} is below 0")
+    if abs(target.sum() - 1.0) > 1e-6:
+        raise InputError(f"{table.source}: the probabilities sum to {target.sum():.9g}, not to 1")
+    return target / target.sum()

@@ -1,0 +1,81 @@
+"""How much memory a problem's arrays will take, estimated before any of them is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import InputError
+
+# What pr.solve draws when the file does not say: used for the estimate alone.
+USUAL_SAMPLES, USUAL_EVALUATION = 30, 1000
+
+# Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement.
+EVALUATION_COPIES, SAMPLE_COPIES, TABLE_COPIES = 4, 6, 12
+
+
+def available() -> int:
+    """Bytes that this process can still get, as far as the system says."""
+    limits = [_meminfo(), _control_group()]
+    known = [limit for limit in limits if limit is not None]
+    if known:
+        return min(known)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 8 * 2**30
+
+
+def _meminfo() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _control_group() -> int | None:
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+        return None if limit == "max" else max(0, int(limit) - int(used))
+    except (OSError, ValueError):
+        return None
+
+
+def estimate(shape: tuple[int, int, int], samples: int | None, evaluation: int | None) -> int:
+    """Bytes that solving will take at its peak, for a kernel of `[S, A, B]`.
+
+    >>> estimate((3, 2, 2), 30, 1000) < 2**20
+    True
+    """
+    states, actions, successors = shape
+    draws = EVALUATION_COPIES * (evaluation or USUAL_EVALUATION) + SAMPLE_COPIES * (samples or USUAL_SAMPLES)
+    return 8 * states * actions * successors * (draws + TABLE_COPIES)
+
+
+def require_fit(shape: tuple[int, int, int], samples: int | None, evaluation: int | None) -> int:
+    """The estimate, refused if there is not that much memory."""
+    need, have = estimate(shape, samples, evaluation), available()
+    if need > have:
+        states, actions, successors = shape
+        raise InputError(
+            f"{states:,} states, {actions:,} actions and {successors:,} successors a pair need about "
+            f"{in_words(need)} of memory, and {in_words(have)} are free; list the successors of each pair "
+            '(posterior.support = "listed"), or lower solver.evaluation and solver.samples'
+        )
+    return need
+
+
+def in_words(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> in_words(3 * 2**30)
+    '3.0 GiB'
+    """
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
+        if size >= scale:
+            return f"{size / scale:,.1f} {unit}"
+    return f"{size / 1024:.0f} KiB"

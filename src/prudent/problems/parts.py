@@ -1,0 +1,141 @@
+"""A case as the objects `pr.solve` takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..kernels import Support
+from ..kernels.support import Graph
+from ..losses import (
+    ChiSquare,
+    ExpectedCost,
+    Hellinger,
+    Imitation,
+    JensenShannon,
+    KullbackLeibler,
+    Loss,
+    NegativeEntropy,
+    QuadraticDistance,
+    ReverseKullbackLeibler,
+    TotalVariation,
+)
+from ..models import AbstractFamily, TabularFamily
+from ..posteriors import Dirichlet, Posterior
+from ..risks import (
+    ChiSquareBall,
+    CVaR,
+    EntropicVaR,
+    Expectation,
+    KullbackLeiblerBall,
+    MeanSemideviation,
+    QuantileDeviation,
+    Risk,
+    TotalVariationBall,
+    WorstCase,
+)
+from ..solvers import BRPG
+from ..transitions import Transitions
+from . import schema
+from .case import Case
+
+DIVERGENCES = {
+    "kullback-leibler": KullbackLeibler,
+    "reverse-kullback-leibler": ReverseKullbackLeibler,
+    "chi-square": ChiSquare,
+    "total-variation": TotalVariation,
+    "jensen-shannon": JensenShannon,
+    "hellinger": Hellinger,
+}
+
+RISKS = {
+    schema.Expectation: Expectation,
+    schema.CVaR: CVaR,
+    schema.WorstCase: WorstCase,
+    schema.MeanSemideviation: MeanSemideviation,
+    schema.QuantileDeviation: QuantileDeviation,
+    schema.EntropicVaR: EntropicVaR,
+    schema.KullbackLeiblerBall: KullbackLeiblerBall,
+    schema.ChiSquareBall: ChiSquareBall,
+    schema.TotalVariationBall: TotalVariationBall,
+}
+
+
+def arguments_of(case: Case) -> dict[str, Any]:
+    """Model, belief, risk, loss, solver and seed."""
+    file = case.facts.file
+    model, belief = model_and_belief(case)
+    return {
+        "model": model,
+        "belief": belief,
+        "risk": risk_of(file.risk),
+        "loss": loss_of(case),
+        "solver": solver_of(file.solver),
+        "seed": file.seed,
+    }
+
+
+def model_and_belief(case: Case) -> tuple[AbstractFamily, Posterior]:
+    """The family and the posterior with the whole log."""
+    log = transitions_of(case)
+    if case.family is not None:
+        if log is None:
+            return case.family.model, case.family.prior
+        if not hasattr(case.family.prior, "update"):
+            raise InputError(f"the prior of family {case.family.name!r} has no update(log), and there is a log")
+        return case.family.model, case.family.prior.update(log)
+    support = support_of(case)
+    belief = Dirichlet.symmetric(support, case.facts.file.posterior.prior)
+    model = TabularFamily(support, case.cost, case.start, case.facts.file.discount)
+    return model, belief if log is None else belief.update(log)
+
+
+def support_of(case: Case) -> Support:
+    """The successor lists as a support."""
+    assert case.successors is not None
+    index, listed, shape = case.successors
+    if index is None:
+        return Support.dense(*shape[:2])
+    # The lists are made by this package, and were checked when they were: no second look at a nested list.
+    return Support(index, listed, Graph.of(index, listed), *shape)
+
+
+def transitions_of(case: Case) -> Transitions | None:
+    """The log, without the moves of terminal states onto themselves."""
+    log = case.facts.log
+    if log is None:
+        return None
+    return Transitions(log.state, log.action, log.next_state, log.count, *case.shape[:2])
+
+
+def risk_of(section: Any) -> Risk:
+    """The risk a section of the file describes."""
+    if isinstance(section, schema.Mixture):
+        mixed: Any = sum(part.share * risk_of(part.risk) for part in section.parts)
+        return mixed
+    numbers = section.model_dump(exclude={"kind"})
+    return RISKS[type(section)](**numbers)
+
+
+def loss_of(case: Case) -> Loss:
+    """The loss a section of the file describes."""
+    section, target = case.facts.file.loss, case.facts.target
+    if isinstance(section, schema.Imitation):
+        return Imitation(target, DIVERGENCES[section.divergence](), section.floor)
+    if isinstance(section, schema.QuadraticDistance):
+        return QuadraticDistance(target, section.weight)
+    return NegativeEntropy() if isinstance(section, schema.NegativeEntropy) else ExpectedCost()
+
+
+def solver_of(section: schema.Solver) -> BRPG | None:
+    """Settings that the file names; None, for the solver's own, where it names none."""
+    given = {name: value for name, value in section.model_dump().items() if value is not None}
+    return BRPG(**given) if given else None
+
+
+def pair_counts(case: Case) -> np.ndarray:
+    """`[S, A]` rows of the log, 0 without one."""
+    counts = case.counts()
+    return np.zeros(case.shape[:2]) if counts is None else counts

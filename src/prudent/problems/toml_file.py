@@ -1,0 +1,151 @@
+"""A problem file's text to its checked content, with refusals that name the line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..errors import InputError
+from ..tables.names import suggest
+from .schema import LOSSES, RISKS, ProblemFile
+
+LARGEST_FILE = 32 * 2**20
+
+
+def read_file(path: Path, changes: dict[str, Any] | None = None) -> ProblemFile:
+    """The content of a problem file; `changes` are keys to set, such as `{"solver.iterations": 5}`."""
+    text = _text(path)
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: is not TOML: {error}{_common_mistake(text)}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not TOML: {str(error)[:100] or 'it is nested too deeply'}") from None
+    for key, value in (changes or {}).items():
+        _set(content, key, value)
+    return parse(content, str(path), text)
+
+
+def parse(content: dict[str, Any], source: str, text: str = "") -> ProblemFile:
+    """Checked content from plain values; the first thing wrong is refused."""
+    try:
+        return ProblemFile.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{source}{_message(error, text)}") from None
+    except RecursionError:
+        raise InputError(f"{source}: is nested too deeply") from None
+
+
+def risk_from_words(words: str) -> dict[str, Any]:
+    """`cvar:0.9` as the table `[risk]` would have it."""
+    kind, colon, number = words.partition(":")
+    known = RISKS.get(kind)
+    if known is None or kind == "mixture":
+        names = [name for name in RISKS if name != "mixture"]
+        raise InputError(
+            f"--risk {words!r}: there is no risk {kind!r}{suggest(kind, names) or '; ' + ', '.join(names)}"
+        )
+    table: dict[str, Any] = {"kind": kind}
+    if colon:
+        if known.number is None:  # pyright: ignore[reportAttributeAccessIssue]
+            raise InputError(f"--risk {words!r}: {kind} takes no number")
+        try:
+            table[known.number] = float(number)  # pyright: ignore[reportAttributeAccessIssue]
+        except ValueError:
+            raise InputError(f"--risk {words!r}: {number!r} is not a number; write it like cvar:0.9") from None
+    return table
+
+
+def _text(path: Path) -> str:
+    if not path.exists():
+        near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        raise InputError(f"{path}: there is no such file{suggest(path.name, near)}")
+    if not path.is_file():
+        raise InputError(f"{path}: is not a file; name a problem file such as problem.toml")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InputError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB; problem files are small")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; a problem file is TOML") from None
+
+
+def _common_mistake(text: str) -> str:
+    if text.lstrip()[:1] == "{":
+        return "; it looks like JSON"
+    return ""
+
+
+def _set(content: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    for name in tables:
+        content = content.setdefault(name, {})
+        if not isinstance(content, dict):
+            return  # the check will say that a table was expected
+    content[last] = value
+
+
+def _message(error: ValidationError, text: str) -> str:
+    # Of a value that could be several things, the one it came closest to being.
+    first = max(error.errors(include_url=False), key=lambda each: len(_path(each)))
+    path = _path(first)
+    shown = first["input"]
+    if first["type"] == "unknown_key":
+        key = first.get("ctx", {})["key"]
+        return f"{_line_of(text, [*path, key.strip(chr(39))])}: {first['msg']}" + (
+            f" in [{'.'.join(path)}]" if path else ""
+        )
+    name = ".".join(path)
+    said = first["msg"][:1].lower() + first["msg"][1:]
+    if first["type"] == "missing":
+        said = "is missing"
+    elif first["type"] == "union_tag_not_found":
+        said = f"has no kind; use {_kinds(path)}"
+    elif first["type"] == "union_tag_invalid":
+        tag, kinds = (first.get("ctx", {})[name] for name in ("tag", "expected_tags"))
+        near = suggest(tag, [kind.strip(" '") for kind in kinds.split(",")])
+        said = f"kind {tag!r} is unknown{near or '; use ' + kinds}"
+    elif isinstance(shown, str | int | float) and first["type"] not in ("support", "shares"):
+        said += f", got {str(shown)[:60]!r}" if isinstance(shown, str) else f", got {str(shown)[:40]}"
+    return f"{_line_of(text, path)}: {name and name + ': '}{said}"
+
+
+def _path(error: Any) -> list[str]:
+    """The keys of the file that lead to what is wrong."""
+    return [str(part) for part in error["loc"] if not _is_tag(part)]
+
+
+def _kinds(path: list[str]) -> str:
+    return ", ".join(RISKS if "risk" in path else LOSSES)
+
+
+def _is_tag(part: Any) -> bool:
+    """Whether a step of an error's path is pydantic's name for a member of a union, not a key of the file."""
+    if not isinstance(part, str):
+        return False
+    return part in (*RISKS, *LOSSES) or (part in ("str", "int", "float", "constrained-int") or "[" in part)
+
+
+def _line_of(text: str, path: list[str]) -> str:
+    """`, line 7` of the key at a path, where it can be found in the text."""
+    words = [word for word in path if not word.isdigit()]
+    if not words:
+        return ""
+    table, best = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line)
+        if header and "=" not in line.split("]")[0]:
+            table = header.group(1).replace('"', "").replace(" ", "")
+            if table == ".".join(words):
+                best = number
+            continue
+        key = re.match(r"\s*([\w.\"'-]+)\s*=", line)
+        if key:
+            full = ".".join(filter(None, [table, key.group(1).replace('"', "").replace("'", "")]))
+            if full == ".".join(words) or (not best and ".".join(words).startswith(full + ".")):
+                best = number
+    return f", line {best}" if best else ""

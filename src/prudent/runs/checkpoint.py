@@ -1,0 +1,219 @@
+"""A run on disk: the problem itself and the solver's state, enough to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..problems import Case, Facts, case_of
+from ..problems.toml_file import parse
+from ..tables import LogCounts, Names
+from .tensors import read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from ..solvers import Solution
+
+KIND = "prudent checkpoint, version 1"
+LOG = ("state", "action", "next_state", "count", "cost_state", "cost_action", "cost_total", "cost_count")
+TREES = ("state", "parameters", "history")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint read back.
+
+    Attributes:
+        case: the problem with all that had been observed.
+        policy: `[S, A]` the answer.
+        trees: by name, the arrays of the solver's state, of the parameters and of the history.
+        key: the words of the random key of the run.
+        episode: how often more had been observed.
+        record: the rest, as it was written.
+    """
+
+    case: Case
+    policy: np.ndarray
+    trees: dict[str, dict[str, np.ndarray]]
+    key: tuple[int, ...]
+    episode: int
+    record: dict[str, Any]
+
+
+def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) -> Path:
+    """Write what `read_checkpoint` and `restored` need."""
+    from ..arrays import to_numpy
+
+    facts = case.facts
+    arrays: dict[str, np.ndarray] = {"policy": np.asarray(solution.policy.probabilities)}
+    if facts.log is not None:
+        arrays |= {f"log.{name}": getattr(facts.log, name) for name in LOG}
+    for name in ("listed", "costs", "cost_values", "target"):
+        if getattr(facts, name) is not None:
+            arrays[f"facts.{name}"] = getattr(facts, name)
+    assert solution.checkpoint is not None
+    trees = {"state": solution.checkpoint.state, "parameters": solution.parameters, "history": solution.history}
+    for name, tree in trees.items():
+        arrays |= {f"{name}{place}": np.asarray(leaf) for place, leaf in _leaves(to_numpy(tree)).items()}
+    record = {
+        "kind": KIND,
+        "file": facts.file.model_dump(mode="json"),
+        "source": facts.source,
+        "states": _names(facts.states),
+        "actions": _names(facts.actions),
+        "rows": 0 if facts.log is None else facts.log.rows,
+        "sources": [] if facts.log is None else list(facts.log.sources),
+        "key": list(solution.checkpoint.key),
+        "episode": episode,
+        "problem": case.digest(),
+        "iterations": solution.iterations,
+        "status": solution.status.name,
+    }
+    return write_tensors(path, arrays, record)
+
+
+def _names(names: Names) -> int | list[str]:
+    return len(names) if names.numbered else list(names.all())
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+    import jax
+
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def read_checkpoint(path: Path, trust: bool = False) -> Saved:
+    """The problem and the state of a run; everything is checked again as if it came from files."""
+    arrays, record = read_tensors(path, KIND)
+    try:
+        case = _case(arrays, record, str(path), trust)
+        policy = _finite(arrays["policy"], 2)
+        key = tuple(int(word) for word in record["key"])
+        episode = _whole(record["episode"])
+        _whole(record["iterations"])
+        if not isinstance(record["status"], str):
+            raise ValueError("a status that is not text")
+    except InputError:
+        raise
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError) as error:
+        raise InputError(f"{path}: is damaged ({' '.join(str(error).split())[:80]}); solve again") from None
+    if policy.shape != case.shape[:2]:
+        raise InputError(f"{path}: is damaged (its policy has shape {policy.shape}); solve again")
+    if case.digest() != record.get("problem"):
+        raise InputError(f"{path}: is for another problem than the one in it; solve again")
+    trees = {name: {k.removeprefix(name): v for k, v in arrays.items() if _within(k, name)} for name in TREES}
+    return Saved(case, policy, trees, key, episode, record)
+
+
+def _within(name: str, tree: str) -> bool:
+    return name == tree or (name.startswith(tree) and name[len(tree)] in ".[")
+
+
+def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, trust: bool) -> Case:
+    file = parse(record["file"], source)
+    states, actions = Names("state", _declared(record["states"])), Names("action", _declared(record["actions"]))
+    sizes = (len(states), len(actions), len(states))
+    log = None
+    if "log.state" in arrays:
+        columns = {name: arrays[f"log.{name}"] for name in LOG}
+        for name, size in zip(LOG[:3], sizes, strict=True):
+            _index(columns[name], size)
+        for name, size in zip(LOG[4:6], sizes[:2], strict=True):
+            _index(columns[name], size)
+        for name in ("count", "cost_total", "cost_count"):
+            _finite(columns[name], 1)
+        for several in (LOG[:4], LOG[4:]):
+            if len({columns[name].shape for name in several}) != 1:
+                raise ValueError("columns of several lengths")
+        if np.any(columns["count"] < 0) or np.any(columns["cost_count"] < 0):
+            raise ValueError("negative counts")
+        log = LogCounts(**columns, rows=int(record["rows"]), sources=tuple(map(str, record["sources"])))
+    listed, costs = (arrays.get(f"facts.{name}") for name in ("listed", "costs"))
+    for table, columns in ((listed, (3,)), (costs, (2, 3))):
+        if table is not None:
+            if table.ndim != 2 or table.shape[1] not in columns or len(table) == 0:
+                raise ValueError("a table of the wrong shape")
+            for k in range(table.shape[1]):
+                _index(table[:, k], sizes[k])
+    values, target = (arrays.get(f"facts.{name}") for name in ("cost_values", "target"))
+    if (costs is None) != (values is None) or (costs is not None and values.shape != (len(costs),)):  # pyright: ignore[reportOptionalMemberAccess]
+        raise ValueError("costs without values")
+    if (file.posterior.successors is None) != (listed is None):
+        raise ValueError("successors without lists")
+    for table in (values, target):
+        if table is not None:
+            _finite(table)
+    if target is not None and target.shape not in (sizes[:1], sizes[:2]):
+        raise ValueError("a target of the wrong shape")
+    facts = Facts(file, states, actions, log, listed, costs, values, target, str(record["source"]))
+    if file.family is None:
+        return case_of(facts)
+    from ..problems.family import import_family
+
+    family = import_family(file.family, file.options, Path(facts.source).parent, trust)
+    if family.model.support.shape[:2] != sizes[:2]:
+        raise InputError(f"{source}: family {file.family!r} has other sizes than when the run was made")
+    return case_of(facts, family)
+
+
+def _declared(names: Any) -> Any:
+    if isinstance(names, bool) or not (isinstance(names, int) or all(isinstance(name, str) for name in names)):
+        raise ValueError("names that are not text")
+    return names
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ValueError("a number that is not whole")
+    return value
+
+
+def _index(array: np.ndarray, size: int) -> None:
+    if array.dtype != np.int64 or array.ndim != 1 or np.any((array < 0) | (array >= size)):
+        raise ValueError("indices out of range")
+
+
+def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
+    if array.dtype != np.float64 or (axes is not None and array.ndim != axes) or not np.all(np.isfinite(array)):
+        raise ValueError("numbers that are not finite")
+    return array
+
+
+def restored(saved: Saved, template: Solution, path: Path) -> Solution:
+    """The solution to resume from: the shape of a fresh one, with the arrays that were saved."""
+    import dataclasses
+
+    from ..solvers import Checkpoint
+
+    assert template.checkpoint is not None
+    state = _filled(template.checkpoint.state, saved.trees["state"], path)
+    parameters = _filled(template.parameters, saved.trees["parameters"], path)
+    history = _filled(template.history, saved.trees["history"], path, grown=True)
+    checkpoint = Checkpoint(state, saved.key)
+    return dataclasses.replace(
+        template,
+        checkpoint=checkpoint,
+        parameters=parameters,
+        history=history,
+        iterations=int(saved.record["iterations"]),
+    )
+
+
+def _filled(template: Any, leaves: dict[str, np.ndarray], path: Path, grown: bool = False) -> Any:
+    import jax
+
+    expected = _leaves(template)
+    same = expected.keys() == leaves.keys() and all(
+        np.asarray(leaf).dtype == leaves[place].dtype
+        and (np.shape(leaf)[1:] == leaves[place].shape[1:] if grown else np.shape(leaf) == leaves[place].shape)
+        for place, leaf in expected.items()
+    )
+    if not same or (grown and len({len(leaf) for leaf in leaves.values()}) > 1):
+        raise InputError(
+            f"{path}: holds the state of another solver, or of other settings, than this version of prudent has; "
+            "solve again"
+        )
+    return jax.tree.unflatten(jax.tree.structure(template), [leaves[place] for place in expected])

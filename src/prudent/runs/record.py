@@ -1,0 +1,178 @@
+"""What a run has to say: `solution.json`, and the record behind the report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..problems import Case
+from ..problems.describing import coverage, describe, loss_name, risk_name
+from .drivers import Driver
+from .tensors import read_tensors, write_tensors
+from .view import View
+
+if TYPE_CHECKING:
+    from ..solvers import Solution
+
+KIND = "prudent report record, version 1"
+PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
+NUMBERS = ("risk", "risk_standard_error", "mean", "mean_standard_error", "value_at_risk", "tail_mean")
+ARRAYS = ("probabilities", "losses", "weights", "occupancy")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run as it is reported.
+
+    Attributes:
+        summary: the content of `solution.json`.
+        asked: lines of (label, text) on the question.
+        risk_name, loss_name: in words.
+        states, actions: names by number.
+        grid, directions: how the policy is drawn, or None.
+        views: the answer, then its rivals, on the same draws.
+        drivers: which unknowns make up the tail.
+        objective, gradient_norm: `[T]` of every iteration.
+        counts: `[S, A]` rows of the log, or None.
+    """
+
+    summary: dict[str, Any]
+    asked: tuple[tuple[str, str], ...]
+    risk_name: str
+    loss_name: str
+    states: tuple[str, ...]
+    actions: tuple[str, ...]
+    grid: tuple[int, int] | None
+    directions: tuple[str, ...] | None
+    views: tuple[View, ...]
+    drivers: tuple[Driver, ...]
+    objective: np.ndarray
+    gradient_norm: np.ndarray
+    counts: np.ndarray | None
+
+
+def versions() -> dict[str, str]:
+    """The packages that the numbers depend on."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def number(value: Any) -> float | None:
+    """A number as JSON has it: NaN and infinities, which it has not, are null."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def is_solved(solution: Solution) -> bool:
+    """Whether the solver says that it is done, and not merely that the policy can be used."""
+    return solution.status.ok and solution.status.name != "ITERATION_LIMIT"
+
+
+def record_of(
+    case: Case,
+    solution: Solution,
+    views: list[View],
+    drivers: list[Driver],
+    known: tuple[float, float] | None,
+    tail_level: float,
+    episode: int,
+) -> Record:
+    """Gather what a solution, its rivals and its problem say."""
+    ours, file = views[0], case.facts.file
+    summary = {
+        "status": solution.status.name,
+        "message": solution.status.value,
+        "solved": is_solved(solution),
+        "risk": number(solution.risk),
+        "risk_standard_error": number(solution.risk_standard_error),
+        "lower_bound": number(getattr(solution, "lower_bound", None)),
+        "mean": ours.mean,
+        "mean_standard_error": number(ours.mean_standard_error),
+        "tail_level": tail_level,
+        "value_at_risk": ours.value_at_risk,
+        "tail_mean": ours.tail_mean,
+        "known_theta_risk": None if known is None else number(known[0]),
+        "known_theta_risk_standard_error": None if known is None else number(known[1]),
+        "rivals": [{"name": view.name} | {name: number(getattr(view, name)) for name in NUMBERS} for view in views[1:]],
+        "draws": len(ours.losses),
+        "iterations": solution.iterations,
+        "seconds": solution.seconds,
+        "seed": file.seed,
+        "episode": episode,
+        "problem": {"file": case.facts.source, "digest": case.digest()},
+        "states": len(case.states),
+        "actions": len(case.actions),
+        "log": {name: value for name, value in coverage(case).items() if name != "unseen"},
+        "settings": file.model_dump(mode="json"),
+        "versions": versions(),
+    }
+    grid, directions = file.layout.grid, file.layout.directions
+    return Record(
+        summary=summary,
+        asked=(("problem file", case.facts.source), *describe(case)),
+        risk_name=risk_name(file.risk),
+        loss_name=loss_name(file.loss),
+        states=case.states,
+        actions=case.actions,
+        grid=None if grid is None else (grid[0], grid[1]),
+        directions=None if directions is None else tuple(directions),
+        views=tuple(views),
+        drivers=tuple(drivers),
+        objective=np.asarray(solution.history.objective),
+        gradient_norm=np.asarray(solution.history.gradient_norm),
+        counts=case.counts(),
+    )
+
+
+def write_record(path: Path, record: Record) -> Path:
+    """Write the record, so that the report can be made again without solving again."""
+    arrays = {"objective": record.objective, "gradient_norm": record.gradient_norm}
+    if record.counts is not None:
+        arrays["counts"] = record.counts
+    for place, view in enumerate(record.views):
+        arrays |= {f"view.{place}.{name}": getattr(view, name) for name in ARRAYS}
+    said = {
+        name: getattr(record, name)
+        for name in ("summary", "asked", "risk_name", "loss_name", "states", "actions", "grid", "directions")
+    }
+    said["views"] = [
+        {"name": view.name} | {name: number(getattr(view, name)) for name in NUMBERS} for view in record.views
+    ]
+    said["drivers"] = [asdict(driver) for driver in record.drivers]
+    return write_tensors(path, arrays, {"kind": KIND, **said})
+
+
+def read_record(path: Path) -> Record:
+    """The record of a run."""
+    arrays, said = read_tensors(path, KIND)
+    try:
+        views = tuple(_view(place, view, arrays) for place, view in enumerate(said["views"]))
+        grid, directions = said["grid"], said["directions"]
+        return Record(
+            summary=dict(said["summary"]),
+            asked=tuple((str(label), str(text)) for label, text in said["asked"]),
+            risk_name=str(said["risk_name"]),
+            loss_name=str(said["loss_name"]),
+            states=tuple(map(str, said["states"])),
+            actions=tuple(map(str, said["actions"])),
+            grid=None if grid is None else (int(grid[0]), int(grid[1])),
+            directions=None if directions is None else tuple(map(str, directions)),
+            views=views,
+            drivers=tuple(Driver(**driver) for driver in said["drivers"]),
+            objective=arrays["objective"],
+            gradient_norm=arrays["gradient_norm"],
+            counts=arrays.get("counts"),
+        )
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        raise InputError(f"{path}: is damaged; solve again") from None
+
+
+def _view(place: int, said: dict[str, Any], arrays: dict[str, np.ndarray]) -> View:
+    parts: dict[str, Any] = {name: math.nan if said[name] is None else float(said[name]) for name in NUMBERS}
+    parts |= {name: arrays[f"view.{place}.{name}"] for name in ARRAYS}
+    return View(name=str(said["name"]), **parts)

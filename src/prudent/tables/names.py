@@ -1,0 +1,143 @@
+"""Names of states and actions, and the numbers they stand for inside."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..errors import InputError
+
+# Three indices of a transition share one 63-bit number.
+INDEX_BITS = 21
+MOST_NAMES = 2**INDEX_BITS
+LONGEST_NAME = 200
+
+# Comparing a misspelt name with more names than this would take longer than the user would wait.
+MOST_COMPARED = 20_000
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'worn'?`, or nothing where no known word is near.
+
+    >>> suggest("wron", ["new", "worn"])
+    "; did you mean 'worn'?"
+    """
+    few = [name for name, _ in zip(known, range(MOST_COMPARED), strict=False)]
+    near = difflib.get_close_matches(word[:LONGEST_NAME], few, n=1, cutoff=0.6)
+    near = near or [name for name in few if name.casefold() == word.casefold()][:1]
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def as_name(value: object) -> str | None:
+    """A cell as a name: text without the spaces around it, a whole number in digits; None for anything else."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return None
+
+
+def require_name(kind: str, name: str) -> str:
+    """Refuse names that are empty, too long, or hold characters that cannot be printed."""
+    if not name:
+        raise InputError(f"a {kind} has an empty name; give every {kind} a name")
+    if len(name) > LONGEST_NAME:
+        raise InputError(f"{kind} {name[:40]!r}... has a name of {len(name)} characters; {LONGEST_NAME} are allowed")
+    if not name.isprintable():
+        raise InputError(f"{kind} {name!r} has a character in its name that cannot be printed; remove it")
+    return name
+
+
+class Names:
+    """Names by number and numbers by name; either declared, or collected in the order they are met.
+
+    >>> names = Names("state", ["new", "worn"])
+    >>> names.number("worn"), names[0], len(names)
+    (1, 'new', 2)
+
+    Args:
+        kind: what is named, `state` or `action`, for messages.
+        names: the declared names; a whole number n for `0` to `n - 1`; None to collect them.
+    """
+
+    def __init__(self, kind: str, names: Sequence[str] | int | None = None):
+        self.kind = kind
+        self.declared = names is not None
+        self._size = names if isinstance(names, int) else None
+        self._names: list[str] = []
+        self._number: dict[str, int] = {}
+        if self._size is not None:
+            if not 1 <= self._size <= MOST_NAMES:
+                raise InputError(f"the number of {kind}s must lie in 1 to {MOST_NAMES:,}, got {self._size}")
+        elif names is not None:
+            assert not isinstance(names, int)
+            for name in names:
+                if name in self._number:
+                    raise InputError(f"{kind} {name!r} is declared twice; remove one")
+                self._add(name)
+            if not self._names:
+                raise InputError(f"no {kind} is declared; name at least one")
+
+    def _add(self, name: str) -> int:
+        if len(self._names) >= MOST_NAMES:
+            raise InputError(f"there are more than {MOST_NAMES:,} {self.kind}s")
+        self._number[require_name(self.kind, name)] = len(self._names)
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def __len__(self) -> int:
+        return self._size if self._size is not None else len(self._names)
+
+    def __getitem__(self, number: int) -> str:
+        return str(int(number)) if self._size is not None else self._names[number]
+
+    def all(self) -> tuple[str, ...]:
+        """Every name, in order."""
+        return tuple(map(str, range(self._size))) if self._size is not None else tuple(self._names)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the names are the numbers themselves."""
+        return self._size is not None
+
+    def find(self, name: str) -> int | None:
+        """The number of a name; one that is collected as it is met gets the next. None if it is not declared."""
+        if self._size is not None:
+            canonical = name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) < 20
+            return int(name) if canonical and int(name) < self._size else None
+        number = self._number.get(name)
+        return self._add(name) if number is None and not self.declared else number
+
+    def number(self, name: str, where: str = "") -> int:
+        """The number of a name, or a refusal that says what is known."""
+        number = self.find(name)
+        if number is None:
+            raise InputError(f"{where and where + ': '}{self.kind} {name!r} is not declared{self.hint(name)}")
+        return number
+
+    def hint(self, name: str) -> str:
+        """What to do about a name that is not declared."""
+        if self._size is not None:
+            return f"; there are {self._size}, numbered 0 to {self._size - 1}"
+        few = ", ".join(self._names[:6]) + (", ..." if len(self._names) > 6 else "")
+        return suggest(name, self._names) or f"; there are {few}"
+
+    def settled(self) -> tuple[Names, np.ndarray]:
+        """The same names, declared from now on, and the new number of each old one.
+
+        Collected names that are all whole numbers come in their order, not in the order they were met.
+        """
+        if self.declared:
+            return self, np.arange(len(self))
+        order = list(range(len(self._names)))
+        if all(name.isascii() and name.isdigit() and len(name) < 20 for name in self._names):
+            order.sort(key=lambda number: int(self._names[number]))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return Names(self.kind, [self._names[number] for number in order]), place

@@ -1,0 +1,323 @@
+"""Bad input, written by hand: each is refused with exit code 2 and a message that says what, where and what to do."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from prudent.cli import app
+from prudent.problems.example import COSTS, LOG, PROBLEM
+
+LISTED = '\nsuccessors = "successors.csv"\n'
+
+
+def edit(text, *changes):
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    return text
+
+
+def problem(*changes):
+    return {"problem.toml": edit(PROBLEM, *changes)}
+
+
+def log(*changes):
+    return {"log.csv": edit(LOG, *changes)}
+
+
+def costs(*changes):
+    return {"costs.csv": edit(COSTS, *changes)}
+
+
+def other_log(name, content):
+    return problem(('"log.csv"', f'"{name}"')) | {name: content}
+
+
+REFUSED = {
+    # the problem file itself
+    "no such file": ({"problem.toml": None}, "problem.toml: there is no such file"),
+    "not toml": (problem(("discount = 0.95", "discount 0.95")), "is not TOML: Expected '='"),
+    "json": ({"problem.toml": '{"discount": 0.9}'}, "it looks like JSON"),
+    "binary": ({"problem.toml": b"\xff\xfe\x00\x01"}, "is not UTF-8 text"),
+    "empty": ({"problem.toml": ""}, "discount is missing"),
+    "nested": ({"problem.toml": "a = " + "[" * 5000}, "is not TOML"),
+    "duplicate key": (problem(("seed = 0", "seed = 0\nseed = 1")), "Cannot overwrite a value"),
+    "unknown key": (problem(("discount =", "discont =")), "line 7: unknown key 'discont'; did you mean 'discount'?"),
+    "unknown key in a table": (
+        problem(("level = 0.9", "levle = 0.9")),
+        "unknown key 'levle'; did you mean 'level'? in [risk]",
+    ),
+    "unknown table": (problem(("[posterior]", "[posteriors]")), "unknown key 'posteriors'; did you mean 'posterior'?"),
+    "discount 1": (problem(("0.95", "1.0")), "line 7: discount: input should be less than 1, got 1.0"),
+    "discount below 0": (problem(("0.95", "-0.1")), "discount: input should be greater than or equal to 0, got -0.1"),
+    "discount nan": (problem(("0.95", "nan")), "discount: input should be a finite number, got nan"),
+    "discount text": (problem(("0.95", '"high"')), "discount: input should be a valid number, got 'high'"),
+    "risk level 1": (problem(("level = 0.9", "level = 1.0")), "risk.level: input should be less than 1, got 1.0"),
+    "risk level negative": (problem(("level = 0.9", "level = -1")), "risk.level: input should be greater than or"),
+    "unknown risk": (problem(('"cvar"', '"cvr"')), "risk: kind 'cvr' is unknown; did you mean 'cvar'?"),
+    "no risk kind": (problem(('kind = "cvar"', "#")), "risk: has no kind; use expectation, cvar"),
+    "risk is a word": (
+        {"problem.toml": 'discount = 0.9\nstart = 0\nrisk = "cvar"'},
+        "line 3: risk: input should be a valid dictionary",
+    ),
+    "radius missing": (problem(('"cvar"', '"kl-ball"'), ("level = 0.9", "")), "risk.radius: is missing"),
+    "mixture": (
+        problem(
+            ('kind = "cvar"', 'kind = "mixture"'), ("level = 0.9", "parts = [{share = 0.5, risk = {kind = 'cvar'}}]")
+        ),
+        "risk: the shares sum to 0.5, not to 1",
+    ),
+    "step 0": (problem(("step = 0.2", "step = 0.0")), "solver.step: input should be greater than 0, got 0.0"),
+    "half an iteration": (problem(("iterations = 2000", "iterations = 0.5")), "solver.iterations: input should be a"),
+    "negative seed": (problem(("seed = 0", "seed = -1")), "seed: input should be greater than or equal to 0, got -1"),
+    "prior 0": (problem(("prior = 1.0", "prior = 0.0")), "posterior.prior: input should be greater than 0"),
+    "no state": (problem(('states = ["new", "used", "worn", "broken"]', "states = []")), "no state is declared"),
+    "state twice": (problem(('"used", "worn"', '"worn", "worn"')), "state 'worn' is declared twice"),
+    "state with control characters": (problem(('"used", ', '"us\\u001b[31med", ')), "cannot be printed"),
+    "unknown start": (
+        problem(('start = "new"', 'start = "mew"')),
+        "start: state 'mew' is not declared; did you mean 'new'?",
+    ),
+    "start sums to 0.9": (problem(('start = "new"', "start = { new = 0.5, used = 0.4 }")), "sum to 0.9, not to 1"),
+    "start below 0": (problem(('start = "new"', "start = [1.5, -0.5, 0, 0]")), "state used a probability below 0"),
+    "start too short": (problem(('start = "new"', "start = [1.0]")), "start has 1 probabilities for 4 states"),
+    "terminal is left": (
+        problem(("seed = 0", 'seed = 0\nterminal = ["worn"]')),
+        "state worn is called terminal, but the log",
+    ),
+    "options without family": (problem(("seed = 0", "seed = 0\noptions = {a = 1}")), "no family is named"),
+    "family not trusted": ({"problem.toml": 'family = "os:getcwd"'}, "only with --trust"),
+    "family not a name": ({"problem.toml": 'family = "os.getcwd()"'}, "family is written module:function"),
+    "grid too small": (problem(("[solver]", "[layout]\ngrid = [1, 3]\n[solver]")), "does not hold the 4 states"),
+    "directions": (problem(("[solver]", '[layout]\ndirections = ["up"]\n[solver]')), "one for each of the 3 actions"),
+    "too many states": (
+        problem(('states = ["new", "used", "worn", "broken"]', "states = 3000000")),
+        "states: input should",
+    ),
+    "too much memory": (
+        {
+            "problem.toml": 'states = 2000000\nactions = 1000\ndiscount = 0.9\nstart = 0\nposterior.support = "all"\n'
+            "[data]\ndefault_cost = 1.0"
+        },
+        "of memory, and",
+    ),
+    # the log
+    "no log": ({"log.csv": None}, "log.csv: there is no such file"),
+    "misspelt log": (problem(('"log.csv"', '"lgo.csv"')), "lgo.csv: there is no such file; did you mean 'log.csv'?"),
+    "log is a folder": (problem(('"log.csv"', '"folder.csv"')) | {"folder.csv/x": ""}, "folder.csv: is not a file"),
+    "empty log": ({"log.csv": ""}, "log.csv: is empty"),
+    "log with no row": ({"log.csv": "state,action,next_state\n"}, "log.csv: the log has no row"),
+    "all counts 0": ({"log.csv": "state,action,next_state,count\nnew,run,new,0\n"}, "every count of the log is 0"),
+    "missing column": (log(("next_state", "next")), "column 'next_state' is missing; the columns are 'state'"),
+    "misspelt column": (log(("next_state", "nextstate")), "column 'next_state' is missing; is it 'nextstate'?"),
+    "column twice": (log(("count", "state")), "column 'state' appears twice"),
+    "unknown state": (
+        log(("used,run,used", "usd,run,used")),
+        "log.csv, row 5: state 'usd' is not declared; did you mean 'used'?",
+    ),
+    "unknown action": (
+        log(("worn,run,worn", "worn,rnu,worn")),
+        "row 10: action 'rnu' is not declared; did you mean 'run'?",
+    ),
+    "unknown next state": (
+        log(("new,run,used", "new,run,gone")),
+        "row 2: next_state 'gone' is not declared; there are new",
+    ),
+    "empty state": (log(("used,run,used", ",run,used")), "row 5: a state has an empty name"),
+    "negative count": (log(("used,9", "used,-9")), "log.csv, row 5: count -9 is negative"),
+    "fractional count": (log(("used,9", "used,0.5")), "row 5: count 0.5 is not a whole number"),
+    "nan count": (log(("used,9", "used,nan")), "row 5: count nan is not a finite number"),
+    "infinite count": (log(("used,9", "used,inf")), "row 5: count inf is not a finite number"),
+    "text count": (log(("used,9", "used,nine")), "log.csv, row 5: count 'nine' is not a number"),
+    "no count": (log(("used,9", "used,")), "row 5: count is empty"),
+    "huge count": (log(("used,9", "used,1e300")), "row 5: count 1e+300 is too large"),
+    "ragged": (log(("used,9", "used,9,9")), "log.csv, row 5: 5 cells where the header has 4"),
+    "latin 1": ({"log.csv": LOG.encode().replace(b"used,run,used", b"us\xe9d,run,used")}, "is not UTF-8 text"),
+    "parquet named csv": ({"log.csv": b"PAR1" + b"\x00" * 100}, "is named as CSV but is a Parquet file"),
+    "gzip named csv": ({"log.csv": b"\x1f\x8b" + b"\x00" * 100}, "is named as CSV but is compressed by gzip"),
+    "zip named csv": ({"log.csv": b"PK\x03\x04" + b"\x00" * 100}, "is a zip archive or a spreadsheet"),
+    "binary csv": ({"log.csv": b"state,\x00action"}, "is named as CSV but holds binary data"),
+    "json named csv": ({"log.csv": '{"state": "new"}\n'}, "is named as CSV but holds JSON"),
+    "csv named json": (other_log("log.jsonl", LOG), "is named as JSON lines but its first line is not a JSON object"),
+    "csv named parquet": (other_log("log.parquet", LOG), "is named as Parquet but does not begin like one"),
+    "cut parquet": (other_log("log.parquet", b"PAR1" + b"\x01" * 50), "log.parquet: cannot be read as Parquet"),
+    "csv named tsv": (other_log("log.tsv", LOG), "log.tsv: looks like CSV"),
+    "tsv named csv": ({"log.csv": LOG.replace(",", "\t")}, "log.csv: looks like TSV"),
+    "spreadsheet": (other_log("log.xlsx", "x"), "the name of a table ends in .csv, .tsv"),
+    "bad json": (other_log("log.jsonl", '{"state": "new", \n'), "log.jsonl: cannot be read as JSON lines"),
+    "json without a column": (
+        other_log("log.jsonl", '{"state": "new", "action": "run"}\n'),
+        "column 'next_state' is missing",
+    ),
+    "json null": (
+        other_log("log.jsonl", '{"state": null, "action": "run", "next_state": "new"}\n'),
+        "row 1: state is empty",
+    ),
+    "json of two kinds": (
+        other_log("log.jsonl", '{"state": "new", "action": "run", "next_state": "new"}\n' + '{"state": 1}\n'),
+        "log.jsonl: cannot be read as JSON lines",
+    ),
+    "nested json": (
+        other_log("log.jsonl", '{"state": [1], "action": "run", "next_state": "new"}\n'),
+        "not names or numbers",
+    ),
+    "unknown dataset": (problem(('"log.csv"', '"minari:no/such-v0"')), "there is no such dataset on this machine"),
+    # the costs
+    "no costs": (problem(('costs = "costs.csv"', "#")), "there are no costs; give data.costs"),
+    "cost missing": (
+        costs(("worn,run,1.5\n", "")),
+        "no cost for state worn, action run, which can be reached; give one",
+    ),
+    "costs missing": (costs(("worn,run,1.5\n", ""), ("worn,service,4\n", "")), "(nor for 1 more)"),
+    "cost nan": (costs(("worn,run,1.5", "worn,run,nan")), "costs.csv, row 7: cost nan is not a finite number"),
+    "cost text": (costs(("worn,run,1.5", "worn,run,dear")), "costs.csv, row 7: cost 'dear' is not a number"),
+    "cost too large": (costs(("worn,run,1.5", "worn,run,1e200")), "row 7: cost 1e+200 is too large"),
+    "cost twice": (costs(("worn,service,4", "worn,run,4")), "costs.csv, row 8: repeats row 7"),
+    "cost of an unknown state": (
+        costs(("worn,run", "warn,run")),
+        "row 7: state 'warn' is not declared; did you mean 'worn'?",
+    ),
+    "cost table unknown": (
+        problem(('costs = "costs.csv"', "costs = {new = {rnu = 1}}")),
+        "data.costs: action 'rnu' is not declared; did you mean 'run'?",
+    ),
+    "cost table text": (
+        problem(('costs = "costs.csv"', "costs = {new = {run = 'x'}}")),
+        "data.costs.new.run: input should be",
+    ),
+    # successors, targets
+    "listed without lists": (problem(('"observed"', '"listed"')), "give successors"),
+    "lists without listed": (problem(('"observed"', '"observed"\nsuccessors = "s.csv"')), 'set support = "listed"'),
+    "not listed": (
+        problem(('"observed"', '"listed"' + LISTED)) | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
+        "the log goes from state new, action run to state used, which posterior.successors does not list",
+    ),
+    "pair without list": (
+        problem(('"observed"', '"listed"' + LISTED), ('transitions = "log.csv"', ""))
+        | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
+        "lists none for state new, action service, which can be reached (nor for 1 more)",
+    ),
+    "target sums to 2": (
+        problem(("[solver]", '[loss]\nkind = "imitation"\ntarget = "target.csv"\n[solver]'))
+        | {"target.csv": "state,probability\nnew,1\nused,1\n"},
+        "the probabilities sum to 2, not to 1",
+    ),
+    "target below 0": (
+        problem(("[solver]", '[loss]\nkind = "imitation"\ntarget = "target.csv"\n[solver]'))
+        | {"target.csv": "state,probability\nnew,1.5\nused,-0.5\n"},
+        "row 2: probability -0.5 is below 0",
+    ),
+}
+
+
+def write(folder, files):
+    for name, content in ({"problem.toml": PROBLEM, "log.csv": LOG, "costs.csv": COSTS} | files).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is not None:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "problem.toml"
+
+
+def refuse(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.startswith("error: "), result.stderr
+    assert result.stderr.count("\n") == 1, "a refusal is one line"
+    assert len(result.stderr) < 600
+    return result.stderr
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused_with_a_message(name, tmp_path):
+    files, message = REFUSED[name]
+    path = write(tmp_path, files)
+    before = snapshot(tmp_path)
+    said = refuse("check", path)
+    assert message in said
+    if name != "no such file":
+        # The same refusal by the command that would write, which has then written nothing.
+        assert refuse("solve", path, "--out", tmp_path / "out") == said
+    assert snapshot(tmp_path) == before
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_corpus_is_large_enough():
+    assert len(REFUSED) >= 40
+
+
+def test_a_parquet_log_with_bad_types_is_refused(tmp_path):
+    path = write(tmp_path, problem(('"log.csv"', '"log.parquet"')))
+    for column, message in (
+        (pa.array([1.5]), "state 1.5 is neither a name nor a whole number"),
+        (pa.array([None], pa.string()), "row 1: state is empty"),
+        (pa.array([{"a": 1}]), "not names or numbers"),
+        (pa.array([b"new"]), "neither a name nor a whole number"),
+    ):
+        table = pa.table({"state": column, "action": pa.array(["run"]), "next_state": pa.array(["new"])})
+        parquet.write_table(table, tmp_path / "log.parquet")
+        assert message in refuse("check", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("state,action,probability\nnew,run,1\n", "state used has no row (nor have 2 more states)"),
+        (
+            "state,action\nnew,run\nused,run\nworn,run\nbroken,run\nnew,service\n",
+            "state new has probabilities that sum to 2",
+        ),
+        ("state,action,probability\nnew,run,0.9\nused,run,1\nworn,run,1\nbroken,run,1\n", "sum to 0.9, not to 1"),
+        ("state,action,probability\nnew,run,-1\n", "row 1: probability -1 lies outside [0, 1]"),
+        ("state,action,probability\nnew,run,1\nnew,run,1\n", "row 2: repeats row 1"),
+        ("state,action,probability\nnew,rum,1\n", "row 1: action 'rum' is not declared; did you mean 'run'?"),
+        ("state,probability\nnew,1\n", "column 'action' is missing"),
+    ],
+    ids=range(7),
+)
+def test_a_bad_policy_is_refused(text, message, tmp_path):
+    path = write(tmp_path, {"mine.csv": text})
+    assert message in refuse("evaluate", tmp_path / "mine.csv", path)
+
+
+def test_an_output_folder_that_holds_something_is_refused(tmp_path):
+    path = write(tmp_path, {"run/solution.json": "{}", "file": "x"})
+    assert "holds another run (solution.json)" in refuse("solve", path, "--out", tmp_path / "run")
+    assert "is not a folder" in refuse("solve", path, "--out", tmp_path / "file")
+    assert "is there already" in refuse("init", tmp_path)
+    if os.geteuid():
+        (tmp_path / "locked").mkdir(mode=0o500)
+        assert "cannot be written to" in refuse("solve", path, "--out", tmp_path / "locked")
+
+
+@pytest.mark.parametrize("command", [("continue",), ("report",), ("compare",)])
+def test_a_folder_without_a_run_is_refused(command, tmp_path):
+    assert "there is no such folder" in refuse(*command, tmp_path / "nowhere")
+    assert "holds no run" in refuse(*command, tmp_path)
+    for content in (b"", b"x" * 100, b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", b"\xff" * 64):
+        (tmp_path / "checkpoint.safetensors").write_bytes(content)
+        (tmp_path / "report.safetensors").write_bytes(content)
+        assert "solve again" in refuse(*command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("cvr:0.9", "there is no risk 'cvr'; did you mean 'cvar'?"),
+        ("cvar:high", "'high' is not a number; write it like cvar:0.9"),
+        ("worst-case:1", "worst-case takes no number"),
+        ("cvar:1", "risk.level: input should be less than 1"),
+        ("cvar:nan", "risk.level: input should be a finite number"),
+    ],
+)
+def test_a_bad_risk_on_the_command_line_is_refused(words, message, tmp_path):
+    assert message in refuse("solve", write(tmp_path, {}), "--risk", words, "--out", tmp_path / "out")
+    assert not Path(tmp_path / "out").exists()
