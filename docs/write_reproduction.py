@@ -36,10 +36,10 @@ def markdown_table(item: str, records: list[dict]) -> str:
 def filled(page: str, read: Callable[[str], list[dict]]) -> str:
     """The page with every table made anew."""
     for item in ITEMS:
-        pattern = re.compile(rf"(<!-- {item} -->\n).*?(\n<!-- /{item} -->)", re.DOTALL)
+        pattern = re.compile(rf"(<!-- {item} -->\n).*?(<!-- /{item} -->)", re.DOTALL)
         assert pattern.search(page), f"the page has no marks for {item}"
         table = markdown_table(item, read(item))
-        page = pattern.sub(lambda match, table=table: f"{match[1]}\n{table}\n{match[2]}", page)
+        page = pattern.sub(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", page)
     return page
 
 

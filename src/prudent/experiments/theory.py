@@ -188,7 +188,7 @@ def theory_records(folder: RunFolder) -> list[dict[str, Any]]:
     found = folder.values("theory/consistency")
     for name, label in (("loss_gap", "D"), ("gradient_gap", "E")):
         rows += _series(
-            f"consistency, {label}", f"{label}, largest gap", "N, trials a coordinate", DATA_SIZES,
+            f"consistency, {label}", "largest gap from the truth", "N, trials a coordinate", DATA_SIZES,
             np.array(found[name]), "below 0",
         )  # fmt: skip
     for sweep in folder.values("theory/zeroth-order")["sweeps"]:

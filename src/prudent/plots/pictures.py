@@ -41,10 +41,12 @@ def draw_picture(picture: Picture, path: str | Path | None = None) -> Any:
         else:
             place.set_visible(False)
     if handles:
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4), frameon=False,
-            fontsize=9,
-        )  # fmt: skip
+        # As many beside each other as fit: a character of this size is a fourteenth of an inch wide at most.
+        widest = 6 + max(len(label) for label in handles)
+        fitting = int(14 * figure.get_size_inches()[0] / widest)
+        columns = max(1, min(len(handles), fitting, 4))
+        place = "outside lower center"
+        figure.legend(handles.values(), handles.keys(), loc=place, ncols=columns, frameon=False, fontsize=9)
     figure.suptitle(picture.title, fontsize=11)
     return finish(figure, path)
 

@@ -89,6 +89,7 @@ def _line(figure: Any, line: Line) -> None:
             graphs.Scatter(
                 x=np.concatenate([line.x, line.x[::-1]]).tolist(),
                 y=np.concatenate([line.high, line.low[::-1]]).tolist(),
+                mode="lines",
                 fill="toself",
                 fillcolor=faded(colour, 0.16),
                 line={"width": 0},
