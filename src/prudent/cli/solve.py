@@ -142,17 +142,25 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     terminal.print(table)
     status = summary["status"].lower().replace("_", " ")
     rows = [f"{status}: {summary['message']}", f"{summary['iterations']} iterations, {summary['seconds']:.1f} s"]
-    if summary["lower_bound"] is not None:
-        rows.append(f"no policy has a risk below {summary['lower_bound']:.4f}")
-    if summary["known_theta_risk"] is not None:
-        told = summary["known_theta_risk"]
-        gap = summary["risk"] - told
-        rows.append(f"{gap:.4f} of the risk comes from not knowing theta: who is told it first risks {told:.4f}")
+    rows += _bound_words(summary)
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
     for row in rows:
         terminal.print(row, markup=False, highlight=False, soft_wrap=True)
+
+
+def _bound_words(summary: dict[str, Any]) -> list[str]:
+    """How much better a policy could be at most."""
+    certificate, bound, gap = summary["certificate"], summary["lower_bound"], summary["gap"]
+    if bound is None or gap is None:
+        why = certificate["no_bound_because"] if certificate else None
+        return [f"no lower bound on the risk of every policy: {why}"] if why else []
+    few = certificate["draws"] < summary["draws"]
+    words = [f"no policy has a risk below {bound:.4f}" + (f" on the first {certificate['draws']} draws" if few else "")]
+    if summary["known_theta_risk"] is None:
+        return [f"{words[0]}, {gap:.4f} less than this one"]
+    return [*words, f"{gap:.4f} of the risk comes from not knowing theta: who is told it first risks {bound:.4f}"]
 
 
 def _error(value: float) -> str:

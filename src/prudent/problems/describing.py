@@ -8,7 +8,7 @@ import numpy as np
 
 from .case import Case
 from .memory import estimate, in_words
-from .schema import Mixture
+from .schema import BRPG, Mixture
 
 MOST_NAMED = 6
 THIN = 5
@@ -71,9 +71,8 @@ def describe(case: Case) -> list[tuple[str, str]]:
         away = np.flatnonzero(~case.reachable)
         names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
         lines.append(("out of reach", f"{len(away):,}: {names}{', ...' if len(away) > MOST_NAMED else ''}"))
-    lines.append(
-        ("memory", f"about {in_words(estimate(case.shape, file.solver.samples, file.solver.evaluation))} to solve")
-    )
+    lines.append(("solver", solver_name(file.solver)))
+    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver))} to solve"))
     return lines
 
 
@@ -97,6 +96,13 @@ def risk_name(section: Any) -> str:
 def loss_name(section: Any) -> str:
     """A loss in words."""
     return "expected discounted cost" if section.kind == "expected-cost" else section.kind.replace("-", " ")
+
+
+def solver_name(section: Any) -> str:
+    """A solver in words, with the settings that the file names."""
+    kind = "BR-PG" if isinstance(section, BRPG) else section.kind.replace("-", " ")
+    given = section.model_dump(exclude={"kind"}, exclude_none=True)
+    return kind + "".join(f", {name} {value:g}" for name, value in given.items())
 
 
 def _some(names: Any) -> str:

@@ -31,10 +31,11 @@ kind = "cvar"            # the mean of the worst tenth; "expectation" for the pl
 level = 0.9
 
 [solver]                 # what is left out is the solver's default
-iterations = 2000
-samples = 100            # posterior draws an iteration
-step = 0.2
-tolerance = 0.05         # converged when the gradient's norm is at most this
+kind = "sample-average"  # descent on a growing posterior sample; or "brpg", a gradient step on fresh draws each time
+iterations = 300         # at most
+samples = 128            # posterior draws of the first sample
+tolerance = 1e-4         # converged when so small a share of the loss is left to gain
+evaluation = 1000        # fresh draws on which the risk is reported
 """
 
 LOG = """\

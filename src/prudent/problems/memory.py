@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 from ..errors import InputError
+from .schema import BRPG, SampleAverage
 
-# What pr.solve draws when the file does not say: used for the estimate alone.
-USUAL_SAMPLES, USUAL_EVALUATION = 30, 1000
+# What pr.solve draws when the file does not say.
+USUAL_FIRST, USUAL_LARGEST, USUAL_SAMPLES, USUAL_EVALUATION = 128, 8192, 30, 1000
+
+# The largest sample takes no more than this where the file does not say how large it may get. It depends on the
+# problem alone and not on the machine, since the answer depends on it.
+SAMPLE_BYTES = 2**30
 
 # Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement.
-EVALUATION_COPIES, SAMPLE_COPIES, TABLE_COPIES = 4, 6, 12
+EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 4, 12
 
 
 def available() -> int:
@@ -45,26 +51,42 @@ def _control_group() -> int | None:
         return None
 
 
-def estimate(shape: tuple[int, int, int], samples: int | None, evaluation: int | None) -> int:
+def largest_sample(shape: tuple[int, int, int], solver: SampleAverage) -> int:
+    """Most draws of a sample of the default solver, for a kernel of `[S, A, B]`.
+
+    >>> largest_sample((3, 2, 2), SampleAverage(kind="sample-average"))
+    8192
+    """
+    if solver.largest is not None:
+        return solver.largest
+    fit = SAMPLE_BYTES // max(1, 8 * math.prod(shape))
+    return max(solver.samples or USUAL_FIRST, min(USUAL_LARGEST, fit))
+
+
+def estimate(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:
     """Bytes that solving will take at its peak, for a kernel of `[S, A, B]`.
 
-    >>> estimate((3, 2, 2), 30, 1000) < 2**20
+    >>> estimate((3, 2, 2), BRPG(kind="brpg", samples=30, evaluation=1000)) < 2**20
     True
     """
-    states, actions, successors = shape
-    draws = EVALUATION_COPIES * (evaluation or USUAL_EVALUATION) + SAMPLE_COPIES * (samples or USUAL_SAMPLES)
-    return 8 * states * actions * successors * (draws + TABLE_COPIES)
+    if isinstance(solver, SampleAverage):
+        samples = GROWING_COPIES * largest_sample(shape, solver)
+    else:
+        samples = SAMPLE_COPIES * (solver.samples or USUAL_SAMPLES)
+    draws = EVALUATION_COPIES * (solver.evaluation or USUAL_EVALUATION) + samples
+    return 8 * math.prod(shape) * (draws + TABLE_COPIES)
 
 
-def require_fit(shape: tuple[int, int, int], samples: int | None, evaluation: int | None) -> int:
+def require_fit(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:
     """The estimate, refused if there is not that much memory."""
-    need, have = estimate(shape, samples, evaluation), available()
+    need, have = estimate(shape, solver), available()
     if need > have:
         states, actions, successors = shape
+        size = "largest" if isinstance(solver, SampleAverage) else "samples"
         raise InputError(
             f"{states:,} states, {actions:,} actions and {successors:,} successors a pair need about "
             f"{in_words(need)} of memory, and {in_words(have)} are free; list the successors of each pair "
-            '(posterior.support = "listed"), or lower solver.evaluation and solver.samples'
+            f'(posterior.support = "listed"), or lower solver.evaluation and solver.{size}'
         )
     return need
 

@@ -36,10 +36,11 @@ from ..risks import (
     TotalVariationBall,
     WorstCase,
 )
-from ..solvers import BRPG
+from ..solvers import BRPG, Optimiser, SampleAverage
 from ..transitions import Transitions
 from . import schema
 from .case import Case
+from .memory import largest_sample
 
 DIVERGENCES = {
     "kullback-leibler": KullbackLeibler,
@@ -72,7 +73,7 @@ def arguments_of(case: Case) -> dict[str, Any]:
         "belief": belief,
         "risk": risk_of(file.risk),
         "loss": loss_of(case),
-        "solver": solver_of(file.solver),
+        "solver": solver_of(file.solver, case.shape),
         "seed": file.seed,
     }
 
@@ -129,10 +130,12 @@ def loss_of(case: Case) -> Loss:
     return NegativeEntropy() if isinstance(section, schema.NegativeEntropy) else ExpectedCost()
 
 
-def solver_of(section: schema.Solver) -> BRPG | None:
-    """Settings that the file names; None, for the solver's own, where it names none."""
-    given = {name: value for name, value in section.model_dump().items() if value is not None}
-    return BRPG(**given) if given else None
+def solver_of(section: schema.SampleAverage | schema.BRPG, shape: tuple[int, int, int]) -> Optimiser:
+    """The solver a section of the file describes; what it leaves out is the solver's own default."""
+    given = {name: value for name, value in section.model_dump(exclude={"kind"}).items() if value is not None}
+    if isinstance(section, schema.BRPG):
+        return BRPG(**given)
+    return SampleAverage(**given | {"largest": largest_sample(shape, section)})
 
 
 def pair_counts(case: Case) -> np.ndarray:

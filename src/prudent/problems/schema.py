@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..tables.names import MOST_NAMES, suggest
@@ -27,7 +27,8 @@ class Section(BaseModel):
             return value
         for key in value:
             if key not in cls.model_fields:
-                hint = suggest(str(key), cls.model_fields) or f"; the keys are {', '.join(cls.model_fields)}"
+                near = suggest(str(key), cls.model_fields) or f"; the keys are {', '.join(cls.model_fields)}"
+                hint = _of_another_kind(cls, key) or near
                 raise PydanticCustomError("unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint})
         return value
 
@@ -229,22 +230,57 @@ class Posterior(Section):
         return self
 
 
-class Solver(Section):
-    """Settings of the solver; what is left out is the solver's own default."""
+Iterations = Annotated[int, Field(ge=0, le=10_000_000)]
+Draws = Annotated[int, Field(ge=1, le=10_000_000)]
+Evaluation = Annotated[int, Field(ge=2, le=10_000_000)]
 
-    iterations: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
-        default=None, description="iterations at most"
+
+class SampleAverage(Section):
+    """Descent on a fixed posterior sample, from many starts, on growing samples: nothing to tune."""
+
+    kind: Literal["sample-average"]
+    iterations: Iterations | None = Field(default=None, description="iterations at most, over all samples")
+    samples: Draws | None = Field(default=None, description="posterior draws of the first sample")
+    largest: Draws | None = Field(
+        default=None, description="most draws of a sample; when left out, fewer for large models, to take up to 1 GiB"
     )
-    samples: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
-        default=None, description="posterior draws an iteration"
+    starts: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="policies the search begins from"
     )
+    tolerance: NotNegative | None = Field(
+        default=None, description="converged when the gain that is left, to first order, is this share of the loss"
+    )
+    evaluation: Evaluation | None = Field(default=None, description="fresh draws on which the risk is reported")
+
+    @model_validator(mode="after")
+    def _grows(self) -> SampleAverage:
+        if self.largest is not None and self.largest < (self.samples or 1):
+            raise PydanticCustomError("largest", "largest is below samples; no sample can be that small", {})
+        return self
+
+
+class BRPG(Section):
+    """The paper's algorithm: a gradient step an iteration, each on fresh draws."""
+
+    kind: Literal["brpg"]
+    iterations: Iterations | None = Field(default=None, description="iterations at most")
+    samples: Draws | None = Field(default=None, description="posterior draws an iteration")
     step: Positive | None = Field(default=None, description="length of a gradient step")
     tolerance: NotNegative | None = Field(
         default=None, description="converged when the gradient's norm is at most this; 0 never stops early"
     )
-    evaluation: Annotated[int, Field(ge=2, le=10_000_000)] | None = Field(
-        default=None, description="fresh draws on which the risk is reported"
-    )
+    evaluation: Evaluation | None = Field(default=None, description="fresh draws on which the risk is reported")
+
+
+def _with_kind(value: Any) -> Any:
+    """A table without a kind is of the usual one."""
+    return {"kind": "sample-average", **value} if isinstance(value, dict) else value
+
+
+Solver = Annotated[
+    Annotated[SampleAverage | BRPG, Field(discriminator="kind")],
+    BeforeValidator(_with_kind),
+]
 
 
 class Rivals(Section):
@@ -294,7 +330,7 @@ class ProblemFile(Section):
     posterior: Posterior = Field(default=Posterior(), description="what is believed before the log")
     risk: Risk = Field(default=CVaR(kind="cvar"), description="what is minimised over the posterior")
     loss: Loss = Field(default=ExpectedCost(kind="expected-cost"), description="what a policy loses in a known model")
-    solver: Solver = Field(default=Solver(), description="how it is solved")
+    solver: Solver = Field(default=SampleAverage(kind="sample-average"), description="how it is solved")
     rivals: Rivals = Field(default=Rivals(), description="what it is compared with")
     layout: Layout = Field(default=Layout(), description="how it is drawn")
 
@@ -332,3 +368,13 @@ def _by_kind(*sections: type[Section]) -> dict[str, type[Section]]:
 
 RISKS = _by_kind(*get_args(Simple), Mixture)
 LOSSES = _by_kind(ExpectedCost, NegativeEntropy, Imitation, QuadraticDistance)
+SOLVERS = _by_kind(SampleAverage, BRPG)
+
+
+def _of_another_kind(section: type[Section], key: str) -> str:
+    """Which kinds a key is for that is none of this one's."""
+    for several in (RISKS, LOSSES, SOLVERS):
+        if section in several.values():
+            kinds = [kind for kind, other in several.items() if key in other.model_fields]
+            return f"; it is for kind = {' or '.join(map(repr, kinds))}".replace("'", '"') if kinds else ""
+    return ""

@@ -37,7 +37,7 @@ def successors_of(facts: Facts, terminal: np.ndarray) -> Successors:
     """The lists that the posterior's `support` asks for; their memory is estimated before they are made."""
     states, actions = len(facts.states), len(facts.actions)
     support, solver = facts.file.posterior.support, facts.file.solver
-    require_fit((states, actions, 1), solver.samples, solver.evaluation)
+    require_fit((states, actions, 1), solver)
     open_pair = np.ones((states, actions), dtype=bool)
     open_pair[terminal] = False
     if support == "all":
@@ -62,9 +62,9 @@ def successors_of(facts: Facts, terminal: np.ndarray) -> Successors:
     anywhere = (degree == 0) & ~alone
     width = states if anywhere.any() else max(1, int(degree.max(initial=0)))
     if anywhere.all():
-        require_fit((states, actions, states), solver.samples, solver.evaluation)
+        require_fit((states, actions, states), solver)
         return Successors(None, None, (states, actions, states))
-    require_fit((states, actions, width), solver.samples, solver.evaluation)
+    require_fit((states, actions, width), solver)
     index = np.repeat(np.repeat(np.arange(states, dtype=np.int32), actions)[:, None], width, axis=1)
     order = np.argsort(pair, kind="stable")
     first = np.concatenate([[0], np.cumsum(degree)[:-1]])

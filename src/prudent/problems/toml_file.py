@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ..errors import InputError
 from ..tables.names import suggest
-from .schema import LOSSES, RISKS, ProblemFile
+from .schema import LOSSES, RISKS, SOLVERS, ProblemFile
 
 LARGEST_FILE = 32 * 2**20
 
@@ -127,7 +127,7 @@ def _is_tag(part: Any) -> bool:
     """Whether a step of an error's path is pydantic's name for a member of a union, not a key of the file."""
     if not isinstance(part, str):
         return False
-    return part in (*RISKS, *LOSSES) or (part in ("str", "int", "float", "constrained-int") or "[" in part)
+    return part in (*RISKS, *LOSSES, *SOLVERS) or (part in ("str", "int", "float", "constrained-int") or "[" in part)
 
 
 def _line_of(text: str, path: list[str]) -> str:

@@ -74,6 +74,9 @@ class ReportData:
         counts: `[S, A]` rows of the log for each pair, or None.
         seed, seconds, iterations: of the run.
         versions: name and version of what computed it.
+        gap, gap_standard_error: what the answer's risk is above the bound, draw by draw; when left out, the plain
+            difference of the two numbers, whose error is larger.
+        bound_draws: how many of the draws the bound and the gap were found on, the first ones; all when left out.
     """
 
     title: str
@@ -100,6 +103,9 @@ class ReportData:
     seconds: float
     iterations: int
     versions: tuple[tuple[str, str], ...]
+    gap: float | None = None
+    gap_standard_error: float | None = None
+    bound_draws: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse records whose parts do not belong together, before anything is drawn."""

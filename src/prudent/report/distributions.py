@@ -101,7 +101,9 @@ def risk_figure(data: ReportData) -> Any | None:
         rows.append(
             ("if θ were known", data.known_theta_risk, data.known_theta_standard_error or 0.0, NEUTRAL, "diamond")
         )
-    if data.lower_bound is not None:
+    few = data.bound_draws is not None and data.bound_draws < len(data.plans[0].losses)
+    # A bound that is the risk if theta were known is drawn once, and one on fewer draws does not compare.
+    if data.lower_bound is not None and data.lower_bound != data.known_theta_risk and not few:
         rows.append(("lower bound", data.lower_bound, 0.0, NEUTRAL, "line-ns"))
     rows = [row for row in rows if drawable(row[1])]
     if not rows:

@@ -174,21 +174,27 @@ def _apart(*errors: float | None) -> float:
 
 def _answer(data: ReportData) -> dict[str, Any]:
     """What not knowing theta costs, and how far the lower bound is."""
-    risk, error = data.plans[0].risk, data.plans[0].risk_standard_error
-    unknown, unknown_clear, gap = None, False, None
-    if data.known_theta_risk is not None and math.isfinite(risk - data.known_theta_risk):
-        unknown = risk - data.known_theta_risk
-        unknown_clear = unknown > 2.0 * _apart(error, data.known_theta_standard_error)
-    if data.lower_bound is not None and math.isfinite(risk - data.lower_bound):
-        gap = risk - data.lower_bound
+    ours = data.plans[0]
+    draws = len(ours.losses)
+    unknown = _apart_from(ours.risk, data.known_theta_risk)
+    error = data.gap_standard_error
+    if error is None or data.known_theta_risk != data.lower_bound:
+        error = _apart(ours.risk_standard_error, data.known_theta_standard_error)
+    few = data.bound_draws if data.bound_draws is not None and data.bound_draws < draws else None
+    gap = data.gap if few else _apart_from(ours.risk, data.lower_bound)
     return {
         "unknown": unknown,
-        "unknown_share": _share(unknown, risk),
-        "unknown_clear": unknown_clear,
+        "unknown_share": _share(unknown, ours.risk),
+        "unknown_clear": unknown is not None and unknown > 2.0 * error,
         "gap": gap,
-        "gap_share": _share(gap, risk),
-        "draws": len(data.plans[0].losses),
+        "gap_share": _share(gap, ours.risk),
+        "few": few,
+        "draws": draws,
     }
+
+
+def _apart_from(risk: float, other: float | None) -> float | None:
+    return risk - other if other is not None and math.isfinite(risk - other) else None
 
 
 def _figures(data: ReportData) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from ..tables import LogCounts, Names
 from .tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from ..solvers import Solution
+    from ..solvers import Optimiser, Solution
 
-KIND = "prudent checkpoint, version 1"
+KIND = "prudent checkpoint, version 2"
 LOG = ("state", "action", "next_state", "count", "cost_state", "cost_action", "cost_total", "cost_count")
 TREES = ("state", "parameters", "history")
 
@@ -45,7 +45,7 @@ class Saved:
 
 def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) -> Path:
     """Write what `read_checkpoint` and `restored` need."""
-    from ..arrays import to_numpy
+    from ..solvers.states import named_leaves
 
     facts = case.facts
     arrays: dict[str, np.ndarray] = {"policy": np.asarray(solution.policy.probabilities)}
@@ -57,7 +57,7 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
     assert solution.checkpoint is not None
     trees = {"state": solution.checkpoint.state, "parameters": solution.parameters, "history": solution.history}
     for name, tree in trees.items():
-        arrays |= {f"{name}{place}": np.asarray(leaf) for place, leaf in _leaves(to_numpy(tree)).items()}
+        arrays |= {f"{name}{place}": leaf for place, leaf in named_leaves(tree).items()}
     record = {
         "kind": KIND,
         "file": facts.file.model_dump(mode="json"),
@@ -77,12 +77,6 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
 
 def _names(names: Names) -> int | list[str]:
     return len(names) if names.numbered else list(names.all())
-
-
-def _leaves(tree: Any) -> dict[str, Any]:
-    import jax
-
-    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
 def read_checkpoint(path: Path, trust: bool = False) -> Saved:
@@ -182,38 +176,46 @@ def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
     return array
 
 
-def restored(saved: Saved, template: Solution, path: Path) -> Solution:
-    """The solution to resume from: the shape of a fresh one, with the arrays that were saved."""
-    import dataclasses
+def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
+    """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
+    from ..policies import Softmax, TabularPolicy
+    from ..solvers import Checkpoint, History, Solution, Status
+    from ..solvers.states import state_from
 
-    from ..solvers import Checkpoint
-
-    assert template.checkpoint is not None
-    state = _filled(template.checkpoint.state, saved.trees["state"], path)
-    parameters = _filled(template.parameters, saved.trees["parameters"], path)
-    history = _filled(template.history, saved.trees["history"], path, grown=True)
-    checkpoint = Checkpoint(state, saved.key)
-    return dataclasses.replace(
-        template,
-        checkpoint=checkpoint,
-        parameters=parameters,
+    states, actions, _ = saved.case.shape
+    try:
+        state = state_from(saved.trees["state"], settings, Softmax(), states, actions)
+        parameters = _finite(saved.trees["parameters"][""], 2)
+        columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
+        history = History(**columns)
+        if parameters.shape != (states, actions) or len({len(column) for column in columns.values()}) != 1:
+            raise ValueError("arrays of the wrong shape")
+        # A run that ended early looked once more than it stepped.
+        if len(history) - int(saved.record["iterations"]) not in (0, 1):
+            raise ValueError("a history of another length than the run")
+    except InputError as error:
+        raise InputError(f"{path}: {error}; solve again") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: is damaged ({' '.join(str(error).split())[:80]}); solve again") from None
+    nothing = np.zeros(0)
+    return Solution(
+        status=Status.ITERATION_LIMIT,
+        policy=TabularPolicy(saved.policy),
+        risk=float("nan"),
+        risk_standard_error=float("nan"),
+        losses=nothing,
+        weights=nothing,
+        thetas=nothing,
+        truncation=0.0,
         history=history,
         iterations=int(saved.record["iterations"]),
+        seconds=0.0,
+        parameters=parameters,
+        checkpoint=Checkpoint(state, saved.key),
     )
 
 
-def _filled(template: Any, leaves: dict[str, np.ndarray], path: Path, grown: bool = False) -> Any:
-    import jax
-
-    expected = _leaves(template)
-    same = expected.keys() == leaves.keys() and all(
-        np.asarray(leaf).dtype == leaves[place].dtype
-        and (np.shape(leaf)[1:] == leaves[place].shape[1:] if grown else np.shape(leaf) == leaves[place].shape)
-        for place, leaf in expected.items()
-    )
-    if not same or (grown and len({len(leaf) for leaf in leaves.values()}) > 1):
-        raise InputError(
-            f"{path}: holds the state of another solver, or of other settings, than this version of prudent has; "
-            "solve again"
-        )
-    return jax.tree.unflatten(jax.tree.structure(template), [leaves[place] for place in expected])
+def _column(array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.float64 or array.ndim != 1:
+        raise ValueError("a history that is no list of numbers")
+    return array

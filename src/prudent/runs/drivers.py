@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..problems import Case
+
+if TYPE_CHECKING:
+    from ..solvers import Solution
 
 MOST_DRIVERS = 20
 
@@ -25,19 +28,26 @@ class Driver:
     shift: float
 
 
-def drivers_of(case: Case, thetas: np.ndarray, weights: np.ndarray) -> list[Driver]:
-    """The unknowns whose xi*-weighted mean is off their posterior mean by more than chance, the furthest first."""
-    flat = thetas.reshape(len(thetas), -1)
-    plain, weighted = flat.mean(axis=0), weights @ flat / len(flat)
-    deviation = flat.std(axis=0)
-    # The effective number of draws behind the weighted mean, against those behind the plain one.
-    noise = np.sqrt(np.mean((weights - 1.0) ** 2) / len(flat))
-    free = deviation > 1e-12
-    shift = np.where(free, (weighted - plain) / np.where(free, deviation, 1.0), 0.0)
-    wanted = np.abs(shift) > CHANCE * noise
-    name = _tabular(case, thetas.shape[1:], wanted, shift) if case.family is None else _parametric(thetas.shape[1:])
-    order = np.argsort(-np.abs(np.where(wanted, shift, 0.0)), kind="stable")[:MOST_DRIVERS]
-    return [Driver(name(int(k)), float(plain[k]), float(weighted[k]), float(shift[k])) for k in order if wanted[k]]
+def drivers_of(case: Case, solution: Solution) -> list[Driver]:
+    """The parts of theta that the certificate names, by more than chance, the furthest first.
+
+    A row of a table is shown by the successor that the risk's weights pull farthest; of two, which sum to 1, by the
+    one that grows.
+    """
+    thetas, weights = np.asarray(solution.thetas), np.asarray(solution.weights)
+    named = _names_by_place(case, thetas.shape[1:])
+    found = []
+    for driver in () if solution.certificate is None else solution.certificate.drivers[:MOST_DRIVERS]:
+        entries = thetas[(slice(None), *driver.place)].reshape(len(thetas), -1)
+        plain, weighted, deviation = entries.mean(axis=0), weights @ entries / len(entries), entries.std(axis=0)
+        free = deviation > 1e-12
+        shift = np.where(free, (weighted - plain) / np.where(free, deviation, 1.0), 0.0)
+        pulled = np.abs(shift)
+        slot = int(shift.argmax()) if free.sum() == 2 else int(pulled.argmax())
+        if pulled[slot] > CHANCE * driver.standard_error:
+            name = named(*driver.place, slot)
+            found.append(Driver(name, float(plain[slot]), float(weighted[slot]), float(shift[slot])))
+    return sorted(found, key=lambda driver: -abs(driver.shift))
 
 
 def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
@@ -65,17 +75,14 @@ def _parametric(shape: tuple[int, ...]) -> Any:
     return name
 
 
-def _tabular(case: Case, shape: tuple[int, ...], wanted: np.ndarray, shift: np.ndarray) -> Any:
-    """Names of the entries of a table; of two that sum to 1 only the one that grows is wanted."""
-    assert case.successors is not None
-    index, listed, (states, actions, width) = case.successors
-    length = np.full((states, actions), width) if listed is None else listed.sum(axis=2)
-    two = np.broadcast_to((length == 2)[:, :, None], shape).ravel()
-    wanted &= ~(two & (shift < 0))
+def _names_by_place(case: Case, shape: tuple[int, ...]) -> Any:
+    if case.family is not None or case.successors is None:
+        return lambda *place: f"theta{[int(i) for i in place[: len(shape)]]}"
+    index = case.successors.next_state
 
-    def name(k: int) -> str:
-        state, action, slot = (int(i) for i in np.unravel_index(k, shape))
+    def name(state: int, action: int, slot: int) -> str:
         follower = slot if index is None else int(index[state, action, slot])
-        return f"{case.facts.pair(state, action)} -> {case.facts.states[follower]}"
+        facts = case.facts
+        return f"{facts.states[state]}, {facts.actions[action]} → {facts.states[follower]}"
 
     return name

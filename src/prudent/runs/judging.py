@@ -1,8 +1,7 @@
-"""How good policies are on one set of fresh draws: any policy, the rivals, and the plan of one who is told theta."""
+"""How good policies are on one set of fresh draws: any policy, and the rivals."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import equinox as eqx
@@ -12,14 +11,11 @@ import numpy as np
 from scipy import stats
 
 from ..arrays import Array, as_key, in_float64, key_words
-from ..baselines import planning
 from ..baselines.rivals import plug_in, robust
 from ..errors import InputError
 from ..gradients import Problem, arrange, losses_on, model_bytes
 from ..gradients.objective import occupancies_of
-from ..kernels import Kernel
 from ..losses import ExpectedCost
-from ..models import MDP, models_at
 from ..occupancies import Exact
 from ..policies import Softmax, action_probabilities
 from ..posteriors import Dirichlet
@@ -31,9 +27,6 @@ from .view import View
 
 # Draws of a mean occupancy, and the working memory they may take.
 OCCUPANCY_DRAWS, OCCUPANCY_BYTES = 512, 128 * 2**20
-
-# Planning at every draw ends after this long, with as many draws as were planned.
-PLANNING_SECONDS, FEWEST_PLANNED = 10.0, 100
 
 # The robust plan's balls hold each row of the kernel with this probability, by the chi-square limit.
 ROBUST_COVERAGE = 0.9
@@ -118,32 +111,6 @@ class Court:
         quantile = stats.chi2.ppf(ROBUST_COVERAGE, np.maximum(choices - 1, 1))
         return np.where(choices > 1, quantile / (2.0 * (counts + prior)), 0.0)
 
-    @in_float64
-    def known_theta(self) -> tuple[float, float] | None:
-        """`rho(min_pi C)`, the risk if theta were told before planning, and its standard error; None if not known.
-
-        Each draw is planned exactly, which a linear loss allows; after ten seconds with the draws planned so far.
-        """
-        if not isinstance(self.problem.loss, ExpectedCost):
-            return None
-        clock, best = time.perf_counter(), []
-        start = np.asarray(self.model.start)
-        chunk = max(1, min(len(self.thetas), OCCUPANCY_BYTES // (8 * int(np.prod(self.model.support.shape)))))
-        for first in range(0, len(self.thetas) - chunk + 1, chunk):
-            probability, cost = (np.asarray(part) for part in _models(self.model, self.thetas[first : first + chunk]))
-            for table, costs in zip(probability, cost, strict=True):
-                kernel = Kernel(self.model.support, table)
-                values = planning.planned(MDP(kernel, costs, self.model.start, self.model.discount), 1e-8)[1]
-                best.append(float(start @ values))
-                if time.perf_counter() - clock > PLANNING_SECONDS:
-                    break
-            if time.perf_counter() - clock > PLANNING_SECONDS:
-                break
-        if len(best) < min(FEWEST_PLANNED, len(self.thetas)):
-            return None
-        losses = np.array(best)
-        return float(self.risk(losses).value), float(self.risk.standard_error(losses))
-
 
 def tail_level_of(risk: Risk) -> float:
     """The level of a risk that has one, 0.9 for any other."""
@@ -160,8 +127,3 @@ def _plugged(belief: Any) -> Any:
 def _mean_occupancy(problem: Problem, probabilities: Array, thetas: Array) -> Array:
     batch = occupancies_of(problem, probabilities, thetas)
     return jnp.mean(batch.occupancies, axis=batch.axis)
-
-
-@eqx.filter_jit
-def _models(model: Any, thetas: Array) -> tuple[Array, Array]:
-    return models_at(model, thetas, 0)

@@ -21,7 +21,7 @@ from .view import View
 if TYPE_CHECKING:
     from ..solvers import Solution
 
-KIND = "prudent report record, version 1"
+KIND = "prudent report record, version 2"
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
 NUMBERS = ("risk", "risk_standard_error", "mean", "mean_standard_error", "value_at_risk", "tail_mean")
 ARRAYS = ("probabilities", "losses", "weights", "occupancy")
@@ -68,9 +68,46 @@ def number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+# What to do about a status, in the words of the command line and the problem file.
+MESSAGES = {
+    "ITERATION_LIMIT": "all iterations were used before it converged; go on with prudent continue",
+    "STALLED": (
+        "the objective on the sample no longer falls though its gradient has not vanished, as at a kink of the risk; "
+        "more samples in [solver] make it smoother"
+    ),
+    "SAMPLE_LIMIT": (
+        "the objective was minimised on the largest sample, which still moved the answer by more than its standard "
+        "error; raise largest in [solver]"
+    ),
+    "DIVERGED": "the policy is worse than the one it started from; use a shorter step in [solver]",
+}
+
+
+def message_of(solution: Solution) -> str:
+    """How the run ended and what to do about it."""
+    return MESSAGES.get(solution.status.name, solution.status.value)
+
+
 def is_solved(solution: Solution) -> bool:
-    """Whether the solver says that it is done, and not merely that the policy can be used."""
-    return solution.status.ok and solution.status.name != "ITERATION_LIMIT"
+    """Whether the solver says that it has converged, and not merely that the policy can be used."""
+    return solution.status.name == "CONVERGED"
+
+
+def certified(solution: Solution, exact: bool) -> dict[str, Any]:
+    """What the certificate says; `exact` if its bound is the risk of one who is told theta, and not below that."""
+    certificate = solution.certificate
+    names = ("lower_bound", "lower_bound_standard_error", "gap", "gap_standard_error")
+    said: dict[str, Any] = {name: number(getattr(certificate, name, None)) for name in names}
+    whole = certificate is not None and certificate.draws == len(solution.losses)
+    told = ("known_theta_risk", "lower_bound"), ("known_theta_risk_standard_error", "lower_bound_standard_error")
+    said |= {name: said[source] if exact and whole else None for name, source in told}
+    if certificate is None:
+        return said | {"certificate": None}
+    names = ("in_sample", "stationarity", "stationarity_standard_error")
+    rest = {name: number(getattr(certificate, name)) for name in names}
+    interval = [number(end) for end in certificate.interval]
+    more = {"draws": certificate.draws, "interval": interval, "no_bound_because": certificate.reason or None}
+    return said | {"certificate": more | rest}
 
 
 def record_of(
@@ -78,7 +115,6 @@ def record_of(
     solution: Solution,
     views: list[View],
     drivers: list[Driver],
-    known: tuple[float, float] | None,
     tail_level: float,
     episode: int,
 ) -> Record:
@@ -86,18 +122,16 @@ def record_of(
     ours, file = views[0], case.facts.file
     summary = {
         "status": solution.status.name,
-        "message": solution.status.value,
+        "message": message_of(solution),
         "solved": is_solved(solution),
         "risk": number(solution.risk),
         "risk_standard_error": number(solution.risk_standard_error),
-        "lower_bound": number(getattr(solution, "lower_bound", None)),
+        **certified(solution, file.loss.kind == "expected-cost"),
         "mean": ours.mean,
         "mean_standard_error": number(ours.mean_standard_error),
         "tail_level": tail_level,
         "value_at_risk": ours.value_at_risk,
         "tail_mean": ours.tail_mean,
-        "known_theta_risk": None if known is None else number(known[0]),
-        "known_theta_risk_standard_error": None if known is None else number(known[1]),
         "rivals": [{"name": view.name} | {name: number(getattr(view, name)) for name in NUMBERS} for view in views[1:]],
         "draws": len(ours.losses),
         "iterations": solution.iterations,

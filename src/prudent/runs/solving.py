@@ -141,11 +141,9 @@ def continue_run(
         case, episode = case.with_log(several), episode + 1
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    fixed = _changed(case, {"iterations": 0, "evaluation": 2})
-    begun = _solve(arguments | {"solver": solver_of(fixed.facts.file.solver)}, progress=False)
-    before = restored(saved, begun, source)
+    before = restored(saved, solver_of(saved.case.facts.file.solver, saved.case.shape), source)
     wanted = _changed(case, changes)
-    arguments["solver"] = solver_of(wanted.facts.file.solver)
+    arguments["solver"] = solver_of(wanted.facts.file.solver, case.shape)
     target = Path(folder) if out is None else places.prepare(Path(out), force)
     if data is None:
         return _carry_out(case, arguments, target, episode, report, progress, resume=before)
@@ -204,9 +202,7 @@ def _carry_out(
     views = [dataclasses.replace(ours, weights=np.asarray(solution.weights), **same)]
     if report:
         views += court.rivals(case)
-    known = court.known_theta() if report else None
-    drivers = drivers_of(case, np.asarray(solution.thetas), np.asarray(solution.weights))
-    record = record_of(case, solution, views, drivers, known, tail_level, episode)
+    record = record_of(case, solution, views, drivers_of(case, solution), tail_level, episode)
     return Run(target, case, solution, record, _write(target, case, solution, record, episode, report))
 
 
