@@ -20,6 +20,8 @@ from .view import View
 
 if TYPE_CHECKING:
     from ..solvers import Solution
+else:
+    Solution = Any  # importing it would import JAX, which refusing bad input does not need
 
 KIND = "prudent report record, version 1"
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")

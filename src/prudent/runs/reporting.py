@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from . import folder as places
@@ -13,6 +13,8 @@ from .record import Record, read_record
 
 if TYPE_CHECKING:
     from ..report import ReportData
+else:
+    ReportData = Any  # importing it would import what the extra report installs
 
 NEEDED = ("plotly", "jinja2")
 
