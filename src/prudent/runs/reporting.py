@@ -38,10 +38,7 @@ def report_run(folder: str | Path) -> Path:
         raise InputError("reports need the extra report: pip install 'prudent[report]'")
     places.require_run(Path(folder))
     path = Path(folder) / places.RECORD
-    try:
-        return write_report_of(read_record(path), Path(folder) / places.REPORT)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: is damaged ({error}); solve again") from None
+    return write_report_of(read_record(path), Path(folder) / places.REPORT)
 
 
 def write_report_of(record: Record, path: Path) -> Path:
