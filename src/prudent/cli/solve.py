@@ -148,6 +148,8 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
         told = summary["known_theta_risk"]
         gap = summary["risk"] - told
         rows.append(f"{gap:.4f} of the risk comes from not knowing theta: who is told it first risks {told:.4f}")
+    if summary["status"] == "ITERATION_LIMIT":
+        rows.append(f"go on with: prudent continue {run.folder}")
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
