@@ -76,7 +76,8 @@ def test_the_examples_of_a_page_run_in_order(page):
     blocks = fences(page)
     first = next(position for position, (language, _) in enumerate(blocks) if language == "python")
     names = run_page(blocks[first:])
-    assert "solution" not in names or names["solution"].status.ok
+    if page != "docs/command-line.md":
+        assert names["solution"].status.ok
 
 
 def test_the_first_example_of_the_readme_is_ten_lines_from_data_to_a_policy():

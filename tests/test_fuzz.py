@@ -182,41 +182,26 @@ def signed(path, kind, chance, target):
 
 
 def checkpoint_cases(folder, run, count, seed):
-    """Mutated checkpoints, by someone who can sign them or not, for every command that reads one."""
+    """Mutated checkpoints and records, by someone who can sign them or not, for every command that reads one."""
     chance = random.Random(seed)
-    files = {name: (run / name).read_bytes() for name in ("checkpoint.safetensors", "report.safetensors")}
-    kinds = {name: read_kind(run / name) for name in files}
+    names = checkpoint, record = "checkpoint.safetensors", "report.safetensors"
+    files = {name: (run / name).read_bytes() for name in names}
+    going_on = ("continue", folder, "--iterations", 1, "--no-report", "--out", folder / "on", "--force")
+    commands = {
+        "compare": (checkpoint, ("compare", folder, run, "--samples", 20)),
+        "continue": (checkpoint, going_on),
+        "report": (record, ("report", folder)),
+    }
     for number in range(count):
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        if number % 4 == 0:
-            signed(
-                run / "checkpoint.safetensors",
-                kinds["checkpoint.safetensors"],
-                chance,
-                folder / "checkpoint.safetensors",
-            )
-            yield f"{number}: signed", ("compare", folder, run, "--samples", 20)
-        elif number % 4 == 1:
-            (folder / "checkpoint.safetensors").write_bytes(mutated(files["checkpoint.safetensors"], chance))
-            yield f"{number}: checkpoint", ("compare", folder)
-        elif number % 40 == 2:
-            signed(
-                run / "checkpoint.safetensors",
-                kinds["checkpoint.safetensors"],
-                chance,
-                folder / "checkpoint.safetensors",
-            )
-            yield (
-                f"{number}: continued",
-                ("continue", folder, "--iterations", 1, "--no-report", "--out", folder / "on", "--force"),
-            )
+        command = chance.choice(["compare", "compare", "continue", "report"])
+        name, arguments = commands[command]
+        if chance.random() < 0.4:
+            signed(run / name, read_kind(run / name), chance, folder / name)
         else:
-            (folder / "checkpoint.safetensors").write_bytes(mutated(files["checkpoint.safetensors"], chance))
-            yield (
-                f"{number}: checkpoint",
-                ("continue", folder, "--iterations", 1, "--no-report", "--out", folder / "on", "--force"),
-            )
+            (folder / name).write_bytes(mutated(files[name], chance))
+        yield f"{number}: {command}", arguments
 
 
 def read_kind(path):

@@ -259,6 +259,12 @@ def watch(event, arguments):
             if isinstance(path, str | os.PathLike) and not Path(path).resolve().is_relative_to(home):
                 seen.append(f"{event} {path!r}")
 sys.addaudithook(watch)
+# The watch sees what it is there to see.
+import pickle
+(home.parent / "outside").write_text("x")
+pickle.loads(pickle.dumps(Path))
+assert len(seen) == 2, seen
+seen.clear()
 from typer.testing import CliRunner
 from prudent.cli import app
 os.chdir(home)
@@ -282,8 +288,10 @@ print(seen)
 @pytest.mark.long
 def test_no_command_unpickles_or_writes_outside_its_folder(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"PYTHONDONTWRITEBYTECODE": "1"}
+    home = tmp_path / "home"
+    home.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, tmp_path], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-c", WATCHED, home], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

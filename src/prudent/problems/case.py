@@ -6,17 +6,15 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from .facts import Facts, gather
+from .family import Trusted, import_family
 from .support import Successors, reached, successors_of
 from .toml_file import read_file
-
-if TYPE_CHECKING:
-    from .family import Trusted
 
 
 @dataclass(frozen=True)
@@ -117,8 +115,6 @@ def read_problem(path: str | Path, *, trust: bool = False, changes: dict[str, An
     file = read_file(path, changes)
     if file.family is None:
         return case_of(gather(file, path))
-    from .family import import_family
-
     trusted = import_family(file.family, file.options, path.resolve().parent, trust)
     return case_of(gather(file, path, trusted.model.support.shape[:2]), trusted)
 

@@ -40,7 +40,7 @@ class Facts:
     target: np.ndarray | None
     source: str
 
-    def pair(self, state: int, action: int) -> str:
+    def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
         return f"state {self.states[state]}, action {self.actions[action]}"
 

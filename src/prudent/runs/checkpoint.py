@@ -16,10 +16,15 @@ from .tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from ..solvers import Optimiser, Solution
+else:
+    Optimiser = Solution = Any  # importing them would import JAX, which refusing bad input does not need
 
 KIND = "prudent checkpoint, version 2"
 LOG = ("state", "action", "next_state", "count", "cost_state", "cost_action", "cost_total", "cost_count")
 TREES = ("state", "parameters", "history")
+
+# Far more than any run makes; what lies beyond was not written by one.
+MOST_STEPS = 2**30
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,9 @@ def read_checkpoint(path: Path, trust: bool = False) -> Saved:
         raise InputError(f"{path}: is damaged (its policy has shape {policy.shape}); solve again")
     if case.digest() != record.get("problem"):
         raise InputError(f"{path}: is for another problem than the one in it; solve again")
+    for name, array in arrays.items():
+        if _within(name, "state") and array.dtype.kind == "i" and np.any((array < 0) | (array > MOST_STEPS)):
+            raise InputError(f"{path}: is damaged (steps that no run has made); solve again")
     trees = {name: {k.removeprefix(name): v for k, v in arrays.items() if _within(k, name)} for name in TREES}
     return Saved(case, policy, trees, key, episode, record)
 
@@ -160,7 +168,7 @@ def _declared(names: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_STEPS:
         raise ValueError("a number that is not whole")
     return value
 

@@ -15,16 +15,17 @@ from ..errors import InputError
 from ..problems import Case
 from ..problems.describing import coverage, describe, loss_name, risk_name
 from .drivers import Driver
+from .record_check import ARRAYS, NUMBERS, check_record
 from .tensors import read_tensors, write_tensors
 from .view import View
 
 if TYPE_CHECKING:
     from ..solvers import Solution
+else:
+    Solution = Any  # importing it would import JAX, which refusing bad input does not need
 
 KIND = "prudent report record, version 2"
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
-NUMBERS = ("risk", "risk_standard_error", "mean", "mean_standard_error", "value_at_risk", "tail_mean")
-ARRAYS = ("probabilities", "losses", "weights", "occupancy")
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ def read_record(path: Path) -> Record:
     """The record of a run."""
     arrays, said = read_tensors(path, KIND)
     try:
+        check_record(said, arrays)
         views = tuple(_view(place, view, arrays) for place, view in enumerate(said["views"]))
         grid, directions = said["grid"], said["directions"]
         return Record(

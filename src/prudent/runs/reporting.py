@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..errors import InputError
 from . import folder as places
@@ -13,6 +15,8 @@ from .record import Record, read_record
 
 if TYPE_CHECKING:
     from ..report import ReportData
+else:
+    ReportData = Any  # importing it would import what the extra report installs
 
 NEEDED = ("plotly", "jinja2")
 
@@ -36,10 +40,7 @@ def report_run(folder: str | Path) -> Path:
         raise InputError("reports need the extra report: pip install 'prudent[report]'")
     places.require_run(Path(folder))
     path = Path(folder) / places.RECORD
-    try:
-        return write_report_of(read_record(path), Path(folder) / places.REPORT)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: is damaged ({error}); solve again") from None
+    return write_report_of(read_record(path), Path(folder) / places.REPORT)
 
 
 def write_report_of(record: Record, path: Path) -> Path:
@@ -65,7 +66,7 @@ def report_data(record: Record) -> ReportData:
             value_at_risk=view.value_at_risk,
             tail_mean=view.tail_mean,
             probabilities=view.probabilities,
-            occupancy=view.occupancy,
+            occupancy=np.asarray(view.occupancy),
         )
         for view in record.views
     )

@@ -23,6 +23,8 @@ from .reporting import can_report, write_report_of
 
 if TYPE_CHECKING:
     from ..solvers import Solution
+else:
+    Solution = Any  # importing it would import JAX, which refusing bad input does not need
 
 # The table of posterior draws has a column for each unknown, up to this many.
 MOST_UNKNOWNS = 200

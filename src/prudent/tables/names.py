@@ -94,8 +94,8 @@ class Names:
     def __len__(self) -> int:
         return self._size if self._size is not None else len(self._names)
 
-    def __getitem__(self, number: int) -> str:
-        return str(int(number)) if self._size is not None else self._names[number]
+    def __getitem__(self, number: int | np.integer) -> str:
+        return str(int(number)) if self._size is not None else self._names[int(number)]
 
     def all(self) -> tuple[str, ...]:
         """Every name, in order."""

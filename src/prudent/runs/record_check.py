@@ -1,0 +1,103 @@
+"""What a record read back from a file must be, before anything is made of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+NUMBERS = ("risk", "risk_standard_error", "mean", "mean_standard_error", "value_at_risk", "tail_mean")
+ARRAYS = ("probabilities", "losses", "weights", "occupancy")
+
+
+Item = TypeVar("Item")
+Two = Annotated[list[Item], Field(min_length=2, max_length=2)]
+
+
+class _Open(BaseModel):
+    """Keys that are checked; others may be there."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Problem(_Open):
+    file: str
+    digest: str
+
+
+class _Settings(_Open):
+    title: str
+
+
+class _Summary(_Open):
+    status: str
+    message: str
+    solved: bool
+    risk: float | None
+    lower_bound: float | None
+    tail_level: float
+    known_theta_risk: float | None
+    known_theta_risk_standard_error: float | None
+    iterations: int
+    seconds: float
+    seed: int
+    problem: _Problem
+    settings: _Settings
+    versions: dict[str, str]
+
+
+class _View(_Open):
+    name: str
+    risk: float | None
+    risk_standard_error: float | None
+    mean: float | None
+    mean_standard_error: float | None
+    value_at_risk: float | None
+    tail_mean: float | None
+
+
+class _Driver(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    name: str
+    plain: float
+    weighted: float
+    shift: float
+
+
+class Said(_Open):
+    """The text part of a record."""
+
+    summary: _Summary
+    asked: list[Two[str]]
+    risk_name: str
+    loss_name: str
+    states: list[str]
+    actions: list[str]
+    grid: Two[int] | None
+    directions: list[str] | None
+    views: list[_View]
+    drivers: list[_Driver]
+
+
+def check_record(said: dict[str, object], arrays: dict[str, np.ndarray]) -> None:
+    """Refuse, by ValueError, a record whose parts are not what they should be or do not fit together."""
+    text = Said.model_validate(said)
+    pairs = (len(text.states), len(text.actions))
+    history = arrays["objective"].shape
+    wanted: dict[str, tuple[int, ...]] = {"objective": history, "gradient_norm": history}
+    if "counts" in arrays:
+        wanted["counts"] = pairs
+    for place in range(len(text.views)):
+        draws = arrays[f"view.{place}.losses"].shape
+        shapes = (pairs, draws, draws, pairs)
+        wanted |= {f"view.{place}.{name}": shape for name, shape in zip(ARRAYS, shapes, strict=True)}
+        if len(draws) != 1 or not draws[0]:
+            raise ValueError("no losses")
+    if not text.views or len(history) != 1 or wanted.keys() != arrays.keys():
+        raise ValueError("arrays that do not belong to a record")
+    for name, shape in wanted.items():
+        if arrays[name].dtype != np.float64 or arrays[name].shape != shape:
+            raise ValueError(f"{name} is not what it should be")
+        if name.startswith(("view.", "counts")) and not np.all(np.isfinite(arrays[name])):
+            raise ValueError(f"{name} is not finite")
