@@ -140,7 +140,7 @@ class SampleAverage(Optimiser):
         )
         histories: list[list] = [[] for _ in searches] if before is None else [list(_entries(old)) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        samples = _Samples(self)
+        samples = Samples(self)
         step = self.step_for(problem.policy)
         with Progress(progress, 0, self.iterations) as bar:
             while True:
@@ -200,7 +200,7 @@ def _entries(solution: Solution) -> np.ndarray:
     return np.stack([np.asarray(column) for column in (history.objective, history.gradient_norm, history.step)], axis=1)
 
 
-class _Samples:
+class Samples:
     """The samples of a batch of runs; runs that share belief and key share them."""
 
     def __init__(self, settings: SampleAverage):
@@ -257,7 +257,7 @@ class Search(eqx.Module):
     iterations: int = 0
     models: int = 0
 
-    def request(self, policy: Parametrisation, run: Run, samples: _Samples) -> Sample:
+    def request(self, policy: Parametrisation, run: Run, samples: Samples) -> Sample:
         """What to evaluate next: trial points on the fitted sample, or current ones on the held-out one."""
         if self.scoring:
             return Sample(np.asarray(self.climb.tables), samples.held_out(run), run.risk, self._contenders())
