@@ -87,7 +87,7 @@ def _losses(lake, solution, thetas) -> np.ndarray:
 
 
 def _problem(lake) -> Problem:
-    return Problem(lake, pr.ExpectedCost(), None, pr.Softmax(), pr.Exact().resolve(lake.support))
+    return Problem(lake, pr.ExpectedCost(), pr.Expectation(), pr.Softmax(), pr.Exact().resolve(lake.support))
 
 
 def _adjoint(lake, rounds: int) -> None:

@@ -170,7 +170,7 @@ class Question:
         self.parts = Parts(self.risks, loss, policy, None, solver, occupancy, False)
         self.base = solve_grid(model, [belief], self.risks, [key], self.parts, None, None, False)[0][0]
         method = self.parts.occupancy.resolve(model.support)
-        self.problem = Problem(model, self.parts.loss, None, self.parts.policy, method)  # pyright: ignore[reportArgumentType]
+        self.problem = Problem(model, self.parts.loss, risk, self.parts.policy, method)
         self.risk_now = _objective(self.base)
         self.mean_now = self._mean(belief)
 
