@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import cell, compilation, gradient, logs, parts, planning, q_learning
+from . import cell, compilation, gradient, logs, optimisers, parts, planning, q_learning
 
 PARTS = {
     "cell": cell.run,
@@ -15,6 +15,7 @@ PARTS = {
     "compilation": compilation.run,
     "parts": parts.run,
     "planning": planning.run,
+    "optimisers": optimisers.run,
     "q_learning": q_learning.run,
     "logs": logs.run,
 }

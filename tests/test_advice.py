@@ -47,6 +47,7 @@ def test_a_frontier_is_a_table_and_a_figure(curve, tmp_path):
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.long
 def test_a_policy_of_another_risk_wins_where_it_is_better():
     """A single iteration leaves most risks worse off than the best of the pool; afterwards none is."""
     weak = pr.SampleAverage(samples=16, largest=16, starts=1, iterations=3, evaluation=400)
@@ -97,6 +98,7 @@ def test_data_on_what_does_not_matter_is_worth_nothing():
     assert str(worth).splitlines()[1].startswith("[0]")
 
 
+@pytest.mark.long
 def test_rows_of_a_table_are_candidates_too():
     support = pr.Support.dense(2, 2)
     family = pr.TabularFamily(support, [[1.0, 1.0], [0.0, 0.0]], start=0, discount=0.9)
@@ -129,3 +131,13 @@ def test_rows_of_a_table_are_candidates_too():
 def test_refusals(call, message):
     with pytest.raises(pr.InputError, match=message):
         call()
+
+
+@pytest.mark.long
+def test_rankings_of_many_data_sets_are_made_of_what_is_foretold_and_found():
+    from prudent.experiments.worth_ranking import worth_rankings
+
+    rows = worth_rankings(LAKE, (0.3, 0.1), data_sets=2, additions=4)
+    for row in rows:
+        assert row.foretold.shape == row.found.shape == (2,)
+        assert abs(row.correlation) == pytest.approx(1.0)

@@ -268,6 +268,7 @@ def test_a_finished_run_goes_on_only_at_a_lower_tolerance():
     assert finer.checkpoint.state.climb.left[0] < done.checkpoint.state.climb.left[0]
 
 
+@pytest.mark.long
 def test_many_runs_agree_with_single_ones():
     risks = [pr.CVaR(0.0), pr.CVaR(0.5)]
     grid = pr.solve_many(FAMILY, [BELIEF, BELIEF], risks, solver=QUICK, seed=4)

@@ -165,7 +165,7 @@ def frontier(
     problem = Problem(
         model,
         ExpectedCost() if loss is None else loss,
-        None,  # pyright: ignore[reportArgumentType]
+        Expectation(),
         Softmax() if policy is None else policy,
         (Exact() if occupancy is None else occupancy).resolve(model.support),
     )

@@ -13,8 +13,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import Stream, as_key, generator, in_float64, require_kind, require_size
+from ..arrays import Stream, as_key, generator, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
+from ..gradients import Problem, losses_on
 from ..losses import Loss
 from ..models import AbstractFamily
 from ..occupancies import Method
@@ -22,7 +23,9 @@ from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
 from ..risks import CVaR, Risk
 from ..solvers import SampleAverage
+from ..solvers.draws import Run
 from ..solvers.driver import Parts, solve_grid
+from ..solvers.sample_average import Samples
 from ..transitions import Transitions, Trials
 
 # Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.
@@ -94,8 +97,8 @@ def worth_of_data(
 
     Under a `Beta` belief an observation is a trial of one coordinate of theta; under any other, a transition
     from one state-action pair, which the belief must be able to learn from by `update`. The fall is that of the
-    optimum on the sample, and of an expectation over what the observations may show: for the mean it is
-    never negative; a cautious risk may rise where data can bring bad news.
+    optimum on the sample, in expectation over what the observations may show. For the mean and for CVaR it is never
+    negative but for the chance of the nested samples, which its standard error tells.
 
     Args:
         model: the family of MDPs.
@@ -129,31 +132,69 @@ def worth_of_data(
     solver = NESTED if solver is None else solver
     require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
     key = as_key(seed)
-    risks = [CVaR(0.9) if risk is None else risk]
-    parts = Parts(risks, loss, policy, None, solver, occupancy, False)
     places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
+    question = Question(model, belief, CVaR(0.9) if risk is None else risk, loss, policy, occupancy, solver, key)
     thetas = belief.draw(generator(key, Stream.WORLD), replications)
-    base = solve_grid(model, [belief], risks, [key], parts, None, None, False)[0][0]
-    now = _objective(base)
     beliefs = [
         update(_observed(model, belief, theta, place, observations, generator(key, Stream.WORLD, number + 1, m)))
         for number, place in enumerate(places)
         for m, theta in enumerate(thetas)
     ]
-    names = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(one)) for one in beliefs]
-    # Observations that come out alike leave the same belief, which is solved once.
-    different = dict(zip(names, beliefs, strict=True))
-    count = len(different)
-    grid = solve_grid(
-        model, list(different.values()), risks, [key] * count, parts, [[base.parameters]] * count, None, False
-    )
-    after = {name: _objective(row[0]) for name, row in zip(different, grid, strict=True)}
-    falls = now - np.array([after[name] for name in names]).reshape(len(places), replications)
+    falls = question.falls(beliefs).reshape(len(places), replications)
     spread = falls.std(axis=1, ddof=1) / np.sqrt(replications) if replications > 1 else np.full(len(places), np.nan)
     rows = [
         Worth(place, float(fall.mean()), float(error)) for place, fall, error in zip(places, falls, spread, strict=True)
     ]
-    return WorthOfData(tuple(sorted(rows, key=lambda row: -row.worth)), now, observations)
+    return WorthOfData(tuple(sorted(rows, key=lambda row: -row.worth)), question.risk_now, observations)
+
+
+class Question:
+    """The problem at the present belief, solved, and how far other beliefs let its optimal risk fall.
+
+    Data move the level of all losses up or down. For the policy in use that shift of the mean has expectation 0,
+    because a posterior is right on average; so it is taken off, and what is left varies far less.
+    """
+
+    def __init__(
+        self,
+        model: AbstractFamily,
+        belief: Posterior,
+        risk: Risk,
+        loss: Loss | None,
+        policy: Parametrisation | None,
+        occupancy: Method | None,
+        solver: SampleAverage,
+        key: jax.Array,
+    ):
+        self.risks, self.key, self.solver = [risk], key, solver
+        self.parts = Parts(self.risks, loss, policy, None, solver, occupancy, False)
+        self.base = solve_grid(model, [belief], self.risks, [key], self.parts, None, None, False)[0][0]
+        method = self.parts.occupancy.resolve(model.support)
+        self.problem = Problem(model, self.parts.loss, risk, self.parts.policy, method)
+        self.risk_now = _objective(self.base)
+        self.mean_now = self._mean(belief)
+
+    def falls(self, beliefs: Sequence[Posterior]) -> np.ndarray:
+        """The fall of the optimal risk under each belief, less the shift of the present policy's mean loss."""
+        names = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief)) for belief in beliefs]
+        # Observations that come out alike leave the same belief, which is solved once.
+        different = dict(zip(names, beliefs, strict=True))
+        count = len(different)
+        starts, keys = [[self.base.parameters]] * count, [self.key] * count
+        some = list(different.values())
+        grid = solve_grid(self.problem.family, some, self.risks, keys, self.parts, starts, None, False)
+        after = {
+            name: _objective(row[0]) - self._mean(belief)
+            for (name, belief), row in zip(different.items(), grid, strict=True)
+        }
+        return self.risk_now - self.mean_now - np.array([after[name] for name in names])
+
+    def _mean(self, belief: Posterior) -> float:
+        """The present policy's mean loss under a belief, on the draws of its solve."""
+        run = Run(belief, self.risks[0], key_words(self.key), None)
+        thetas = Samples(self.solver).fitted(run, 0)
+        table = np.asarray(self.base.policy.probabilities)
+        return float(losses_on(self.problem, table[None], thetas[None]).mean())
 
 
 def _objective(solution: Any) -> float:

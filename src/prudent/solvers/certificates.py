@@ -26,7 +26,7 @@ from .judging import Judgement, known_of
 from .starts import linear_cost, linear_models
 
 # Fresh draws of which the bound is made where a plan of each takes long: convex losses and large models.
-FEW_DRAWS = 32
+FEW_DRAWS = 16
 
 # Accuracy of convex plans as a share of the loss; a bound holds at any accuracy.
 CONVEX_ACCURACY = 1e-3

@@ -21,7 +21,7 @@ from ..arrays import Array, to_numpy
 from ..gradients import Slopes, pulled_back
 from ..policies import Everywhere, ParameterSet, Parametrisation, Softmax, action_tables
 
-GOING, CONVERGED, STALLED, NON_FINITE = 0, 1, 2, 3
+GOING, CONVERGED, STALLED, NON_FINITE, MERGED = 0, 1, 2, 3, 4
 
 # A step is accepted if the objective fell by this share of what its slope foresaw, or by less than rounding.
 SUFFICIENT, ROUNDING = 0.1, 1e-12
@@ -250,6 +250,17 @@ def _proposed(
     finished = np.where(np.asarray(climb.finished) == GOING, done, climb.finished)
     climb = dataclasses.replace(climb, left=left, anchor=anchor, idle=idle, finished=finished.astype(np.int64))
     return dataclasses.replace(climb, trial=to_numpy(step.propose(policy, climb)))
+
+
+def merged(climb: Climb, tolerance: float) -> Climb:
+    """Points whose objective is that of a better one, within a tenth of the tolerance, go no further."""
+    finished = np.array(climb.finished)
+    alive = np.flatnonzero((finished != NON_FINITE) & (finished != MERGED))
+    order = alive[np.argsort(climb.value[alive], kind="stable")]
+    for worse, better in zip(order[1:], order[:-1], strict=True):
+        if climb.value[worse] - climb.value[better] <= 0.1 * tolerance * climb.scale[better]:
+            finished[worse] = MERGED
+    return dataclasses.replace(climb, finished=finished)
 
 
 def _scale(found: Slopes) -> np.ndarray:

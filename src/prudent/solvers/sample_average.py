@@ -17,7 +17,7 @@ from ..gradients import Adjoint, GradientEstimator, Problem, Sample, Slopes, slo
 from ..policies import Box, Direct, Everywhere, Parametrisation, Softmax
 from ..posteriors import Invertible, Posterior, Sobol
 from ..risks import Risk
-from .descent import CONVERGED, GOING, NON_FINITE, Climb, Descent, advance, begin, only, trial_tables
+from .descent import CONVERGED, GOING, MERGED, NON_FINITE, Climb, Descent, advance, begin, merged, only, trial_tables
 from .draws import Draws, Run, draw
 from .judging import known_of
 from .natural import NaturalGradient
@@ -35,6 +35,9 @@ EXPLORATION = 30
 
 # Draws that rank the starts, and tell whether a larger sample has moved the answer.
 HELD_OUT = 1000
+
+# Starts that end further behind the best, as a share of the loss, are not ranked.
+BEHIND = 0.02
 
 # Up to this many uniform numbers a draw, Sobol points spread better than independent ones.
 LARGEST_SOBOL = 64
@@ -56,9 +59,9 @@ class SampleAverage(Optimiser):
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> solution = pr.solve(lake, lake.prior, solver=pr.SampleAverage(samples=32, largest=128, starts=4))
-    >>> solution.status.name, solution.certificate.gap >= 0
-    ('CONVERGED', True)
+    >>> solution = pr.solve(lake, lake.prior, solver=pr.SampleAverage(samples=64, starts=4))
+    >>> solution.status.ok, solution.certificate.gap >= 0
+    (True, True)
 
     Args:
         samples: posterior draws of the first sample.
@@ -137,7 +140,7 @@ class SampleAverage(Optimiser):
         )
         histories: list[list] = [[] for _ in searches] if before is None else [list(_entries(old)) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        samples = _Samples(self)
+        samples = Samples(self)
         step = self.step_for(problem.policy)
         with Progress(progress, 0, self.iterations) as bar:
             while True:
@@ -197,7 +200,7 @@ def _entries(solution: Solution) -> np.ndarray:
     return np.stack([np.asarray(column) for column in (history.objective, history.gradient_norm, history.step)], axis=1)
 
 
-class _Samples:
+class Samples:
     """The samples of a batch of runs; runs that share belief and key share them."""
 
     def __init__(self, settings: SampleAverage):
@@ -254,11 +257,10 @@ class Search(eqx.Module):
     iterations: int = 0
     models: int = 0
 
-    def request(self, policy: Parametrisation, run: Run, samples: _Samples) -> Sample:
+    def request(self, policy: Parametrisation, run: Run, samples: Samples) -> Sample:
         """What to evaluate next: trial points on the fitted sample, or current ones on the held-out one."""
         if self.scoring:
-            sound = np.asarray(self.climb.finished) != NON_FINITE
-            return Sample(np.asarray(self.climb.tables), samples.held_out(run), run.risk, sound)
+            return Sample(np.asarray(self.climb.tables), samples.held_out(run), run.risk, self._contenders())
         going = np.asarray(self.climb.finished) == GOING
         return Sample(trial_tables(policy, self.climb), samples.fitted(run, self.stage), run.risk, going)
 
@@ -277,6 +279,8 @@ class Search(eqx.Module):
             return now._scored(settings, risk, request, found)
         climb = advance(step, policy, self.climb, request.tables, found, float(settings.tolerance))
         several = len(climb.value) > 1
+        if several:
+            climb = merged(climb, float(settings.tolerance))
         over = bool(np.all(climb.finished != GOING)) or (several and climb.rounds >= EXPLORATION)
         # With one start and one sample there is nothing to rank.
         alone = not several and settings.stages() == 1
@@ -320,6 +324,13 @@ class Search(eqx.Module):
             iterations=self.iterations,
             models=self.models,
         )
+
+    def _contenders(self) -> np.ndarray:
+        """Points that may be the best: others are too far behind on the fitted sample to catch up on another."""
+        climb = self.climb
+        sound = (climb.finished != NON_FINITE) & (climb.finished != MERGED) & np.isfinite(climb.value)
+        best = self._leader()
+        return sound & (climb.value <= climb.value[best] + BEHIND * climb.scale[best])
 
     def _leader(self) -> int:
         """The point with the least objective on the fitted sample."""

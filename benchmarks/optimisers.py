@@ -1,0 +1,106 @@
+"""The default solver against the paper's algorithm on the lake's twelve cells, and what certificates cost."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import numpy as np
+from prudent.experiments.lake_tables import LEVELS, SLIP
+
+import prudent as pr
+from prudent.experiments.optimisers import FRUGAL, SETTINGS
+from prudent.gradients import Problem, losses_on, model_slopes
+
+from .measuring import console, ratio, report, side_by_side, verdict
+
+# Iterations after which the paper's algorithm is given up.
+MOST = 1000
+COMMON = 4096
+WITHIN = 1.01
+
+
+def run(rounds: int) -> None:
+    lake = pr.envs.frozen_lake()
+    rows, shares = [], []
+    for escape, n in SETTINGS:
+        belief = lake.prior.update(lake.trials(n, (SLIP, escape), seed=0))
+        thetas = pr.Sobol(belief).sample(2**40, COMMON)
+        for level in LEVELS:
+            rows.append(_cell(lake, belief, thetas, (escape, n, level), shares))
+    report(
+        f"Seconds to within {WITHIN - 1:.0%} of the best objective, after compilation",
+        (
+            "escape, N, beta",
+            "default",
+            "natural, one start",
+            "paper's algorithm",
+            "ratio to the default",
+            "certificate / solve",
+        ),
+        rows,
+    )
+    console.print(f"certificate / solve: largest {max(shares):.2f}, {verdict(max(shares), 1.0)}")
+    _adjoint(lake, rounds)
+    console.print()
+
+
+def _cell(lake, belief, thetas, cell, shares) -> tuple[str, ...]:
+    risk = pr.CVaR(cell[2])
+
+    def objective(solution) -> float:
+        return float(risk([*_losses(lake, solution, thetas)]).value)
+
+    objective(pr.solve(lake, belief, risk=risk, certify=False))
+    pr.solve(lake, belief, risk=risk, solver=FRUGAL, certify=False)
+    clock = time.perf_counter()
+    default = pr.solve(lake, belief, risk=risk, certify=False)
+    seconds = time.perf_counter() - clock
+    clock = time.perf_counter()
+    frugal = pr.solve(lake, belief, risk=risk, solver=FRUGAL, certify=False)
+    frugal_seconds = time.perf_counter() - clock
+    best = min(objective(default), objective(frugal))
+    certified = pr.solve(lake, belief, risk=risk)
+    shares.append(certified.certificate.seconds / certified.seconds)
+    settings = pr.BRPG(samples=30, iterations=100, step=1.0, evaluation=1)
+    pr.solve(lake, belief, risk=risk, solver=settings, certify=False)
+    spent, solution = 0.0, None
+    while solution is None or (objective(solution) > WITHIN * best and solution.iterations < MOST):
+        clock = time.perf_counter()
+        solution = pr.solve(lake, belief, risk=risk, solver=settings, certify=False, resume=solution)
+        spent += time.perf_counter() - clock
+    reached = objective(solution) <= WITHIN * best
+    return (
+        f"{cell[0]:g}, {cell[1]}, {cell[2]:g}",
+        f"{seconds:.2f}" if objective(default) <= WITHIN * best else "not reached",
+        f"{frugal_seconds:.2f}" if objective(frugal) <= WITHIN * best else "not reached",
+        f"{spent:.2f}" if reached else f"not in {MOST} iterations ({objective(solution) / best - 1:+.1%})",
+        f"{spent / seconds:.2f}" if reached else f"> {spent / seconds:.2f}",
+        f"{shares[-1]:.2f}",
+    )
+
+
+def _losses(lake, solution, thetas) -> np.ndarray:
+    with jax.enable_x64(True):
+        table = np.asarray(solution.policy.probabilities)
+        return losses_on(_problem(lake), table[None], thetas[None])[0]
+
+
+def _problem(lake) -> Problem:
+    return Problem(lake, pr.ExpectedCost(), pr.Expectation(), pr.Softmax(), pr.Exact().resolve(lake.support))
+
+
+def _adjoint(lake, rounds: int) -> None:
+    """What the adjoint solve adds to a model: all that a second visit of the tail alone could save."""
+    problem, thetas = _problem(lake), lake.prior.sample(0, 512)
+    table = np.full((25, 4), 0.25)
+    with jax.enable_x64(True):
+        seconds = side_by_side(
+            {
+                "losses": lambda: losses_on(problem, table[None], thetas[None]),
+                "slopes": lambda: model_slopes(problem, np.broadcast_to(table, (512, 25, 4)), thetas),
+            },
+            rounds,
+        )
+    both = ratio(seconds["slopes"], seconds["losses"])
+    console.print(f"losses and slopes of 512 models take {both:.2f} times the losses alone")
