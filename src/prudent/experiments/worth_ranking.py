@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,19 +12,8 @@ from scipy import stats
 from ..advice import worth_of_data
 from ..advice.worth import NESTED, Question
 from ..arrays import as_key, generator, in_float64
-from ..posteriors import Beta
 from ..risks import CVaR, Risk
 from ..transitions import Trials
-
-
-class CoinFamily(Protocol):
-    """A family whose theta is a few probabilities, learned from trials."""
-
-    prior: Beta
-
-    def trials(self, n: int, truth: Any, seed: Any) -> Trials:
-        """`n` trials of each coordinate at the truth."""
-        ...
 
 
 class RankingRow(eqx.Module):
@@ -84,5 +73,10 @@ def worth_rankings(
                 counts[d] = hits, observations - hits
                 beliefs.append(belief.update(Trials(counts)))
         found = question.falls(beliefs).reshape(len(truth), additions).mean(axis=1)
-        rows.append(RankingRow(foretold, found, float(stats.spearmanr(foretold, found).statistic)))
+        rows.append(RankingRow(foretold, found, _spearman(foretold, found)))
     return rows
+
+
+def _spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """The correlation of the ranks."""
+    return float(np.corrcoef(stats.rankdata(first), stats.rankdata(second))[0, 1])
