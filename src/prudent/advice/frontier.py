@@ -83,7 +83,9 @@ class Frontier(eqx.Module):
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table: name, mean loss, tail loss, each with its error, and the gap of the risk's own certificate."""
-        table = [("policy", "mean loss", "s.e.", describe(self.tail), "s.e.", "gap of its own risk")]
+        table: list[tuple[str, ...]] = [
+            ("policy", "mean loss", "s.e.", describe(self.tail), "s.e.", "gap of its own risk")
+        ]
         for point in (*self.points, *self.rivals):
             certificate = None if point.solution is None else point.solution.certificate
             gap = "" if certificate is None or certificate.gap is None else f"{certificate.gap:.4f}"
@@ -178,7 +180,7 @@ def frontier(
             _point("robust", run.losses, tail, run) for run in _planned(robust, model, belief, judged, radius=radius)
         ]
     known = solutions[0]
-    lows, _ = least_losses(problem, Expectation(), known.thetas, np.asarray(known.policy.probabilities))
+    lows, _ = least_losses(problem, Expectation(), np.asarray(known.thetas), np.asarray(known.policy.probabilities))
     if lows is not None and len(lows) == len(known.thetas):
         rivals.append(_point("theta known", lows, tail, None))
     return Frontier(points, tuple(rivals), tail)

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import InputError
 from . import folder as places
 from .record import Record, read_record
@@ -65,7 +67,7 @@ def report_data(record: Record) -> ReportData:
             value_at_risk=view.value_at_risk,
             tail_mean=view.tail_mean,
             probabilities=view.probabilities,
-            occupancy=view.occupancy,
+            occupancy=np.asarray(view.occupancy),
         )
         for view in record.views
     )
