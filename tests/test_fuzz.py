@@ -127,7 +127,7 @@ def problem_cases(folder, count, seed):
     chance = random.Random(seed)
     logs = log_files()
     path = folder / "problem.toml"
-    small = PROBLEM.replace("samples = 100", "samples = 5\nevaluation = 20")
+    small = PROBLEM.replace("samples = 128", "samples = 5").replace("evaluation = 1000", "evaluation = 20")
     for number in range(count):
         name = chance.choice(list(logs))
         texts = {"problem.toml": small.replace("log.csv", name).encode(), "costs.csv": COSTS.encode(), name: logs[name]}
@@ -151,7 +151,7 @@ def run(tmp_path_factory):
     """A run to be damaged."""
     folder = tmp_path_factory.mktemp("run")
     problem = pr.write_example(folder)[0]
-    changes = {"solver.iterations": 2, "solver.samples": 5, "solver.evaluation": 20}
+    changes = {"solver.iterations": 2, "solver.samples": 5, "solver.largest": 5, "solver.evaluation": 20}
     return pr.solve_problem(problem, folder / "run", report=False, changes=changes).folder
 
 

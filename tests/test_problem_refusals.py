@@ -71,8 +71,32 @@ REFUSED = {
         ),
         "risk: the shares sum to 0.5, not to 1",
     ),
-    "step 0": (problem(("step = 0.2", "step = 0.0")), "solver.step: input should be greater than 0, got 0.0"),
-    "half an iteration": (problem(("iterations = 2000", "iterations = 0.5")), "solver.iterations: input should be a"),
+    "step 0": (
+        problem(('"sample-average"', '"brpg"\nstep = 0.0')),
+        "solver.step: input should be greater than 0, got 0.0",
+    ),
+    "half an iteration": (problem(("iterations = 300", "iterations = 0.5")), "solver.iterations: input should be a"),
+    "solver's kind": (
+        problem(('"sample-average"', '"sample-averge"')),
+        "solver: kind 'sample-averge' is unknown; did you mean 'sample-average'?",
+    ),
+    "solver's kind a number": (problem(('"sample-average"', "3")), "solver: kind '3' is unknown; use"),
+    "misspelt key of the solver": (
+        problem(("samples = 128", "sampels = 128")),
+        "unknown key 'sampels'; did you mean 'samples'? in [solver]",
+    ),
+    "key of another solver": (
+        problem(("samples = 128", "step = 0.5")),
+        "unknown key 'step'; it is for kind = \"brpg\" in [solver]",
+    ),
+    "key of the default solver": (
+        problem(('"sample-average"', '"brpg"\nlargest = 500')),
+        "unknown key 'largest'; it is for kind = \"sample-average\" in [solver]",
+    ),
+    "largest below the first": (
+        problem(("samples = 128", "largest = 100")),
+        "solver: largest is below samples, which is 128; lower samples, too",
+    ),
     "negative seed": (problem(("seed = 0", "seed = -1")), "seed: input should be greater than or equal to 0, got -1"),
     "prior 0": (problem(("prior = 1.0", "prior = 0.0")), "posterior.prior: input should be greater than 0"),
     "no state": (problem(('states = ["new", "used", "worn", "broken"]', "states = []")), "no state is declared"),

@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -36,15 +37,30 @@ def test_the_example_is_the_problem_one_would_build_by_hand(tmp_path):
     assert np.array_equal(ours["model"].support.allowed(), support.allowed())
     assert np.array_equal(ours["model"].start, model.start)
     assert (float(ours["model"].discount), float(ours["risk"].level), ours["seed"]) == (0.95, 0.9, 0)
-    assert ours["solver"].iterations == 2000
-    assert ours["solver"].evaluation == pr.BRPG().evaluation, "what the file leaves out is the solver's own default"
+    assert isinstance(ours["solver"], pr.SampleAverage)
+    assert (ours["solver"].iterations, ours["solver"].samples) == (300, 128)
 
 
 def test_settings_left_out_are_the_solvers_own(tmp_path):
     (tmp_path / "log.csv").write_text(LOG)
     (tmp_path / "costs.csv").write_text(COSTS)
     (tmp_path / "problem.toml").write_text(PROBLEM.split("[solver]")[0])
-    assert pr.read_problem(tmp_path / "problem.toml").arguments()["solver"] is None
+    usual = pr.SampleAverage()
+    assert pr.read_problem(tmp_path / "problem.toml").arguments()["solver"] == usual
+    assert (usual.samples, usual.largest) == (schema.USUAL_FIRST, schema.USUAL_LARGEST)
+    assert {usual.evaluation, pr.BRPG().evaluation} == {schema.USUAL_EVALUATION}
+    assert pr.BRPG().samples == schema.USUAL_SAMPLES
+    paper = {"kind": "brpg", "step": 0.5}
+    case = pr.read_problem(tmp_path / "problem.toml", changes={"solver": paper})
+    assert case.arguments()["solver"] == pr.BRPG(step=0.5)
+
+
+def test_the_largest_sample_of_a_large_model_takes_a_gibibyte():
+    left_out = schema.SampleAverage(kind="sample-average")
+    size = (10_000, 4, 10)
+    assert memory.largest_sample(size, left_out) == 2**30 // (8 * 400_000)
+    assert memory.largest_sample((10**6, 4, 10), left_out) == 128, "the first sample is never smaller than it should be"
+    assert memory.largest_sample(size, schema.SampleAverage(kind="sample-average", largest=5000)) == 5000
 
 
 SUPPORTED = {
@@ -231,7 +247,7 @@ def test_a_family_of_the_users_own_is_run_only_if_trusted(tmp_path):
 
 def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
     path = pr.write_example(tmp_path)[0]
-    need = memory.estimate((4, 3, 2), 100, None)
+    need = memory.estimate((4, 3, 2), schema.SampleAverage(kind="sample-average"))
     monkeypatch.setattr(memory, "available", lambda: need)
     pr.read_problem(path)
     monkeypatch.setattr(memory, "available", lambda: need - 1)

@@ -3,10 +3,13 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +17,9 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent.runs.checkpoint import KIND
+from prudent.runs.record import is_solved, message_of
 from prudent.runs.tensors import read_tensors, write_tensors
+from prudent.solvers.states import named_leaves
 
 COMMAND = Path(sys.executable).with_name("prudent")
 SMALL = {"solver.iterations": 12, "solver.samples": 20, "solver.evaluation": 100, "solver.tolerance": 0.0}
@@ -43,9 +48,8 @@ def table(path):
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory):
     path = pr.write_example(tmp_path_factory.mktemp("problem"))[0]
-    lines = [
-        line for line in path.read_text().splitlines() if not line.startswith(("iterations", "samples", "tolerance"))
-    ]
+    own = ("iterations", "samples", "tolerance", "evaluation")
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(own)]
     settings = "\n".join(f"{key.removeprefix('solver.')} = {value}" for key, value in SMALL.items())
     path.write_text("\n".join(lines) + "\n" + settings + "\n")
     return path
@@ -70,7 +74,11 @@ def test_the_command_writes_what_the_library_computes_to_the_bit(problem, comman
     assert said["status"] == solution.status.name == "ITERATION_LIMIT"
     assert said["solved"] is False
     assert (said["risk"], said["risk_standard_error"]) == (solution.risk, solution.risk_standard_error)
-    assert (said["iterations"], said["seed"], said["lower_bound"]) == (12, 0, None)
+    assert (said["iterations"], said["seed"]) == (12, 0)
+    for name in ("lower_bound", "lower_bound_standard_error", "gap", "gap_standard_error"):
+        assert said[name] == getattr(solution.certificate, name)
+    assert said["known_theta_risk"] == said["lower_bound"]
+    assert "prudent continue" in said["message"], "not resume=, which the command line does not have"
     assert said["settings"]["risk"] == {"kind": "cvar", "level": 0.9}
     assert {"prudent", "jax", "numpy", "python"} <= said["versions"].keys()
     rows = table(folder / "policy.csv")
@@ -119,7 +127,15 @@ def test_the_rivals_are_the_librarys_on_the_same_draws(problem, commanded):
 def test_the_report_says_what_solution_json_says(commanded):
     page = (commanded[1] / "report.html").read_text()
     said = json.loads((commanded[1] / "solution.json").read_text())
-    for name in ("risk", "risk_standard_error", "iterations", "seconds", "seed"):
+    for name in (
+        "risk",
+        "risk_standard_error",
+        "lower_bound",
+        "known_theta_risk",
+        "iterations",
+        "seconds",
+        "seed",
+    ):
         assert f'data-name="{name}"' in page
         assert f'data-value="{said[name]!r}"' in page
 
@@ -132,13 +148,58 @@ def test_a_policy_that_was_written_is_judged_as_it_was(problem, run):
     assert set(certain.probabilities.ravel()) == {0.0, 1.0}
 
 
-def test_going_on_repeats_the_bits_of_one_longer_run(problem, run):
-    half = pr.solve_problem(problem, problem.parent / "half", report=False, changes={"solver.iterations": 5})
-    whole = pr.continue_run(half.folder, iterations=7, report=False)
-    assert whole.solution.iterations == 12
-    assert np.array_equal(whole.solution.policy.probabilities, run.solution.policy.probabilities)
-    assert np.array_equal(whole.solution.history.objective, run.solution.history.objective)
-    assert (whole.folder / "policy.csv").read_bytes() == (run.folder / "policy.csv").read_bytes()
+PAPER = {"kind": "brpg", "iterations": 12, "samples": 20, "step": 0.2, "evaluation": 100}
+# All that can happen in a few iterations: several starts, one that goes on, a larger sample, the end.
+QUICK = {"samples": 8, "largest": 32, "starts": 2, "tolerance": 0.01, "evaluation": 100, "iterations": 200}
+
+
+@pytest.mark.parametrize(("solver", "stops"), [(PAPER, [5, 9]), (QUICK, [1, 4, 15, 31, 40])], ids=["brpg", "default"])
+def test_going_on_repeats_the_bits_of_one_longer_run(problem, tmp_path, solver, stops):
+    one = pr.solve_problem(problem, tmp_path / "one", report=False, changes={"solver": solver})
+    first = solver | {"iterations": stops[0]}
+    run = pr.solve_problem(problem, tmp_path / "several", report=False, changes={"solver": first})
+    for more in [*np.diff(stops).tolist(), solver["iterations"] - stops[-1]]:
+        assert run.solution.status.name == "ITERATION_LIMIT" or run.solution.iterations < stops[-1]
+        run = pr.continue_run(run.folder, iterations=more, report=False)
+    assert run.solution.iterations == one.solution.iterations
+    assert run.solution.status is one.solution.status
+    for ours, theirs in zip(
+        jax.tree.leaves(named_leaves(run.solution.checkpoint.state)),
+        jax.tree.leaves(named_leaves(one.solution.checkpoint.state)),
+        strict=True,
+    ):
+        assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f")
+    assert np.array_equal(run.solution.history.objective, one.solution.history.objective)
+    assert run.solution.models == one.solution.models
+    assert (run.folder / "policy.csv").read_bytes() == (one.folder / "policy.csv").read_bytes()
+    assert run.solution.risk == one.solution.risk
+
+
+def test_only_what_converged_is_solved():
+    solved = {status.name for status in pr.Status if is_solved(SimpleNamespace(status=status))}
+    assert solved == {"CONVERGED"}
+    for status in pr.Status:
+        said = message_of(SimpleNamespace(status=status))
+        assert "resume=" not in said
+        assert "samples=" not in said or status.name == "LEARNED"
+
+
+def test_of_two_successors_one_drives(run):
+    names = [driver.name for driver in run.record.drivers]
+    assert names
+    pairs = [name.split(" → ")[0] for name in names]
+    assert len(set(pairs)) == len(pairs)
+    thetas, weights = run.solution.thetas, run.solution.weights
+    for driver in run.record.drivers:
+        state, action, follower = re.fullmatch(r"(\w+), (\w+) → (\w+)", driver.name).groups()
+        drawn = np.array(
+            [float(row[f"P({follower} | {state}, {action})"]) for row in table(run.folder / "weights.csv")]
+        )
+        assert driver.plain == pytest.approx(drawn.mean())
+        assert driver.weighted == pytest.approx((weights * drawn).mean())
+        assert driver.shift == pytest.approx((driver.weighted - driver.plain) / drawn.std())
+        assert driver.shift > 0, "every row of this problem has two successors: the one that grows is shown"
+    assert len(thetas) == 100
 
 
 def test_the_next_episode_learns_from_what_was_observed_since(problem, run):
@@ -190,7 +251,31 @@ def test_a_checkpoint_that_was_changed_is_refused(problem, run, tmp_path):
     write_tensors(target, arrays, record | {"problem": "0" * 64})
     with pytest.raises(pr.InputError, match="is for another problem"):
         pr.continue_run(tmp_path)
-    write_tensors(target, {name: array for name, array in arrays.items() if ".steps" not in name}, record)
+    # A state that no run could have left: parts missing, of other shapes or types, or that do not go together.
+    value = arrays["state.climb.value"]
+    for change in (
+        {"state.climb.value": None},
+        {"state.climb.value": value[:-1]},
+        {"state.climb.value": value.astype(np.float32)},
+        {"state.climb.parameters": arrays["state.climb.parameters"] * np.nan},
+        {"state.climb.finished": arrays["state.climb.finished"] - 1},
+        {"state.climb.memory": None},
+        {"state.stage": np.array(31)},
+        {"state.stage": np.array(1)},
+        {"state.done": np.array(-1)},
+        {"state.scoring": np.array(2)},
+        {"state.incumbent.held_out": np.zeros(3)},
+        {"state.elsewhere": np.zeros(3)},
+    ):
+        changed = {name: array for name, array in (arrays | change).items() if array is not None}
+        write_tensors(target, changed, record)
+        with pytest.raises(pr.InputError, match="holds the state of another solver"):
+            pr.continue_run(tmp_path)
+    write_tensors(target, arrays, record | {"iterations": 500})
+    with pytest.raises(pr.InputError, match="a history of another length than the run"):
+        pr.continue_run(tmp_path)
+    settings = record["file"] | {"solver": PAPER}
+    write_tensors(target, arrays, record | {"file": settings})
     with pytest.raises(pr.InputError, match="holds the state of another solver"):
         pr.continue_run(tmp_path)
 

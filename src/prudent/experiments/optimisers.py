@@ -18,7 +18,7 @@ from ..policies import Softmax
 from ..posteriors import Beta, Sobol
 from ..risks import CVaR
 from ..solvers import BRPG, SampleAverage, Solution, solve_many
-from .lake_tables import LEVELS, SLIP
+from .lake_settings import LEVELS, SLIP
 
 SETTINGS = ((0.02, 5), (0.02, 50), (0.7, 5), (0.7, 50))
 

@@ -7,10 +7,14 @@ import os
 from pathlib import Path
 
 from ..errors import InputError
-from .schema import BRPG, SampleAverage
-
-# What pr.solve draws when the file does not say.
-USUAL_FIRST, USUAL_LARGEST, USUAL_SAMPLES, USUAL_EVALUATION = 128, 8192, 30, 1000
+from .schema import (
+    BRPG,
+    USUAL_EVALUATION,
+    USUAL_FIRST,
+    USUAL_LARGEST,
+    USUAL_SAMPLES,
+    SampleAverage,
+)
 
 # The largest sample takes no more than this where the file does not say how large it may get. It depends on the
 # problem alone and not on the machine, since the answer depends on it.

@@ -132,10 +132,11 @@ def loss_of(case: Case) -> Loss:
 
 def solver_of(section: schema.SampleAverage | schema.BRPG, shape: tuple[int, int, int]) -> Optimiser:
     """The solver a section of the file describes; what it leaves out is the solver's own default."""
-    given = {name: value for name, value in section.model_dump(exclude={"kind"}).items() if value is not None}
+    given: dict[str, Any] = section.model_dump(exclude={"kind"}, exclude_none=True)
     if isinstance(section, schema.BRPG):
         return BRPG(**given)
-    return SampleAverage(**given | {"largest": largest_sample(shape, section)})
+    given["largest"] = largest_sample(shape, section)
+    return SampleAverage(**given)
 
 
 def pair_counts(case: Case) -> np.ndarray:

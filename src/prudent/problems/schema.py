@@ -230,6 +230,9 @@ class Posterior(Section):
         return self
 
 
+# What pr.solve draws when the file does not say.
+USUAL_FIRST, USUAL_LARGEST, USUAL_SAMPLES, USUAL_EVALUATION = 128, 8192, 30, 1000
+
 Iterations = Annotated[int, Field(ge=0, le=10_000_000)]
 Draws = Annotated[int, Field(ge=1, le=10_000_000)]
 Evaluation = Annotated[int, Field(ge=2, le=10_000_000)]
@@ -254,8 +257,11 @@ class SampleAverage(Section):
 
     @model_validator(mode="after")
     def _grows(self) -> SampleAverage:
-        if self.largest is not None and self.largest < (self.samples or 1):
-            raise PydanticCustomError("largest", "largest is below samples; no sample can be that small", {})
+        first = USUAL_FIRST if self.samples is None else self.samples
+        if self.largest is not None and self.largest < first:
+            raise PydanticCustomError(
+                "largest", "largest is below samples, which is {first}; lower samples, too", {"first": first}
+            )
         return self
 
 

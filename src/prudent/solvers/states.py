@@ -13,14 +13,15 @@ from ..errors import InputError
 from ..policies import Parametrisation, projected
 from . import brpg
 from .brpg import BRPG
-from .descent import GOING, NON_FINITE, Climb, begin
+from .descent import GOING, Climb, begin
 from .optimiser import Optimiser
 from .sample_average import HELD_OUT, Answer, SampleAverage, Search
 
 Arrays = dict[str, np.ndarray]
 
-# Whole numbers of a search, with the least that is too large.
-NUMBERS = {"stage": 32, "done": NON_FINITE + 1, "iterations": 2**31, "models": 2**62}
+# Whole numbers of a search, with the least that is too large; codes of how points and runs end are few.
+CODES = 16
+NUMBERS = {"stage": 32, "done": CODES, "iterations": 2**31, "models": 2**62}
 
 
 def named_leaves(tree: Any) -> Arrays:
@@ -84,7 +85,7 @@ def _possible(search: Search) -> bool:
     climb: Climb = search.climb
     codes = np.asarray(climb.finished)
     return bool(
-        np.all((codes >= GOING) & (codes <= NON_FINITE))
+        np.all((codes >= GOING) & (codes < CODES))
         and np.all(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(climb.parameters)])))
         and np.all(np.asarray(climb.idle) >= 0)
         and (search.stage == 0 or search.incumbent is not None)
