@@ -27,4 +27,5 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 app.command()(demo.demo)
 app.add_typer(reproduce.app, name="reproduce")
 app.command()(studies.estimators)
+app.command()(studies.families)
 app.command()(studies.gymnasium)
