@@ -44,6 +44,7 @@ def test_bad_input_exits_with_2_and_no_traceback(tmp_path):
         ("demo", "--out", in_the_way),
         ("demo", "--seed", "-1"),
         ("reproduce", "table1", "--replications", "0"),
+        ("families", "--family", "gardening"),
     ):
         result = prudent(*arguments)
         assert result.returncode == 2, arguments
@@ -71,6 +72,7 @@ def test_the_cells_of_the_paper_over_200_data_sets():
     ("arguments", "rows", "marks"),
     [
         (["estimators"], 13 + 3 + 5 + 15, ("a user's", "m^-1.0", "least at nu")),
+        (["families", "--replications", "2", "--size", "5", "--size", "50"], 72, ("theta known", "nested, CVaR 0.9")),
         (["gymnasium", "--rollouts", "20", "--episodes", "50"], 5, ("plan at maximum likelihood", "50 episodes")),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",

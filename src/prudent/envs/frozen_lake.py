@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Stream, as_float, generator, require_kind, require_size
+from ..arrays import Array, require_kind
 from ..episodes import SimulatedWorld, World
 from ..errors import InputError
 from ..kernels import Support
@@ -17,6 +17,7 @@ from ..models import AbstractFamily, check_discount
 from ..policies import TabularPolicy, action_probabilities
 from ..posteriors import Beta
 from ..transitions import Trials
+from .coins import check_theta, check_truth, coin_trials
 
 RECONSTRUCTED_MAP = """
 SFHFF
@@ -34,6 +35,7 @@ best joint fit to the published results; it is a reconstruction, not the authors
 MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 ARROWS = np.array(["←", "↓", "→", "↑"])
 TILES = "SFHG"
+NAMES = ("slip", "escape")
 
 
 class FrozenLake(AbstractFamily):
@@ -60,9 +62,7 @@ class FrozenLake(AbstractFamily):
 
     def probability(self, theta: Float[Array, 2]) -> Float[Array, "S A 3"]:
         """Along the successors (as intended, to one side, to the other); in holes (out, stay, stay)."""
-        # JAX clamps an index that is out of bounds: a theta that is too short would be read twice.
-        if jnp.shape(theta) != (2,):
-            raise InputError(f"theta of a frozen lake is (slip, escape), two numbers; got shape {jnp.shape(theta)}")
+        check_theta(theta, NAMES, "a frozen lake")
         slip, escape = theta[0], theta[1]
         zero = jnp.zeros_like(slip)
         ice = jnp.stack([1.0 - slip, slip / 2.0, slip / 2.0])
@@ -82,12 +82,7 @@ class FrozenLake(AbstractFamily):
         >>> pr.envs.frozen_lake().trials(n=5, truth=(0.3, 0.02), seed=0).counts.sum(axis=1).tolist()
         [5.0, 5.0]
         """
-        n = require_size("n, the trials of each coordinate,", n)
-        truth = np.asarray(as_float(truth))
-        if truth.shape != (2,) or not np.all((truth >= 0) & (truth <= 1)):
-            raise InputError(f"truth must be (slip, escape), two probabilities, got {truth.tolist()}")
-        success = generator(seed, Stream.TRIALS).binomial(int(n), truth)
-        return Trials(np.stack([success, n - success], axis=1))
+        return coin_trials(n, check_truth(truth, NAMES), seed)
 
     def world(self, truth: Any, steps: int = 100, rollouts: int = 1) -> LakeWorld:
         """The lake at its true theta, to deploy policies in.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import numpy as np
-
 from ..errors import InputError
 from . import folder as places
 from .record import Record, read_record
