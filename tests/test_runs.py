@@ -142,8 +142,9 @@ def test_the_report_says_what_solution_json_says(commanded):
 
 def test_a_policy_that_was_written_is_judged_as_it_was(problem, run):
     view = pr.evaluate_problem(run.folder / "policy.csv", problem)
-    assert (view.risk, view.mean) == (run.solution.risk, run.record.summary["mean"])
-    assert np.array_equal(view.losses, run.solution.losses)
+    # The solver finds losses along with their gradients, in another compiled function: the last digit may differ.
+    assert (view.risk, view.mean) == pytest.approx((run.solution.risk, run.record.summary["mean"]), rel=1e-12)
+    assert np.allclose(view.losses, run.solution.losses, rtol=1e-12, atol=0.0)
     certain = pr.evaluate_problem(run.folder / "policy-deterministic.csv", problem)
     assert set(certain.probabilities.ravel()) == {0.0, 1.0}
 
@@ -230,7 +231,7 @@ def test_runs_are_compared_on_the_draws_of_the_first(problem, run):
     )
     rows = pr.compare_runs([run.folder, other.folder])
     assert [row.same_problem for row in rows] == [True, False]
-    assert rows[0].view.risk == run.solution.risk
+    assert rows[0].view.risk == pytest.approx(run.solution.risk, rel=1e-12)
     difference = other.solution.losses - run.solution.losses
     assert rows[1].difference == pytest.approx(difference.mean(), rel=1e-9)
     result = CliRunner().invoke(app, ["compare", str(run.folder), str(other.folder)])
