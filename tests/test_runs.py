@@ -154,13 +154,13 @@ PAPER = {"kind": "brpg", "iterations": 12, "samples": 20, "step": 0.2, "evaluati
 QUICK = {"samples": 8, "largest": 32, "starts": 2, "tolerance": 0.01, "evaluation": 100, "iterations": 200}
 
 
-@pytest.mark.parametrize(("solver", "stops"), [(PAPER, [5, 9]), (QUICK, [1, 4, 15, 31, 40])], ids=["brpg", "default"])
+@pytest.mark.parametrize(("solver", "stops"), [(PAPER, [5, 9]), (QUICK, [1, 4, 15, 20, 30])], ids=["brpg", "default"])
 def test_going_on_repeats_the_bits_of_one_longer_run(problem, tmp_path, solver, stops):
     one = pr.solve_problem(problem, tmp_path / "one", report=False, changes={"solver": solver})
+    assert one.solution.iterations > stops[1]
     first = solver | {"iterations": stops[0]}
     run = pr.solve_problem(problem, tmp_path / "several", report=False, changes={"solver": first})
     for more in [*np.diff(stops).tolist(), solver["iterations"] - stops[-1]]:
-        assert run.solution.status.name == "ITERATION_LIMIT" or run.solution.iterations < stops[-1]
         run = pr.continue_run(run.folder, iterations=more, report=False)
     assert run.solution.iterations == one.solution.iterations
     assert run.solution.status is one.solution.status
