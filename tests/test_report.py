@@ -118,6 +118,19 @@ def test_a_difference_within_the_noise_is_not_called_one():
     text = Page(report_html(dataclasses.replace(data, plans=(ours, theirs), known_theta_risk=9.0))).text
     assert "no clear difference" in text
     assert "no clear part of the risk comes from not knowing θ" in text
+    # The bound's own error, draw by draw, can tell what the two separate errors cannot.
+    known = {"known_theta_risk": 8.75, "lower_bound": 8.75, "gap": 0.25, "gap_standard_error": 0.01}
+    text = Page(report_html(dataclasses.replace(data, plans=(ours, theirs), **known))).text
+    assert "so 0.250 , 2.8 % of the risk, comes from not knowing θ" in text
+
+
+def test_a_bound_on_few_draws_is_compared_on_those():
+    data = made_up(("a", "b"), ("x", "y"))
+    few = {"known_theta_risk": None, "lower_bound": 100.0, "gap": 0.25, "bound_draws": 16}
+    text = Page(report_html(dataclasses.replace(data, **few))).text
+    assert "On the first 16 of the draws, no policy has a risk below 100.0" in text
+    assert "at most 0.250" in text
+    assert "is left to gain there." in text
 
 
 @pytest.mark.parametrize("kind", ["tail", "mean"])
