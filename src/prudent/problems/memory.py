@@ -20,7 +20,8 @@ from .schema import (
 # problem alone and not on the machine, since the answer depends on it.
 SAMPLE_BYTES = 2**30
 
-# Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement.
+# Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement; a
+# growing sample goes through in chunks, and four is an upper guess.
 EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 4, 12
 
 

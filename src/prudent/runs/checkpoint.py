@@ -103,9 +103,6 @@ def read_checkpoint(path: Path, trust: bool = False) -> Saved:
         raise InputError(f"{path}: is damaged (its policy has shape {policy.shape}); solve again")
     if case.digest() != record.get("problem"):
         raise InputError(f"{path}: is for another problem than the one in it; solve again")
-    for name, array in arrays.items():
-        if _within(name, "state") and array.dtype.kind == "i" and np.any((array < 0) | (array > MOST_STEPS)):
-            raise InputError(f"{path}: is damaged (steps that no run has made); solve again")
     trees = {name: {k.removeprefix(name): v for k, v in arrays.items() if _within(k, name)} for name in TREES}
     return Saved(case, policy, trees, key, episode, record)
 

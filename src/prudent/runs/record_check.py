@@ -30,12 +30,19 @@ class _Settings(_Open):
     title: str
 
 
+class _Certificate(_Open):
+    draws: int | None
+
+
 class _Summary(_Open):
     status: str
     message: str
     solved: bool
     risk: float | None
     lower_bound: float | None
+    gap: float | None
+    gap_standard_error: float | None
+    certificate: _Certificate | None
     tail_level: float
     known_theta_risk: float | None
     known_theta_risk_standard_error: float | None
