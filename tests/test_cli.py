@@ -29,7 +29,7 @@ def test_help_names_the_commands_and_version_is_printed():
 def test_demo_prints_its_table_and_maps_and_writes_the_figure(tmp_path):
     result = prudent("demo", "--out", tmp_path / "new" / "folder")
     assert result.returncode == 0, result.stderr
-    for row in ("BR-PG, CVaR 0 ", "BR-PG, CVaR 0.5", "BR-PG, CVaR 0.9", "plug-in plan", "reconstruction"):
+    for row in ("least CVaR 0 ", "least CVaR 0.5", "least CVaR 0.9", "plug-in plan", "reconstruction"):
         assert row in result.stdout
     assert result.stdout.count("→") > 10
     figure = tmp_path / "new" / "folder" / "loss-distributions.png"

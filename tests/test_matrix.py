@@ -130,6 +130,7 @@ def objectives(loss, policy, estimator):
         gradient=ESTIMATORS[estimator],
         solver=pr.BRPG(samples=DRAWS, iterations=4, step=STEP, evaluation=DRAWS),
         progress=False,
+        certify=False,
     )[0]
     return np.stack([solution.history.objective for solution in solutions])
 

@@ -46,7 +46,7 @@ def run_demo(seed: int = 0, samples: int = 5000) -> tuple[FrozenLake, Beta, list
     found: list[tuple[str, TabularPolicy, float]] = []
     for level in LEVELS:
         solution = solve(lake, belief, risk=CVaR(level), seed=seed)
-        found.append((f"BR-PG, CVaR {level:g}", solution.policy, solution.seconds))
+        found.append((f"least CVaR {level:g}", solution.policy, solution.seconds))
     clock = time.perf_counter()
     plug_in = plan(lake.at(belief.maximum_likelihood())).policy
     found.append(("plug-in plan", plug_in, time.perf_counter() - clock))
