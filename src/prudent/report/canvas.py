@@ -27,7 +27,7 @@ LARGEST = 1e100  # beyond it differences overflow, and so do axes
 
 def drawable(values: Any) -> np.ndarray:
     """Which numbers can be drawn: those that are finite, and not so large that an axis cannot hold them."""
-    return np.abs(np.nan_to_num(np.asarray(values, float), nan=np.inf)) < LARGEST
+    return np.asarray(np.abs(np.nan_to_num(np.asarray(values, float), nan=np.inf)) < LARGEST)
 
 
 def amounts(values: Any) -> np.ndarray:

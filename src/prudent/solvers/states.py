@@ -62,12 +62,10 @@ def _search(
     climb = begin(initial, *shape)
     if rounds:
         climb = dataclasses.replace(climb, memory=settings.step_for(policy).remember(climb))
-    climb = dataclasses.replace(climb, rounds=np.array(0))
     climb = _filled(climb, _below(arrays, ".climb"), points[0])
     incumbent = None
     if any(name.startswith(".incumbent") for name in arrays):
-        answer = Answer(initial, np.array(0.0), np.zeros(HELD_OUT))  # pyright: ignore[reportArgumentType]
-        answer = _filled(answer, _below(arrays, ".incumbent"))
+        answer = _filled(Answer(initial, 0.0, np.zeros(HELD_OUT)), _below(arrays, ".incumbent"))
         incumbent = dataclasses.replace(answer, in_sample=float(answer.in_sample))
     search = Search(
         climb=dataclasses.replace(climb, rounds=rounds),
