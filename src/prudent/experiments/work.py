@@ -109,7 +109,7 @@ def _run(unit: Unit) -> tuple[Unit, dict[str, Any], float]:
 @contextlib.contextmanager
 def _dask(jobs: int) -> Iterator[None]:
     try:
-        from dask.distributed import Client, LocalCluster
+        from dask.distributed import Client, LocalCluster  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("the backend dask needs dask; install it with: pip install 'prudent[dask]'") from None
     with (
@@ -122,8 +122,8 @@ def _dask(jobs: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _ray(jobs: int) -> Iterator[None]:
     try:
-        import ray
-        from ray.util.joblib import register_ray
+        import ray  # pyright: ignore[reportMissingImports]
+        from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("the backend ray needs ray; install it with: pip install 'prudent[ray]'") from None
     register_ray()
