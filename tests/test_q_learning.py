@@ -15,16 +15,16 @@ def mdp():
 
 @pytest.mark.long
 def test_the_limit_is_the_robust_plan(mdp):
+    """What is left falls with the updates; the least of noisy values is biased, by an amount of order 1/t."""
     radii = [0.0, 0.1, 0.8]
-    learned = pr.robust_q_learning(mdp, radii, iterations=20_000, replications=24, seed=1)
+    early, learned = (
+        pr.robust_q_learning(mdp, radii, iterations=updates, replications=24, seed=1) for updates in (1000, 20_000)
+    )
     assert learned.quality.shape == (3, 24, 4, 2)
     for number, radius in enumerate(radii):
-        runs = learned.quality[number]
         limit = pr.robust_plan(mdp, radius).quality
-        error = runs.mean(axis=0) - limit
-        standard_error = runs.std(axis=0, ddof=1) / np.sqrt(24)
-        assert np.all(np.abs(error) <= 3 * standard_error), (radius, error / standard_error)
-        assert standard_error.max() < 0.01
+        before, after = (np.abs(runs.quality[number].mean(axis=0) - limit).max() for runs in (early, learned))
+        assert after < 0.002 * limit.max() and after < 0.5 * before, (radius, before, after)
     assert np.all(learned.samples > 2 * 20_000)
 
 
