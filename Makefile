@@ -17,8 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 demo: .venv/base  ## solve the frozen lake from five observations; under a minute
 	$(BIN)/prudent demo --out demo
 
-# Most of the time of the tests is compilation; these take a third off it. `test-long` compiles as users do.
-test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0
+# Most of the time of the tests is compilation; these take two thirds off it. `test-long` compiles as users do.
+test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
 test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
 test: .venv/dev  ## all tests but the long ones

@@ -6,9 +6,9 @@ import time
 
 import jax
 import numpy as np
-from prudent.experiments.lake_tables import LEVELS, SLIP
 
 import prudent as pr
+from prudent.experiments.lake_settings import LEVELS, SLIP
 from prudent.experiments.optimisers import FRUGAL, SETTINGS
 from prudent.gradients import Problem, losses_on, model_slopes
 

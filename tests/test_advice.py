@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import prudent as pr
 from prudent.plots import frontier_figure
@@ -133,11 +134,40 @@ def test_refusals(call, message):
         call()
 
 
+def test_worth_by_all_outcomes_agrees_with_simulated_ones():
+    """The same family and belief; the second call has fewer replications than outcomes, so that it simulates."""
+    settings = {"observations": 12, "risk": pr.CVaR(0.5), "solver": SMALL}
+    whole = pr.worth_of_data(LAKE, BELIEF, replications=13, **settings)
+    simulated = pr.worth_of_data(LAKE, BELIEF, replications=12, **settings)
+    assert [row.standard_error for row in whole.rows] == [0.0, 0.0]
+    exact = {row.place: row.worth for row in whole.rows}
+    for row in simulated.rows:
+        assert row.standard_error > 0
+        assert row.worth == pytest.approx(exact[row.place], abs=4 * row.standard_error)
+
+
+def test_agreement_of_rankings():
+    from prudent.experiments.worth_ranking import agreement
+
+    foretold = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    seen = np.array([[10.0, 20.0, 30.0], [30.0, 10.0, 20.0], [5.0, 5.0, 5.0]])
+    result = agreement(foretold, seen)
+    # Alike: 1; first alike and the others exchanged: 1/2; no rank at all: left out.
+    assert result.data_sets == 2
+    assert result.correlation == pytest.approx(0.75) and result.standard_error == pytest.approx(0.25)
+    assert result.same_first == pytest.approx(2 / 3)
+    assert result.pooled == pytest.approx(stats.spearmanr(foretold.ravel(), seen.ravel()).statistic)
+
+
 @pytest.mark.long
 def test_rankings_of_many_data_sets_are_made_of_what_is_foretold_and_found():
+    """Truths drawn from the prior: what is foretold is what is found, on average, by the law of total expectation."""
     from prudent.experiments.worth_ranking import worth_rankings
 
-    rows = worth_rankings(LAKE, (0.3, 0.1), data_sets=2, additions=4)
-    for row in rows:
-        assert row.foretold.shape == row.found.shape == (2,)
-        assert abs(row.correlation) == pytest.approx(1.0)
+    rankings = worth_rankings(LAKE, data_sets=24, n=3, observations=8, risk=pr.Expectation())
+    foretold = rankings.column("foretold")
+    for what in ("found", "plain", "gained"):
+        off = rankings.column(what) - foretold
+        error = off.std(axis=0, ddof=1) / np.sqrt(len(off))
+        assert np.all(np.abs(off.mean(axis=0)) < 3 * error + 1e-3), (what, off.mean(axis=0), error)
+    assert np.all(foretold > -1e-3) and foretold.max() > 0.05

@@ -12,6 +12,7 @@ import pytest
 import prudent as pr
 
 PACKAGE = Path(pr.__file__).parent
+ROOT = Path(__file__).parents[1]
 
 STAGES = [
     ("errors",),
@@ -78,7 +79,9 @@ def test_no_file_grows_past_four_hundred_lines(path):
 
 
 def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_importing_and_the_command_line_do_not_import_jax():
@@ -96,6 +99,11 @@ describe(case)
 print("jax" in sys.modules)
 """
     assert run(code) == "False"
+
+
+def test_every_benchmark_finds_what_it_measures():
+    names = [f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__main__"]
+    assert run(f"import {', '.join(names)}; print('found')") == "found"
 
 
 SOLVE = """

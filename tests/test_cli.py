@@ -73,6 +73,11 @@ def test_the_cells_of_the_paper_over_200_data_sets():
     [
         (["estimators"], 13 + 3 + 5 + 15, ("a user's", "m^-1.0", "least at nu")),
         (["families", "--replications", "2", "--size", "5", "--size", "50"], 72, ("theta known", "nested, CVaR 0.9")),
+        (
+            ["worth", "--data-sets", "2", "--n", "5", "--observations", "4"],
+            3 + 3,
+            ("breakdown", "same first", "gained:"),
+        ),
         (["gymnasium", "--rollouts", "20", "--episodes", "50"], 5, ("plan at maximum likelihood", "50 episodes")),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",

@@ -1,17 +1,19 @@
 """What to measure next: how far the optimal risk is expected to fall with more observations of one thing.
 
-Preposterior analysis by nested sampling: a theta is drawn from the belief, observations are simulated at it, the belief
-is updated and the problem solved again. All solves share their uniform numbers, so that differences are sharp.
+Preposterior analysis: for everything the observations may show (for all outcomes where they are few, else for those
+simulated at thetas drawn from the belief) the belief is updated and the problem solved again. All solves share their
+uniform numbers, so that differences are sharp.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
+from scipy import stats
 
 from ..arrays import Stream, as_key, generator, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
@@ -44,7 +46,7 @@ class Worth(eqx.Module):
     Attributes:
         place: the coordinate of theta, or the (state, action) whose next state is observed.
         worth: expected fall of the optimal risk.
-        standard_error: its Monte-Carlo error.
+        standard_error: its Monte-Carlo error; 0 where all outcomes were gone through.
     """
 
     place: tuple[int, ...] = eqx.field(static=True)
@@ -97,15 +99,17 @@ def worth_of_data(
 
     Under a `Beta` belief an observation is a trial of one coordinate of theta; under any other, a transition
     from one state-action pair, which the belief must be able to learn from by `update`. The fall is that of the
-    optimum on the sample, in expectation over what the observations may show. For the mean and for CVaR it is never
-    negative but for the chance of the nested samples, which its standard error tells.
+    optimum on the sample, in expectation over what the observations may show: the `observations + 1` possible counts
+    of a coordinate if these are no more than `replications`, else simulated ones. For the mean and for CVaR it is
+    never negative but for chance, which its standard error tells, and the error of the sample of thetas.
 
     Args:
         model: the family of MDPs.
         belief: posterior of theta.
         observations: how many more of each.
         places: the candidates, `(coordinate,)` or `(state, action)`; all when left out.
-        replications: simulated data sets of each candidate; they share their thetas.
+        replications: simulated data sets of each candidate; they share their thetas. Unused where all outcomes can be
+            gone through.
         risk: `CVaR(0.9)` when left out.
         loss: expected discounted cost when left out.
         policy: tabular softmax when left out.
@@ -133,19 +137,47 @@ def worth_of_data(
     require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
     key = as_key(seed)
     places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
+    _check_places(model, belief, places)
     question = Question(model, belief, CVaR(0.9) if risk is None else risk, loss, policy, occupancy, solver, key)
-    thetas = belief.draw(generator(key, Stream.WORLD), replications)
-    beliefs = [
-        update(_observed(model, belief, theta, place, observations, generator(key, Stream.WORLD, number + 1, m)))
-        for number, place in enumerate(places)
-        for m, theta in enumerate(thetas)
-    ]
-    falls = question.falls(beliefs).reshape(len(places), replications)
-    spread = falls.std(axis=1, ddof=1) / np.sqrt(replications) if replications > 1 else np.full(len(places), np.nan)
+    if isinstance(belief, Beta) and observations < replications:
+        chances = np.stack([outcome_chances(belief, place, observations) for place in places])
+        falls = question.falls(outcome_beliefs(belief, places, observations)).reshape(chances.shape)
+        worths, errors = (chances * falls).sum(axis=1), np.zeros(len(places))
+    else:
+        thetas = belief.draw(generator(key, Stream.WORLD), replications)
+        beliefs = [
+            update(_observed(model, belief, theta, place, observations, generator(key, Stream.WORLD, number + 1, m)))
+            for number, place in enumerate(places)
+            for m, theta in enumerate(thetas)
+        ]
+        falls = question.falls(beliefs).reshape(len(places), replications)
+        worths = falls.mean(axis=1)
+        errors = falls.std(axis=1, ddof=1) / np.sqrt(replications) if replications > 1 else np.full(len(places), np.nan)
     rows = [
-        Worth(place, float(fall.mean()), float(error)) for place, fall, error in zip(places, falls, spread, strict=True)
+        Worth(place, float(worth), float(error)) for place, worth, error in zip(places, worths, errors, strict=True)
     ]
     return WorthOfData(tuple(sorted(rows, key=lambda row: -row.worth)), question.risk_now, observations)
+
+
+def outcome_beliefs(belief: Beta, places: Sequence[tuple[int, ...]], observations: int) -> list[Beta]:
+    """The beliefs after 0, 1, ... `observations` successes among that many trials of each place, place by place."""
+    size = len(np.asarray(belief.counts))
+    logs = [_trials(size, place, hits, observations) for place in places for hits in range(observations + 1)]
+    return [belief.update(log) for log in logs]
+
+
+def outcome_chances(belief: Beta, place: tuple[int, ...], observations: int) -> np.ndarray:
+    """`[observations + 1]` chances that 0, 1, ... of the next trials of a coordinate succeed."""
+    [success, failure] = np.asarray(belief.prior + belief.counts)[place[0]]
+    return stats.betabinom.pmf(np.arange(observations + 1), observations, success, failure)
+
+
+class Answer(NamedTuple):
+    """What would be done under a belief: its risk, the present policy's mean loss there, and its table `[S, A]`."""
+
+    risk: float
+    mean: float
+    policy: np.ndarray
 
 
 class Question:
@@ -166,7 +198,7 @@ class Question:
         solver: SampleAverage,
         key: jax.Array,
     ):
-        self.risks, self.key, self.solver = [risk], key, solver
+        self.belief, self.risks, self.key, self.solver = belief, [risk], key, solver
         self.parts = Parts(self.risks, loss, policy, None, solver, occupancy, False)
         self.base = solve_grid(model, [belief], self.risks, [key], self.parts, None, None, False)[0][0]
         method = self.parts.occupancy.resolve(model.support)
@@ -176,6 +208,11 @@ class Question:
 
     def falls(self, beliefs: Sequence[Posterior]) -> np.ndarray:
         """The fall of the optimal risk under each belief, less the shift of the present policy's mean loss."""
+        after = self.answers(beliefs)
+        return self.risk_now - self.mean_now - np.array([answer.risk - answer.mean for answer in after])
+
+    def answers(self, beliefs: Sequence[Posterior]) -> list[Answer]:
+        """What would be done under each belief."""
         names = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief)) for belief in beliefs]
         # Observations that come out alike leave the same belief, which is solved once.
         different = dict(zip(names, beliefs, strict=True))
@@ -184,10 +221,10 @@ class Question:
         some = list(different.values())
         grid = solve_grid(self.problem.family, some, self.risks, keys, self.parts, starts, None, False)
         after = {
-            name: _objective(row[0]) - self._mean(belief)
+            name: Answer(_objective(row[0]), self._mean(belief), np.asarray(row[0].policy.probabilities))
             for (name, belief), row in zip(different.items(), grid, strict=True)
         }
-        return self.risk_now - self.mean_now - np.array([after[name] for name in names])
+        return [after[name] for name in names]
 
     def _mean(self, belief: Posterior) -> float:
         """The present policy's mean loss under a belief, on the draws of its solve."""
@@ -212,6 +249,16 @@ def _places(model: AbstractFamily, belief: Posterior) -> list[tuple[int, ...]]:
     return [(s, a) for s in range(states) for a in range(actions)]
 
 
+def _check_places(model: AbstractFamily, belief: Posterior, places: Sequence[tuple[int, ...]]) -> None:
+    if isinstance(belief, Beta):
+        sizes, name = np.asarray(belief.counts).shape[:1], "places of a Beta belief are (coordinate,)"
+    else:
+        sizes, name = model.support.shape[:2], "places are (state, action)"
+    for place in places:
+        if len(place) != len(sizes) or not all(0 <= i < size for i, size in zip(place, sizes, strict=True)):
+            raise InputError(f"{name} below {', '.join(map(str, sizes))}, got {place}")
+
+
 def _observed(
     model: AbstractFamily,
     belief: Posterior,
@@ -222,15 +269,8 @@ def _observed(
 ) -> Any:
     """A log of `n` observations at one place, if theta were the truth."""
     if isinstance(belief, Beta):
-        if len(place) != 1 or not 0 <= place[0] < len(theta):
-            raise InputError(f"places of a Beta belief are (coordinate,) below {len(theta)}, got {place}")
-        counts = np.zeros((len(theta), 2), int)
-        hits = int(random.binomial(n, theta[place[0]]))
-        counts[place[0]] = hits, n - hits
-        return Trials(counts)
+        return _trials(len(theta), place, int(random.binomial(n, theta[place[0]])), n)
     states, actions, _ = model.support.shape
-    if len(place) != 2 or not (0 <= place[0] < states and 0 <= place[1] < actions):
-        raise InputError(f"places are (state, action) below {(states, actions)}, got {place}")
     s, a = place
     mdp = model.at(theta)
     seen = random.multinomial(n, np.asarray(mdp.kernel.probability)[s, a])
@@ -238,3 +278,10 @@ def _observed(
     met = np.flatnonzero(seen)
     records = [(s, a, int(arrivals[b])) for b in met]
     return Transitions.from_records(records, states=states, actions=actions, count=seen[met])
+
+
+def _trials(size: int, place: tuple[int, ...], hits: int, n: int) -> Trials:
+    """A log of `n` trials of one coordinate out of `size`, of which `hits` succeed."""
+    counts = np.zeros((size, 2), int)
+    counts[place[0]] = hits, n - hits
+    return Trials(counts)
