@@ -63,12 +63,21 @@ class Divergence(eqx.Module):
         return newton_step(point, ratio, self.conjugate, self.domain())
 
 
-def _require_floor(divergence: Divergence, floor: Any) -> None:
-    if not isinstance(floor, int | float | np.floating) or not 0.0 < floor < 1.0:
-        raise InputError(f"the floor of {type(divergence).__name__} must be a number in (0, 1), got {floor!r}")
+class Floored(Divergence):
+    """A generator whose slope is infinite at 0, so that it goes on as its tangent below a small ratio, the floor."""
+
+    floor: eqx.AbstractVar[float]
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.floor, int | float | np.floating) or not 0.0 < self.floor < 1.0:
+            raise InputError(f"the floor of {type(self).__name__} must be a number in (0, 1), got {self.floor!r}")
+
+    def lowest(self) -> float:
+        """The floor."""
+        return self.floor
 
 
-class KullbackLeibler(Divergence):
+class KullbackLeibler(Floored):
     """`KL(p || q) = sum p log(p / q)`, the divergence of the paper's experiment; `f(x) = x log x`.
 
     The slope at the floor of 1e-12 is -27.
@@ -79,13 +88,6 @@ class KullbackLeibler(Divergence):
     """
 
     floor: float = eqx.field(static=True, default=1e-12)
-
-    def __check_init__(self) -> None:
-        _require_floor(self, self.floor)
-
-    def lowest(self) -> float:
-        """The floor."""
-        return self.floor
 
     def generator(self, ratio: Array) -> Any:
         """`x log x`."""
@@ -104,7 +106,7 @@ class KullbackLeibler(Divergence):
         return 1.0
 
 
-class ReverseKullbackLeibler(Divergence):
+class ReverseKullbackLeibler(Floored):
     """`KL(q || p) = sum q log(q / p)`, which dwells on what the target visits; `f(x) = -log x`.
 
     The slope at the floor of 1e-4 is -10 000: a lower floor tells a state missed from one hardly visited,
@@ -116,13 +118,6 @@ class ReverseKullbackLeibler(Divergence):
     """
 
     floor: float = eqx.field(static=True, default=1e-4)
-
-    def __check_init__(self) -> None:
-        _require_floor(self, self.floor)
-
-    def lowest(self) -> float:
-        """The floor."""
-        return self.floor
 
     def generator(self, ratio: Array) -> Any:
         """`-log x`."""
@@ -210,7 +205,7 @@ class TotalVariation(Divergence):
         return 0.0
 
 
-class JensenShannon(Divergence):
+class JensenShannon(Floored):
     """The mean of `KL(p || m)` and `KL(q || m)`, `m = (p + q) / 2`; at most log 2.
 
     `f(x) = (x log x - (x + 1) log((x + 1) / 2)) / 2`; the slope at the floor of 1e-12 is -13.
@@ -221,13 +216,6 @@ class JensenShannon(Divergence):
     """
 
     floor: float = eqx.field(static=True, default=1e-12)
-
-    def __check_init__(self) -> None:
-        _require_floor(self, self.floor)
-
-    def lowest(self) -> float:
-        """The floor."""
-        return self.floor
 
     def generator(self, ratio: Array) -> Any:
         """`(x log x - (x + 1) log((x + 1) / 2)) / 2`."""
@@ -246,7 +234,7 @@ class JensenShannon(Divergence):
         return 0.0
 
 
-class Hellinger(Divergence):
+class Hellinger(Floored):
     """The squared Hellinger distance, `sum (sqrt p - sqrt q)^2 / 2`; `f(x) = (sqrt x - 1)^2 / 2`.
 
     The slope at the floor of 1e-6 is -500.
@@ -257,13 +245,6 @@ class Hellinger(Divergence):
     """
 
     floor: float = eqx.field(static=True, default=1e-6)
-
-    def __check_init__(self) -> None:
-        _require_floor(self, self.floor)
-
-    def lowest(self) -> float:
-        """The floor."""
-        return self.floor
 
     def generator(self, ratio: Array) -> Any:
         """`(sqrt x - 1)^2 / 2`."""
