@@ -50,7 +50,7 @@ test-browser: .venv/dev  ## the report in headless Chromium; installs Debian's, 
 	  && echo "installing Chromium and its driver" && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
 	  || echo "Chromium could not be installed; as root: apt-get install chromium chromium-driver"
-	@if $(HAS_BROWSER); then $(BIN)/python -m pytest -m browser tests/browser; \
+	@if $(HAS_BROWSER); then $(BIN)/python -m pytest -n 2 -m browser tests/browser; \
 	else echo "**** THE BROWSER TESTS DID NOT RUN: there is no /usr/bin/chromium with /usr/bin/chromedriver ****"; \
 	  test "$(BROWSER)" = optional; fi
 

@@ -136,9 +136,9 @@ def test_refusals(call, message):
 
 def test_worth_by_all_outcomes_agrees_with_simulated_ones():
     """The same family and belief; the second call has fewer replications than outcomes, so that it simulates."""
-    settings = {"observations": 12, "risk": pr.CVaR(0.5), "solver": SMALL}
-    whole = pr.worth_of_data(LAKE, BELIEF, replications=13, **settings)
-    simulated = pr.worth_of_data(LAKE, BELIEF, replications=12, **settings)
+    settings = {"observations": 6, "risk": pr.CVaR(0.5), "solver": SMALL}
+    whole = pr.worth_of_data(LAKE, BELIEF, replications=7, **settings)
+    simulated = pr.worth_of_data(LAKE, BELIEF, replications=6, **settings)
     assert [row.standard_error for row in whole.rows] == [0.0, 0.0]
     exact = {row.place: row.worth for row in whole.rows}
     for row in simulated.rows:

@@ -1,6 +1,7 @@
 """Bad input, written by hand: each is refused with exit code 2 and a message that says what, where and what to do."""
 
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -266,8 +267,14 @@ def test_bad_input_is_refused_with_a_message(name, tmp_path):
     assert message in said
     if name != "no such file":
         # The same refusal by the command that would write, which has then written nothing.
-        assert refuse("solve", path, "--out", tmp_path / "out") == said
+        again = refuse("solve", path, "--out", tmp_path / "out")
+        assert without_memory(again) == without_memory(said)
     assert snapshot(tmp_path) == before
+
+
+def without_memory(message):
+    """How much memory is free changes from one moment to the next."""
+    return re.sub(r"[\d.]+ GiB are", "GiB are", message)
 
 
 def snapshot(folder):

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from typer.testing import CliRunner
 
 import prudent as pr
+from prudent.cli import app
 from prudent.experiments import reproduction, tables, theory
 from prudent.experiments.curves import curve_rows
 from prudent.experiments.folder import open_folder
@@ -248,17 +250,13 @@ def test_every_item_has_units_whose_functions_workers_can_import():
     assert len(set(names)) < len(names), "the histograms share the units of the first table"
 
 
-def prudent(*arguments):
-    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300)
-
-
 def test_bad_requests_are_refused_before_any_work(tmp_path):
-    result = prudent("reproduce", "tabel1", "--out", tmp_path / "run")
-    assert result.returncode == 2 and "did you mean table1?" in result.stderr and "Traceback" not in result.stderr
+    result = CliRunner().invoke(app, ["reproduce", "tabel1", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2 and "did you mean table1?" in result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "run").exists()
     (tmp_path / "file").write_text("in the way")
-    result = prudent("reproduce", "table1", "--out", tmp_path / "file")
-    assert result.returncode == 2 and "Traceback" not in result.stderr
+    result = CliRunner().invoke(app, ["reproduce", "table1", "--out", str(tmp_path / "file")])
+    assert result.exit_code == 2 and "Traceback" not in result.stderr
 
 
 @pytest.mark.long

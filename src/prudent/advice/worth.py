@@ -39,7 +39,7 @@ class Worth(eqx.Module):
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> worth = pr.worth_of_data(lake, lake.prior, observations=10, replications=4)
+    >>> worth = pr.worth_of_data(lake, lake.prior, observations=1)
     >>> sorted(row.place for row in worth.rows)
     [(0,), (1,)]
 
@@ -59,7 +59,7 @@ class WorthOfData(eqx.Module):
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> worth = pr.worth_of_data(lake, lake.prior, observations=10, replications=4)
+    >>> worth = pr.worth_of_data(lake, lake.prior, observations=1)
     >>> str(worth).splitlines()[0].split()
     ['observe', 'worth', 's.e.']
 
@@ -120,7 +120,7 @@ def worth_of_data(
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> belief = lake.prior.update(lake.trials(n=5, truth=(0.3, 0.1), seed=0))
-    >>> worth = pr.worth_of_data(lake, belief, risk=pr.Expectation(), observations=50, replications=4)
+    >>> worth = pr.worth_of_data(lake, belief, risk=pr.Expectation(), observations=50, replications=3)
     >>> worth.rows[0].worth >= worth.rows[1].worth
     True
     """
