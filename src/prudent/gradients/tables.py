@@ -94,11 +94,12 @@ def model_slopes(
     size = chunk_size(problem)
     models, states = tables.shape[:2]
     losses, slopes, visits = np.empty(models), np.empty(tables.shape), np.empty((models, states))
+    lone = alone(problem)
     for begin in range(0, models, size):
         # The last chunk is filled up with repeats: a shorter one would compile anew.
         rows = np.minimum(np.arange(begin, begin + size), models - 1)
         here = slice(begin, min(begin + size, models))
-        found = to_numpy(_chunk(alone(problem), tables[rows], arrange(thetas[rows][None], problem)))
+        found = to_numpy(_chunk(lone, tables[rows], arrange(thetas[rows][None], lone)))
         losses[here], slopes[here], visits[here] = (part[: here.stop - begin] for part in found)
     return losses, slopes, visits
 
