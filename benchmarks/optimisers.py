@@ -94,11 +94,12 @@ def _adjoint(lake, rounds: int) -> None:
     """What the adjoint solve adds to a model: all that a second visit of the tail alone could save."""
     problem, thetas = _problem(lake), lake.prior.sample(0, 512)
     table = np.full((25, 4), 0.25)
+    which, draws = np.zeros(512, int), np.arange(512)
     with jax.enable_x64(True):
         seconds = side_by_side(
             {
                 "losses": lambda: losses_on(problem, table[None], thetas[None]),
-                "slopes": lambda: model_slopes(problem, np.broadcast_to(table, (512, 25, 4)), thetas),
+                "slopes": lambda: model_slopes(problem, table[None], thetas, which, draws),
             },
             rounds,
         )

@@ -370,9 +370,13 @@ def test_refusals(call, message):
 SHORT = pr.BRPG(samples=4, iterations=2, evaluation=4)
 
 
-def test_model_slopes_need_no_multiple_of_a_chunk():
+def test_model_slopes_pair_any_policy_with_any_draw_and_need_no_multiple_of_a_chunk():
     thetas = BELIEF.sample(0, 5)
-    policies = np.stack([random_policy(np.random.default_rng(k), STATES, ACTIONS) for k in range(5)])
+    policies = np.stack([random_policy(np.random.default_rng(k), STATES, ACTIONS) for k in range(3)])
+    which, draws = np.array([0, 2, 1, 1, 0, 2, 2]), np.array([4, 0, 3, 3, 1, 2, 0])
     with jax.enable_x64(True):
-        losses, _, _ = model_slopes(problem(), policies, thetas)
-    assert np.allclose(losses, [numpy_loss(theta, policy) for theta, policy in zip(thetas, policies, strict=True)])
+        losses, slopes, visits = model_slopes(problem(), policies, thetas, which, draws)
+        other = model_slopes(problem(), policies[which], thetas[draws], np.arange(7), np.arange(7))
+    assert np.allclose(losses, [numpy_loss(thetas[r], policies[k]) for k, r in zip(which, draws, strict=True)])
+    for ours, theirs in zip((losses, slopes, visits), other, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,6 +1,8 @@
 """Problem files: what they say becomes the objects one would have built by hand."""
 
 import itertools
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from prudent.problems import memory, schema
 from prudent.problems.example import COSTS, LOG, PROBLEM
 from prudent.problems.parts import risk_of
 from prudent.problems.toml_file import parse, risk_from_words
+from prudent.solvers import sample_average
 
 BASE = 'states = ["a", "b", "c"]\nactions = ["x", "y"]\ndiscount = 0.9\nstart = "a"\n'
 
@@ -254,3 +257,30 @@ def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
         pr.read_problem(path)
     monkeypatch.undo()
     assert memory.available() > 2**20
+
+
+PEAK = """
+import resource, numpy as np, prudent as pr
+support = pr.Support.dense({states}, 4)
+family = pr.TabularFamily(support, np.random.default_rng(0).uniform(size=({states}, 4)), 0, 0.9)
+solver = pr.SampleAverage(samples={first}, largest={largest}, tolerance=1e-12, iterations=12)
+pr.solve(family, pr.Dirichlet.symmetric(support), solver=solver)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("first", "largest"), [(128, 128), (1500, 1500)])
+def test_solving_takes_no_more_memory_than_estimated(first, largest):
+    """What a larger model adds to the peak, against what its estimate adds, so that the interpreter's share is out."""
+    peaks = [
+        int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for code in (PEAK.format(states=states, first=first, largest=largest) for states in (60, 120))
+    ]
+    settings = schema.SampleAverage(kind="sample-average", samples=first, largest=largest)
+    small, large = (memory.estimate((states, 4, states), settings) for states in (60, 120))
+    assert 0.2 * (large - small) < peaks[1] - peaks[0] < large - small
+
+
+def test_the_held_out_draws_are_those_of_the_solver():
+    assert memory.HELD_OUT == sample_average.HELD_OUT

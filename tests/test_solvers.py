@@ -267,11 +267,11 @@ def test_many_runs_agree_with_single_ones_and_share_draws_over_risks():
 
 @pytest.mark.long
 def test_runs_beyond_one_batch_are_cut_and_filled_up(monkeypatch):
-    from prudent.solvers import driver
+    from prudent.solvers import brpg
 
     beliefs = [LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=s)) for s in range(5)]
     whole = pr.solve_many(LAKE, beliefs, [pr.CVaR(0.5)], solver=settings())
-    monkeypatch.setattr(driver, "BATCH_BYTES", dict.fromkeys((True, False), 8 * 9 * 12 * 8 * 2))
+    monkeypatch.setattr(brpg, "BATCH_BYTES", dict.fromkeys((True, False), 8 * 9 * 12 * 8 * 2))
     cut = pr.solve_many(LAKE, beliefs, [pr.CVaR(0.5)], solver=settings())
     for (a,), (b,) in zip(whole, cut, strict=True):
         np.testing.assert_allclose(a.policy.probabilities, b.policy.probabilities, atol=1e-9)

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..arrays import Array, to_numpy
 from ..occupancies import batch_axis
@@ -88,18 +88,22 @@ def chunk_size(problem: Problem) -> int:
 
 
 def model_slopes(
-    problem: Problem, tables: Float[np.ndarray, "M S A"], thetas: Float[np.ndarray, "M ..."]
+    problem: Problem,
+    tables: Float[np.ndarray, "K S A"],
+    thetas: Float[np.ndarray, "R ..."],
+    which: Int[np.ndarray, " M"],
+    draws: Int[np.ndarray, " M"],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Loss `[M]`, slope `[M, S, A]` and visits `[M, S]` of each model under its policy."""
-    size = chunk_size(problem)
-    models, states = tables.shape[:2]
-    losses, slopes, visits = np.empty(models), np.empty(tables.shape), np.empty((models, states))
+    """Loss `[M]`, slope `[M, S, A]` and visits `[M, S]` of models: policy `which[m]` at draw `draws[m]`."""
+    size, models = chunk_size(problem), len(which)
+    losses = np.empty(models)
+    slopes, visits = np.empty((models, *tables.shape[1:])), np.empty((models, tables.shape[1]))
     lone = alone(problem)
     for begin in range(0, models, size):
         # The last chunk is filled up with repeats: a shorter one would compile anew.
         rows = np.minimum(np.arange(begin, begin + size), models - 1)
         here = slice(begin, min(begin + size, models))
-        found = to_numpy(_chunk(lone, tables[rows], arrange(thetas[rows][None], lone)))
+        found = to_numpy(_chunk(lone, tables[which[rows]], arrange(thetas[draws[rows]][None], lone)))
         losses[here], slopes[here], visits[here] = (part[: here.stop - begin] for part in found)
     return losses, slopes, visits
 
@@ -118,8 +122,10 @@ def slopes_of(problem: Problem, samples: list[Sample]) -> list[Slopes]:
         return [_in_two_passes(problem, sample) for sample in samples]
     if not wanted:
         return [_reduced(sample, {}) for sample in samples]
-    tables = np.concatenate([np.repeat(samples[i].tables[k][None], len(samples[i].thetas), axis=0) for i, k in wanted])
-    found = model_slopes(problem, tables, np.concatenate([samples[i].thetas for i, _ in wanted]))
+    tables = np.stack([samples[i].tables[k] for i, k in wanted])
+    pool, places = _pool([samples[i].thetas for i, _ in wanted])
+    which = np.repeat(np.arange(len(wanted)), [len(place) for place in places])
+    found = model_slopes(problem, tables, pool, which, np.concatenate(places))
     parts: list[dict[int, tuple]] = [{} for _ in samples]
     begin = 0
     for i, k in wanted:
@@ -127,6 +133,16 @@ def slopes_of(problem: Problem, samples: list[Sample]) -> list[Slopes]:
         parts[i][k] = tuple(part[here] for part in found)
         begin = here.stop
     return [_reduced(sample, part) for sample, part in zip(samples, parts, strict=True)]
+
+
+def _pool(samples: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """All draws in one array, those of a sample that is there several times once; and where each sample's are."""
+    different = list({id(sample): sample for sample in samples}.values())
+    begins = np.concatenate([[0], np.cumsum([len(sample) for sample in different])])
+    begin = {id(sample): int(where) for sample, where in zip(different, begins[:-1], strict=True)}
+    # A large sample is not copied.
+    pool = different[0] if len(different) == 1 else np.concatenate(different)
+    return pool, [np.arange(begin[id(sample)], begin[id(sample)] + len(sample)) for sample in samples]
 
 
 def _reduced(sample: Sample, parts: dict[int, tuple]) -> Slopes:
@@ -164,8 +180,9 @@ def _in_two_passes(problem: Problem, sample: Sample) -> Slopes:
         tail = np.flatnonzero(weights[k])
         for begin in range(0, len(tail), size):
             rows = tail[begin : begin + size]
-            repeated = np.repeat(sample.tables[k][None], len(rows), axis=0)
-            _, slopes, met = model_slopes(problem, repeated, sample.thetas[rows])
+            _, slopes, met = model_slopes(
+                problem, sample.tables[k][None], sample.thetas, np.zeros(len(rows), int), rows
+            )
             slope[k] += np.tensordot(weights[k, rows] / draws, slopes, axes=1)
             visits[k] += weights[k, rows] / draws @ met
     return Slopes(value, losses, weights, slope, visits, draws * len(active))

@@ -365,20 +365,29 @@ def _mirror(search: Search) -> Iterator[tuple[np.ndarray, int]]:
 def _mirror_steps(solver: Krylov, loss: Loss, mdp: MDP, logits: Array, step: Any) -> tuple[Array, Array, Array]:
     """`MIRROR_STEPS` steps; each longer than the last while the loss falls as foreseen, shorter when it does not."""
 
-    def advance(_: int | Array, state: tuple) -> tuple:
-        logits, step, moved = state
+    def look(logits: Array) -> tuple[Array, Array, Array, Array]:
         policy = jnp.exp(logits)
         chain = Chain.of(solver, mdp, policy)
         visits = chain.visits()[:, None]
         value, slope = jax.value_and_grad(loss)(visits * policy, mdp)
-        quality = chain.quality(slope)
-        trial = jax.nn.log_softmax(logits - step * (quality - quality.min(axis=1, keepdims=True)), axis=1)
-        moved_to = jnp.exp(trial)
-        foreseen = (visits * (moved_to - policy) * quality).sum()
-        there = loss(Chain.of(solver, mdp, moved_to).visits()[:, None] * moved_to, mdp)
-        # Near the optimum the fall drowns in rounding, while the step is still right.
-        accept = there <= value + 0.1 * foreseen + ROUNDING * (1.0 + jnp.abs(value))
-        logits = jnp.where(accept, trial, logits)
-        return logits, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (foreseen < 0))
+        return policy, visits, value, chain.quality(slope)
 
-    return lax.fori_loop(0, MIRROR_STEPS, advance, (jnp.asarray(logits), jnp.asarray(step), jnp.asarray(False)))
+    def advance(_: int | Array, state: tuple) -> tuple:
+        logits, here, step, moved = state
+        policy, visits, value, quality = here
+        trial = jax.nn.log_softmax(logits - step * (quality - quality.min(axis=1, keepdims=True)), axis=1)
+        there = look(trial)
+        policy_there, visits_there, value_there, quality_there = there
+        change = policy_there - policy
+        foreseen = (visits * change * quality).sum()
+        # Near the optimum the fall drowns in rounding; then the slope at the trial tells whether it went too far.
+        turned = (visits_there * change * quality_there).sum()
+        even = value_there <= value + ROUNDING * (1.0 + jnp.abs(value))
+        accept = (value_there <= value + 0.1 * foreseen) | (even & (turned <= -0.8 * foreseen))
+        logits, here = jax.tree.map(lambda new, old: jnp.where(accept, new, old), (trial, there), (logits, here))
+        return logits, here, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (foreseen < 0))
+
+    logits = jnp.asarray(logits)
+    state = (logits, look(logits), jnp.asarray(step), jnp.asarray(False))
+    logits, _, step, moved = lax.fori_loop(0, MIRROR_STEPS, advance, state)
+    return logits, step, moved

@@ -20,9 +20,12 @@ from .schema import (
 # problem alone and not on the machine, since the answer depends on it.
 SAMPLE_BYTES = 2**30
 
-# Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement; a
-# growing sample goes through in chunks, and four is an upper guess.
-EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 4, 12
+# Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement. A growing sample goes
+# through in chunks: 1.2 copies of it and a third for the smaller ones before it.
+EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 2, 12
+
+# Draws on which the answers of a growing sample are compared.
+HELD_OUT = 1000
 
 
 def available() -> int:
@@ -75,7 +78,7 @@ def estimate(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:
     True
     """
     if isinstance(solver, SampleAverage):
-        samples = GROWING_COPIES * largest_sample(shape, solver)
+        samples = GROWING_COPIES * largest_sample(shape, solver) + HELD_OUT
     else:
         samples = SAMPLE_COPIES * (solver.samples or USUAL_SAMPLES)
     draws = EVALUATION_COPIES * (solver.evaluation or USUAL_EVALUATION) + samples

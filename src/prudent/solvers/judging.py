@@ -55,11 +55,13 @@ def judge_closely(
     """`judge`, and for each run the losses' derivatives by the table at its first draws, as many as memory takes."""
     groups, draws = thetas.shape[:2]
     few = int(np.clip(SLOPE_BYTES // (8 * probabilities[0].size), min(draws, FEWEST_SLOPES), draws))
-    losses, slopes = np.empty((groups, draws)), []
-    for g in range(groups):
-        repeated = np.broadcast_to(probabilities[g], (few, *probabilities.shape[1:]))
-        losses[g, :few], slope, _ = model_slopes(problem, repeated, thetas[g, :few])
-        slopes.append(slope)
+    losses = np.empty((groups, draws))
+    # The models of all runs go through in one stream.
+    which, flat = np.repeat(np.arange(groups), few), thetas.reshape(-1, *thetas.shape[2:])
+    places = (np.arange(groups)[:, None] * draws + np.arange(few)).ravel()
+    found, slope, _ = model_slopes(problem, probabilities, flat, which, places)
+    losses[:, :few] = found.reshape(groups, few)
+    slopes = list(slope.reshape(groups, few, *probabilities.shape[1:]))
     if few < draws:
         losses[:, few:] = losses_on(problem, probabilities, thetas[:, few:])
     known = [known_of(risk, row) for risk, row in zip(risks, losses, strict=True)]
