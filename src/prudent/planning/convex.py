@@ -124,6 +124,11 @@ def plan_convex(mdp: MDP, loss: Loss, *, tolerance: float = 1e-6, iterations: in
     clock = time.perf_counter()
     search = Search(mdp, loss, float(tolerance))
     check_loss_at(loss, search.occupancy, mdp)
+    return searched(search, iterations, clock)
+
+
+def searched(search: Search, iterations: int, clock: float) -> ConvexPlan:
+    """The search carried on to its end; its loss has been checked."""
     dual = search.certify(search.occupancy)
     methods = [_newton(search, dual)] if search.small else []
     proposals = itertools.chain(*methods, _mirror(search))
@@ -144,6 +149,7 @@ class Search:
         self.mdp, self.loss, self.tolerance = mdp, loss, tolerance
         self.small = mdp.cost.size <= LARGEST_NEWTON
         self.value, self.lower_bound = np.inf, -np.inf
+        self.flow = _flow(mdp) if self.small else None
         self.occupancy = self.of_policy(np.full(mdp.cost.shape, 1.0 / mdp.cost.shape[1]))
 
     @property
@@ -152,9 +158,9 @@ class Search:
 
     def of_policy(self, policy: np.ndarray) -> np.ndarray:
         """The policy's occupancy."""
-        if self.small:
+        if self.flow is not None:
             # Nothing to compile: a dense solve is instant at this size.
-            balance = _flow(self.mdp).reshape(len(policy), *policy.shape)
+            balance = self.flow.reshape(len(policy), *policy.shape)
             visits = np.linalg.solve((balance * policy).sum(axis=2), np.asarray(self.mdp.start))
         else:
             visits = np.asarray(_visits(_solver(self.mdp), self.mdp, policy))
@@ -176,9 +182,10 @@ class Search:
         # What planning may be off by is taken off the bound, so that it stays one.
         least = float(self.mdp.start @ dual) - residual / (1.0 - discount)
         self.lower_bound = max(self.lower_bound, value - (float((slope * occupancy).sum()) - least))
+        first = not np.isfinite(self.value)
         self._offer(occupancy, value)
-        if self.gap > self.tolerance:
-            # A vertex may be the optimum itself: it is, for linear losses.
+        if first and self.gap > self.tolerance:
+            # A vertex may be the optimum itself: it is, for linear losses, whose slope is the same everywhere.
             vertex = self.of_policy(np.eye(slope.shape[1])[action])
             self._offer(vertex, self.slope(vertex)[0])
         return dual
@@ -264,7 +271,8 @@ def _newton(search: Search, dual: np.ndarray) -> Iterator[tuple[np.ndarray, int]
     """
     mdp, shape = search.mdp, search.mdp.cost.shape
     visited = reachable(mdp)
-    flow = _flow(mdp)[np.ix_(visited, np.repeat(visited, shape[1]))]
+    assert search.flow is not None
+    flow = search.flow[np.ix_(visited, np.repeat(visited, shape[1]))]
     start = np.asarray(mdp.start)[visited]
 
     def whole(point: np.ndarray) -> np.ndarray:

@@ -18,7 +18,8 @@ from ..gradients import Problem
 from ..losses import ConvexLoss
 from ..models import TabularFamily
 from ..occupancies import Exact, Truncated
-from ..planning import least_costs, plan_convex
+from ..planning import least_costs
+from ..planning.convex import Search, searched
 from ..planning.exact import LARGEST_DIRECT
 from ..risks import Risk, SmoothedVaR
 from .descent import look
@@ -204,9 +205,8 @@ def _blind(risk: Risk) -> bool:
 def _least_convex(problem: Problem, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
     lows = np.empty(len(thetas))
     for k, theta in enumerate(thetas):
-        mdp = problem.family.at(theta)
-        found = plan_convex(mdp, problem.loss, tolerance=CONVEX_ACCURACY, iterations=100)
-        lows[k] = found.lower_bound
+        search = Search(problem.family.at(theta), problem.loss, CONVEX_ACCURACY)
+        lows[k] = searched(search, 100, time.perf_counter()).lower_bound
     if not np.all(np.isfinite(lows)):
         return None, "the loss has no finite lower bound at a posterior draw"
     return lows, ""
