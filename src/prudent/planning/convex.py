@@ -28,12 +28,12 @@ from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_kind, require_size
 from ..errors import InputError
-from ..kernels.kernel import pull_batch
 from ..losses import Loss
 from ..losses.calls import check_loss_at
 from ..models import MDP
 from ..occupancies import Krylov
 from ..policies import TabularPolicy
+from .chain import Chain, chain_solver, chain_visits
 from .exact import planned
 
 # State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
@@ -163,7 +163,7 @@ class Search:
             balance = self.flow.reshape(len(policy), *policy.shape)
             visits = np.linalg.solve((balance * policy).sum(axis=2), np.asarray(self.mdp.start))
         else:
-            visits = np.asarray(_visits(_solver(self.mdp), self.mdp, policy))
+            visits = np.asarray(chain_visits(chain_solver(self.mdp), self.mdp, policy))
         return np.maximum(visits, 0.0)[:, None] * policy
 
     def slope(self, occupancy: np.ndarray) -> tuple[float, np.ndarray]:
@@ -212,44 +212,6 @@ def row_policy(occupancy: np.ndarray) -> np.ndarray:
     visits = occupancy.sum(axis=1, keepdims=True)
     shares = occupancy / np.where(visits > 0.0, visits, 1.0)
     return np.where(visits > 0.0, shares, 1.0 / occupancy.shape[1])
-
-
-def _solver(mdp: MDP) -> Krylov:
-    # Tighter than elsewhere: near the optimum the loss changes by less than the usual residual.
-    return Krylov(dense=mdp.kernel.support.is_dense, residual=1e-13)
-
-
-class Chain(eqx.Module):
-    """The model under one policy: its occupancy, and the Q of any cost table."""
-
-    solver: Krylov
-    mdp: MDP
-    policy: Float[Array, "S A"]
-    prepared: Any
-
-    @staticmethod
-    def of(solver: Krylov, mdp: MDP, policy: Array) -> Chain:
-        kernel, axis = mdp.kernel, solver.axis()
-        probability, table = jnp.expand_dims(kernel.probability, axis), jnp.expand_dims(policy, axis)
-        prepared = solver.prepare(kernel.support, probability, table, jnp.asarray(mdp.discount))
-        return Chain(solver, mdp, policy, prepared)
-
-    def visits(self) -> Float[Array, " S"]:
-        axis = self.solver.axis()
-        visits = self.solver.forward(self.prepared, jnp.expand_dims(jnp.asarray(self.mdp.start), axis)).squeeze(axis)
-        # An iterative solve may leave states that are hardly visited a rounding below zero.
-        return jnp.maximum(visits, 0.0)
-
-    def quality(self, cost: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        axis, kernel = self.solver.axis(), self.mdp.kernel
-        values = self.solver.adjoint(self.prepared, jnp.expand_dims((self.policy * cost).sum(axis=1), axis))
-        onward = pull_batch(kernel.support, jnp.asarray(kernel.probability), values.squeeze(axis))
-        return cost + self.mdp.discount * onward
-
-
-@eqx.filter_jit
-def _visits(solver: Krylov, mdp: MDP, policy: Array) -> Array:
-    return Chain.of(solver, mdp, policy).visits()
 
 
 @eqx.filter_jit
@@ -359,7 +321,7 @@ def _mirror(search: Search) -> Iterator[tuple[np.ndarray, int]]:
     # Off the boundary, from where an exponentiated step could not return.
     policy = 0.99 * row_policy(search.occupancy) + 0.01 / shape[1]
     logits, step = np.log(policy), np.asarray(1.0)
-    solver = _solver(search.mdp)
+    solver = chain_solver(search.mdp)
     while True:
         logits, step, moved = _mirror_steps(solver, search.loss, search.mdp, logits, step)
         if not np.all(np.isfinite(logits)):
