@@ -1,11 +1,15 @@
 """The frontier and the worth of data, against closed forms and theory."""
 
+from math import comb
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import beta
 
 import prudent as pr
+from prudent.advice.worth import outcome_chances
 from prudent.plots import frontier_figure
 
 from .sound_parts import table
@@ -127,6 +131,7 @@ def test_rows_of_a_table_are_candidates_too():
     ("a tail level", lambda: pr.frontier(LAKE, BELIEF, [pr.CVaR(0.5)], tail=0.9), r"tail must be a risk"),
     ("nothing to learn", lambda: pr.worth_of_data(LAKE, pr.Point([0.3, 0.1])), r"Point has no update"),
     ("no observation", lambda: pr.worth_of_data(LAKE, BELIEF, observations=0), r"observations must be"),
+    ("no place", lambda: pr.worth_of_data(LAKE, BELIEF, places=[], solver=SMALL), r"places is empty"),
     ("no coordinate", lambda: pr.worth_of_data(LAKE, BELIEF, places=[(2,)], solver=SMALL), r"\(coordinate,\) below 2"),
 )
 def test_refusals(call, message):
@@ -134,16 +139,38 @@ def test_refusals(call, message):
         call()
 
 
-def test_worth_by_all_outcomes_agrees_with_simulated_ones():
-    """The same family and belief; the second call has fewer replications than outcomes, so that it simulates."""
-    settings = {"observations": 6, "risk": pr.CVaR(0.5), "solver": SMALL}
-    whole = pr.worth_of_data(LAKE, BELIEF, replications=7, **settings)
-    simulated = pr.worth_of_data(LAKE, BELIEF, replications=6, **settings)
-    assert [row.standard_error for row in whole.rows] == [0.0, 0.0]
-    exact = {row.place: row.worth for row in whole.rows}
-    for row in simulated.rows:
-        assert row.standard_error > 0
-        assert row.worth == pytest.approx(exact[row.place], abs=4 * row.standard_error)
+def test_the_chances_of_counts_are_integrals_over_the_belief():
+    belief = pr.Beta([[0.5, 1.25]], [[2.0, 3.0]])
+    chances = outcome_chances(belief, (0,), 5)
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    probability, weights = (nodes + 1) / 2, weights / 2
+    density = probability**1.5 * (1 - probability) ** 3.25
+    by_hand = [weights @ (density * stats.binom.pmf(k, 5, probability)) for k in range(6)] / (weights @ density)
+    np.testing.assert_allclose(chances, by_hand, atol=1e-6)
+    assert np.ptp(chances) > 0.1
+
+
+def test_the_worth_of_a_coordinate_is_the_mean_fall_over_its_counts():
+    """Against closed forms: the safe cost, or that of theta, whichever is less under the belief there then is."""
+    belief = pr.Beta([[1.0, 1.0]], [[2.0, 1.0]])
+    worth = pr.worth_of_data(bandit(0.5), belief, observations=3, risk=pr.Expectation(), solver=SMALL)
+    chances = [comb(3, k) * beta(3 + k, 2 + 3 - k) / beta(3, 2) for k in range(4)]
+    after = sum(chance * min(0.5, (3 + k) / 8) for k, chance in enumerate(chances))
+    [row] = worth.rows
+    assert row.standard_error == 0.0
+    # Discount 1/2: a cost paid for ever is twice itself. Sixty-four draws are what the rest is due to.
+    assert row.worth == pytest.approx((min(0.5, 0.6) - after) / 0.5, abs=2e-3)
+
+
+def test_simulated_observations_are_worth_what_all_outcomes_are():
+    """The second call has fewer replications than outcomes, so that it simulates."""
+    settings = {"observations": 60, "places": [(0,)], "risk": pr.Expectation(), "solver": SMALL}
+    family, belief = bandit(0.45), pr.Beta.uniform(1)
+    whole = pr.worth_of_data(family, belief, replications=61, **settings)
+    simulated = pr.worth_of_data(family, belief, replications=60, **settings)
+    [exact], [row] = whole.rows, simulated.rows
+    assert exact.standard_error == 0.0 and 0.0 < row.standard_error < 0.25 * exact.worth
+    assert row.worth == pytest.approx(exact.worth, abs=3 * row.standard_error)
 
 
 def test_agreement_of_rankings():
@@ -155,7 +182,8 @@ def test_agreement_of_rankings():
     # Alike: 1; first alike and the others exchanged: 1/2; no rank at all: left out.
     assert result.data_sets == 2
     assert result.correlation == pytest.approx(0.75) and result.standard_error == pytest.approx(0.25)
-    assert result.same_first == pytest.approx(2 / 3)
+    assert result.same_first == 1.0
+    assert agreement(foretold, -seen).same_first == 0.0
     assert result.pooled == pytest.approx(stats.spearmanr(foretold.ravel(), seen.ravel()).statistic)
 
 

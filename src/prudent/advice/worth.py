@@ -250,6 +250,8 @@ def _places(model: AbstractFamily, belief: Posterior) -> list[tuple[int, ...]]:
 
 
 def _check_places(model: AbstractFamily, belief: Posterior, places: Sequence[tuple[int, ...]]) -> None:
+    if not places:
+        raise InputError("places is empty; name at least one, or leave it out for all")
     if isinstance(belief, Beta):
         sizes, name = np.asarray(belief.counts).shape[:1], "places of a Beta belief are (coordinate,)"
     else:

@@ -10,9 +10,12 @@ import numpy as np
 from scipy import stats
 
 from ..advice.worth import NESTED, Question, outcome_beliefs, outcome_chances
-from ..arrays import as_key, generator, in_float64
+from ..arrays import Stream, as_key, generator, in_float64
 from ..evaluation import loss_at
 from ..risks import CVaR, Risk
+
+# Worths are compared to this many digits behind the point.
+DIGITS = 4
 
 # What a foretold worth is held against.
 MEASURES = {
@@ -45,7 +48,7 @@ class Agreement(eqx.Module):
         correlation, standard_error: mean of Spearman's over the data sets.
         data_sets: that have more than one rank, and so a correlation.
         pooled: Spearman's of all worths of all data sets.
-        same_first: share of data sets in which the coordinate foretold to be worth most is worth most.
+        same_first: share of those data sets in which no coordinate is worth more than the one foretold to be.
     """
 
     correlation: float
@@ -105,7 +108,7 @@ def worth_rankings(
 
 
 def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, key: jax.Array) -> RankingRow:
-    truth = model.prior.draw(generator(key, 1), 1)[0] if truth is None else np.asarray(truth, dtype=float)
+    truth = model.prior.draw(generator(key, Stream.WORLD), 1)[0] if truth is None else np.asarray(truth, dtype=float)
     belief = model.prior.update(model.trials(n, truth, key))
     question = Question(model, belief, risk, None, None, None, NESTED, key)
     places = [(d,) for d in range(len(truth))]
@@ -127,16 +130,19 @@ def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, key:
 
 
 def agreement(foretold: np.ndarray, seen: np.ndarray) -> Agreement:
-    """Of two `[data sets, D]` tables of worths."""
+    """Of two `[data sets, D]` tables of worths; what is below the error of a solve ties."""
+    foretold, seen = np.round(foretold, DIGITS), np.round(seen, DIGITS)
     each = np.array([spearman(*pair) for pair in zip(foretold, seen, strict=True)])
-    each = each[~np.isnan(each)]
-    count = len(each)
+    ranked = ~np.isnan(each)
+    each, count = each[ranked], int(ranked.sum())
+    chosen = np.take_along_axis(seen, foretold.argmax(axis=1)[:, None], axis=1)[:, 0]
+    first = (chosen == seen.max(axis=1))[ranked]
     return Agreement(
         correlation=float(each.mean()) if count else float("nan"),
         standard_error=float(each.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan"),
         data_sets=count,
         pooled=spearman(foretold.ravel(), seen.ravel()),
-        same_first=float(np.mean(foretold.argmax(axis=1) == seen.argmax(axis=1))),
+        same_first=float(first.mean()) if count else float("nan"),
     )
 
 
