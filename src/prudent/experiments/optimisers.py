@@ -41,8 +41,8 @@ class OptimiserRow(eqx.Module):
         escape, n, beta: the true escape probability, trials a coordinate, CVaR level.
         paper, natural, default: objective on a large common sample of the paper's algorithm, of one natural-gradient
             run at no more gradients, and of the default.
-        best: of the best of `RANDOM_STARTS` long runs, over the data sets that have them; NaN if none has.
-        above_best: largest relative excess of the default over it.
+        above_best: largest relative excess of the default over the best of `RANDOM_STARTS` long runs, over the data
+            sets that have them; NaN if none has.
         gap: risk less lower bound of the default, on its fresh draws.
         natural_models, default_models: gradients of single models.
         truth: losses under the true theta, of paper, natural and default.
@@ -55,7 +55,6 @@ class OptimiserRow(eqx.Module):
     paper: float
     natural: float
     default: float
-    best: float
     above_best: float
     gap: float
     natural_models: float
@@ -123,7 +122,6 @@ def _setting(
                 paper=float(paper),
                 natural=float(natural),
                 default=float(default),
-                best=float(best.mean()) if len(best) else float("nan"),
                 above_best=float((objectives[: len(best), 2] / best).max() - 1.0) if len(best) else float("nan"),
                 gap=float(np.mean([run.certificate.gap for run in columns[2]])),
                 natural_models=float(np.mean([run.models for run in columns[1]])),

@@ -130,7 +130,7 @@ def plan_convex(mdp: MDP, loss: Loss, *, tolerance: float = 1e-6, iterations: in
 def searched(search: Search, iterations: int, clock: float) -> ConvexPlan:
     """The search carried on to its end; its loss has been checked."""
     dual = search.certify(search.occupancy)
-    methods = [_newton(search, dual)] if search.small else []
+    methods = [_newton(search, dual)] if search.flow is not None else []
     proposals = itertools.chain(*methods, _mirror(search))
     steps = 0
     while search.gap > search.tolerance and steps < iterations:
@@ -147,9 +147,8 @@ class Search:
 
     def __init__(self, mdp: MDP, loss: Loss, tolerance: float):
         self.mdp, self.loss, self.tolerance = mdp, loss, tolerance
-        self.small = mdp.cost.size <= LARGEST_NEWTON
         self.value, self.lower_bound = np.inf, -np.inf
-        self.flow = _flow(mdp) if self.small else None
+        self.flow = _flow(mdp) if mdp.cost.size <= LARGEST_NEWTON else None
         self.occupancy = self.of_policy(np.full(mdp.cost.shape, 1.0 / mdp.cost.shape[1]))
 
     @property
