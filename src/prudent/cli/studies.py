@@ -168,7 +168,7 @@ def optimisers(
                 f"{row.natural:.3f}",
                 f"{row.natural / row.paper - 1.0:+.2%}",
                 f"{row.default:.3f}",
-                f"{row.above_best:+.3%}",
+                f"{row.above_best:+.3%}" if references else "–",
                 f"{row.gap:.3f}",
                 end_section=row.beta == 0.9,
             )
