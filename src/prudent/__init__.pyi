@@ -135,6 +135,7 @@ from .solvers import History as History
 from .solvers import LastIterate as LastIterate
 from .solvers import NaturalGradient as NaturalGradient
 from .solvers import Optimiser as Optimiser
+from .solvers import ProxLinear as ProxLinear
 from .solvers import RandomIterate as RandomIterate
 from .solvers import SampleAverage as SampleAverage
 from .solvers import Solution as Solution

@@ -13,7 +13,7 @@ from .objective import (
     model_bytes,
     objective,
 )
-from .tables import Sample, Slopes, assessed, model_slopes, pulled_back, slopes_of
+from .tables import Sample, Slopes, alone, assessed, model_slopes, pulled_back, slopes_of
 from .variational import Variational
 from .zeroth_order import ZerothOrder
 
@@ -26,6 +26,7 @@ __all__ = [
     "Slopes",
     "Variational",
     "ZerothOrder",
+    "alone",
     "arrange",
     "assess",
     "assessed",

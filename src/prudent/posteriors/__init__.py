@@ -1,6 +1,6 @@
 """What is believed of theta after the data, `mu_N` in the paper."""
 
-from .base import Invertible, Posterior
+from .base import Invertible, Posterior, WeightedDraws, equally_weighted
 from .beta import Beta
 from .box import WithinBox
 from .dirichlet import Dirichlet
@@ -20,6 +20,8 @@ __all__ = [
     "Point",
     "Posterior",
     "Sobol",
+    "WeightedDraws",
     "WithinBox",
     "draw_sets",
+    "equally_weighted",
 ]

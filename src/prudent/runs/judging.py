@@ -22,7 +22,7 @@ from ..posteriors import Dirichlet
 from ..problems import Case
 from ..problems.parts import pair_counts
 from ..risks import CVaR, Expectation, Risk
-from ..solvers.draws import Draws, Run
+from ..solvers.draws import fresh_draws
 from .view import View
 
 # Draws of a mean occupancy, and the working memory they may take.
@@ -45,8 +45,7 @@ class Court:
         self.arguments, self.tail_level = arguments, tail_level
         self.model, self.belief, self.risk = arguments["model"], arguments["belief"], arguments["risk"]
         words = key_words(as_key(arguments["seed"]))
-        run = Run(self.belief, self.risk, words, None)
-        self.thetas = Draws([run]).evaluation(evaluation)[0] if thetas is None else np.asarray(thetas)
+        self.thetas = fresh_draws(self.belief, words, evaluation).thetas if thetas is None else np.asarray(thetas)
         loss = ExpectedCost() if arguments["loss"] is None else arguments["loss"]
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.risk)
         self.problem = Problem(self.model, loss, alone, Softmax(), Exact().resolve(self.model.support))

@@ -6,6 +6,7 @@ from .driver import solve, solve_many
 from .natural import NaturalGradient
 from .optimiser import Optimiser
 from .outputs import BestHeldOut, LastIterate, RandomIterate
+from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
 from .solution import Checkpoint, History, Solution, Status
@@ -21,6 +22,7 @@ __all__ = [
     "LastIterate",
     "NaturalGradient",
     "Optimiser",
+    "ProxLinear",
     "RandomIterate",
     "SampleAverage",
     "Solution",
