@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, to_numpy
 from ..errors import InputError
 from .intervals import Estimate, confidence_interval, effective_draws
 
@@ -171,7 +171,6 @@ def _value_and_density(risk: Risk, losses: Array, probabilities: Array) -> tuple
     return risk_value(risk, losses, probabilities)
 
 
-@eqx.filter_jit
 def _contributions(risk: Risk, losses: Array, probabilities: Array) -> Array:
     """What each draw adds to the error of the value; one draw says nothing of the spread."""
     if losses.shape[0] == 1:
@@ -188,18 +187,19 @@ def _standard_error(risk: Risk, losses: Array, probabilities: Array) -> Array:
     return scale * jnp.sqrt(((parts / scale) ** 2).sum())
 
 
-def _estimate(risk: Risk, losses: Array, probabilities: Array) -> Estimate:
-    value, density = _value_and_density(risk, losses, probabilities)
+@eqx.filter_jit
+def _linearised(risk: Risk, losses: Array, probabilities: Array) -> tuple[Array, Array, Array, Array]:
+    """The value, the shares of the draws in it, what they add to its error, and the largest share one draw can have."""
+    value, density = risk_value(risk, losses, probabilities)
     single = jnp.zeros_like(losses).at[jnp.argmax(probabilities)].set(1.0)
-    share, _ = _value_and_density(risk, single, probabilities)
+    share = jnp.maximum(risk_value(risk, single, probabilities)[0], probabilities.max())
+    return value, probabilities * density, _contributions(risk, losses, probabilities), share
+
+
+def _estimate(risk: Risk, losses: Array, probabilities: Array) -> Estimate:
+    value, shares, parts, share = to_numpy(_linearised(risk, losses, probabilities))
     carried = np.asarray(losses)[np.asarray(probabilities) > 0]
-    return Estimate(
-        value=float(value),
-        contributions=np.asarray(_contributions(risk, losses, probabilities)),
-        effective=effective_draws(density, probabilities),
-        share=float(jnp.maximum(share, probabilities.max())),
-        spread=float(carried.max() - carried.min()),
-    )
+    return Estimate(float(value), parts, effective_draws(shares), float(share), float(carried.max() - carried.min()))
 
 
 def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:
