@@ -16,13 +16,13 @@ from jaxtyping import Float
 
 from ..gradients import Problem
 from ..losses import ConvexLoss
-from ..models import TabularFamily
 from ..occupancies import Exact, Truncated
 from ..planning import least_costs
 from ..planning.convex import Search, searched
 from ..planning.exact import LARGEST_DIRECT
 from ..risks import Risk, SmoothedVaR
 from .descent import look
+from .drivers import Driver, drivers_of
 from .judging import Judgement, known_of
 from .starts import linear_cost, linear_models
 
@@ -38,26 +38,6 @@ GROUPS = 20
 
 # Two-sided 95 % of the normal distribution.
 NORMAL = 1.959963984540054
-
-
-class Driver(eqx.Module):
-    """How far the risk's weights pull one part of theta from where the posterior has it.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> solution = pr.solve(lake, lake.prior, risk=pr.CVaR(0.9), solver=pr.BRPG(iterations=20))
-    >>> sorted(driver.place for driver in solution.certificate.drivers)  # slip is coordinate 0, escape is 1
-    [(0,), (1,)]
-
-    Attributes:
-        place: index of the coordinate of theta; of a tabular family, the (state, action) whose row it is.
-        shift: xi*-weighted mean less plain mean, in posterior standard deviations; of a row, the length of that vector.
-        standard_error: of the shift, if the weights told nothing.
-    """
-
-    place: tuple[int, ...] = eqx.field(static=True)
-    shift: float
-    standard_error: float
 
 
 class Certificate(eqx.Module):
@@ -82,7 +62,8 @@ class Certificate(eqx.Module):
         stationarity: norm of the projected gradient of a unit step, on fresh draws.
         stationarity_standard_error: length of the gradient's Monte-Carlo error; a norm about as large is no sign of a
             slope. Both are NaN where the loss has no derivative.
-        drivers: parts of theta, those the risk's weights pull farthest first.
+        drivers: parts of theta that the risk's weights pull away by more than chance, the farthest first.
+        drivers_considered: how many unknowns that the policy meets were looked at for it.
         seconds: wall time of the certificate.
     """
 
@@ -98,6 +79,7 @@ class Certificate(eqx.Module):
     stationarity: float
     stationarity_standard_error: float
     drivers: tuple[Driver, ...]
+    drivers_considered: int
     seconds: float
 
     def rows(self) -> list[tuple[str, str]]:
@@ -157,6 +139,7 @@ def certify(
         value, bound, error = ours.value, theirs.value, theirs.standard_error
         gap, gap_error = max(0.0, value - bound), ours.error_of_difference(theirs, losses, lows)
     norm, norm_error = stationarity(problem, parameters, np.asarray(judged.weights), slopes)
+    named, considered = drivers_of(problem, table, judged.thetas, judged.weights)
     return Certificate(
         lower_bound=bound,
         lower_bound_standard_error=error,
@@ -169,9 +152,8 @@ def certify(
         in_sample=in_sample,
         stationarity=norm,
         stationarity_standard_error=norm_error,
-        drivers=drivers(
-            np.asarray(judged.thetas), np.asarray(judged.weights), isinstance(problem.family, TabularFamily)
-        ),
+        drivers=named,
+        drivers_considered=considered,
         seconds=time.perf_counter() - clock,
     )
 
@@ -238,18 +220,3 @@ def stationarity(
 
 def _repeated(parameters: Any, count: int) -> Any:
     return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), parameters)
-
-
-def drivers(thetas: Float[np.ndarray, "M ..."], weights: Float[np.ndarray, " M"], rows: bool) -> tuple[Driver, ...]:
-    """Parts of theta by how far the weights pull their mean, in posterior standard deviations; known ones left out."""
-    spread = thetas.std(axis=0)
-    varies = spread > 1e-12 * (1.0 + np.abs(thetas).max(axis=0))
-    share = weights / len(weights)
-    shift = np.where(
-        varies, (np.tensordot(share - 1.0 / len(share), thetas, axes=1)) / np.where(varies, spread, 1.0), 0.0
-    )
-    error = float(np.sqrt(max(0.0, len(share) * (share**2).sum() - 1.0) / len(share)))
-    if rows and thetas.ndim == 4:
-        varies, shift = varies.any(axis=2), np.linalg.norm(shift, axis=2)
-    places = sorted(np.argwhere(varies).tolist(), key=lambda place: -abs(shift[tuple(place)]))
-    return tuple(Driver(tuple(place), float(shift[tuple(place)]), error) for place in places)
