@@ -174,16 +174,14 @@ def _bound_words(summary: dict[str, Any]) -> list[str]:
         why = certificate["no_bound_because"] if certificate else None
         return [f"no lower bound on the risk of every policy: {why}"] if why else []
     few = certificate["draws"] < summary["draws"]
-    there = f"on the first {certificate['draws']} draws " if few else ""
+    there = f"on the first {certificate['draws']} draws " if few else "" if summary["exact"] else "on these draws "
     told = " (that of who is told theta before planning)" if summary["known_theta_risk"] is not None else ""
     words = [f"{there}the risk of every policy is at least {short(bound)}{told}, {short(gap)} less than this policy's"]
     if summary["exact"] and not few:
         return [*words, "no policy is better by more, and learning theta is worth no more"]
     if summary["gap_limit"] is not None:
-        most = short(summary["gap_limit"])
-        words.append(
-            f"with 95 % confidence no policy is better by more than {most}, and learning theta is worth no more"
-        )
+        most = f"{short(summary['gap_limit'])}, and learning theta is worth no more"
+        words.append(f"with 95 % confidence no policy is better by more than {most}")
     return words
 
 
