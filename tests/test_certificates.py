@@ -1,4 +1,4 @@
-"""Certificates: the bound against brute force, its reasons, the drivers, stationarity, and what they cost in words."""
+"""Certificates: the bound against brute force, its reasons, stationarity, and what they cost in words."""
 
 import itertools
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.solvers.certificates import drivers
 
 from .problems import numpy_occupancy
 
@@ -153,31 +152,3 @@ def test_stationarity_is_the_gradient_on_fresh_draws_and_falls_to_its_error():
     assert 0.0 < start.certificate.stationarity_standard_error < start.certificate.stationarity
     best = pr.solve(LAKE, BELIEF, risk=pr.CVaR(0.9)).certificate
     assert best.stationarity <= 3.0 * best.stationarity_standard_error + 1e-3
-
-
-def test_drivers_are_the_shift_of_the_weighted_mean_in_standard_deviations():
-    random = np.random.default_rng(0)
-    thetas, weights = random.normal(size=(500, 3)), random.uniform(size=500)
-    thetas[:, 2] = 7.0
-    weights /= weights.mean()
-    found = drivers(thetas, weights, rows=False)
-    expected = {
-        (k,): (np.average(thetas[:, k], weights=weights) - thetas[:, k].mean()) / thetas[:, k].std() for k in (0, 1)
-    }
-    assert {driver.place: driver.shift for driver in found} == pytest.approx(expected)
-    assert abs(found[0].shift) >= abs(found[1].shift)
-    assert found[0].standard_error == pytest.approx(weights.std() / np.sqrt(500))
-    # Of tables, whole rows.
-    tables = random.dirichlet(np.ones(2), size=(500, 2, 1))
-    [first, second] = drivers(tables, np.where(tables[:, 0, 0, 0] > 0.5, 2.0, 0.0), rows=True)
-    assert first.place == (0, 0)
-    assert first.shift > 1.0 > second.shift
-
-
-def test_the_drivers_of_a_solution_are_those_of_its_own_weights():
-    solution = pr.solve(LAKE, BELIEF, risk=pr.CVaR(0.9))
-    found = solution.certificate.drivers
-    worst = solution.thetas[np.argsort(solution.losses)[-100:]]
-    expected = (worst.mean(axis=0) - solution.thetas.mean(axis=0)) / solution.thetas.std(axis=0)
-    assert [driver.shift for driver in found] == pytest.approx([expected[driver.place] for driver in found])
-    assert abs(found[0].shift) > 3 * found[0].standard_error

@@ -231,6 +231,17 @@ def nested(
     return court.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
 
 
+def require_judgeable(model: AbstractFamily, belief: Posterior, **judged: Any) -> None:
+    """Refuse parts that no policy can be judged with."""
+    _Court(model, belief, **judged)
+
+
+def verdict_on(run: Solution, model: AbstractFamily, belief: Posterior, **judged: Any) -> Solution:
+    """The policy of a run of `solve` for another risk, judged as a rival."""
+    court = _Court(model, belief, **judged)
+    return court.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+
+
 class _Court:
     """The judgement common to all baselines: the parts, checked, and the fresh draws of the belief."""
 

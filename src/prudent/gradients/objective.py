@@ -122,6 +122,11 @@ def losses_on(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Fl
     return losses
 
 
+def equal_shares(groups: int, draws: int) -> Float[np.ndarray, "G R"]:
+    """The probabilities of draws that count alike."""
+    return np.full((groups, draws), 1.0 / draws)
+
+
 def assess(
     risk: Risk, losses: Float[Array, "G R"], shares: Float[Array, "G R"]
 ) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:

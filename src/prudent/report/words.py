@@ -6,6 +6,8 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
+from .data import Difference
+
 # Characters that reorder what stands around them; a name may not do that to the page.
 REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -88,6 +90,35 @@ def with_error(value: float | None, error: float | None) -> str:
         return f"{number(value)} ± {number(error, 2)}"
     decimals = max(decimals, 0)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}".replace("-", "−", 1)
+
+
+def compared(difference: Difference | None) -> str:
+    """How one risk compares with another on the same draws, in words that hold whatever the numbers.
+
+    >>> compared(Difference(0.5, 0.1, 0.3, 0.7)), compared(Difference(-0.5, 0.0, -0.5, -0.5))
+    ('0.500 more (95 % interval 0.300 to 0.700)', '0.500 less (exact)')
+    >>> compared(Difference(0.02, 0.1, -0.18, 0.22)), compared(Difference(0.0, 0.0, 0.0, 0.0))
+    ('the same within error (difference 0.0200, 95 % interval −0.180 to 0.220)', 'the same')
+    """
+    if difference is None:
+        return "not compared"
+    value, low, high = difference.value, difference.low, difference.high
+    if not math.isfinite(value):
+        return "not comparable"
+    size = f"{number(abs(value), 3)} {'more' if value > 0 else 'less'}"
+    if value == low == high:
+        return f"{size} (exact)" if value else "the same"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{size} on these draws, with an error that is not known" if value else "the same on these draws"
+    interval = f"95 % interval {number(low, 3)} to {number(high, 3)}"
+    if is_clear(difference):
+        return f"{size} ({interval})"
+    return f"the same within error (difference {number(value, 3)}, {interval})"
+
+
+def is_clear(difference: Difference | None) -> bool:
+    """Whether the interval of a difference leaves no doubt about its sign."""
+    return difference is not None and (difference.low > 0.0 or difference.high < 0.0)
 
 
 def percent(share: float) -> str:

@@ -1,8 +1,9 @@
 """The optimisers, their certificates and their result."""
 
 from .brpg import BRPG
-from .certificates import Certificate, Driver
+from .certificates import Certificate
 from .driver import solve, solve_many
+from .drivers import Driver
 from .natural import NaturalGradient
 from .optimiser import Optimiser
 from .outputs import BestHeldOut, LastIterate, RandomIterate

@@ -1,8 +1,8 @@
 """How good an answer is: a bound no policy can beat, what chance leaves open, and what drives the risk.
 
 If theta were told before acting, the loss at theta could be `min_pi C(pi, theta)`. For a monotone risk
-`rho(min_pi C(pi, theta))` is below the risk of every policy. On one sample of fresh draws this holds draw by draw; of the
-posterior it holds up to what the sample leaves open, and exactly where the draws are all of its atoms.
+`rho(min_pi C(pi, theta))` is below the risk of every policy. On one sample of fresh draws this holds draw by draw;
+of the posterior it holds up to what the sample leaves open, and exactly where the draws are all of its atoms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from jaxtyping import Float
 
 from ..gradients import Problem, Sample
 from ..losses import ConvexLoss
-from ..models import TabularFamily
 from ..occupancies import Exact, Truncated
 from ..planning import least_costs
 from ..planning.convex import Search, searched
@@ -24,6 +23,7 @@ from ..planning.exact import LARGEST_DIRECT
 from ..posteriors import WeightedDraws
 from ..risks import Risk
 from ..row_sets import RowSet
+from .drivers import Driver, drivers_of
 from .judging import Judgement, judgement
 from .linear_model import improve
 from .prox_linear import linearised
@@ -41,26 +41,6 @@ MOST_PLANNED_ATOMS = 64
 
 # A predicted decrease of this share of the spread of losses is not looked at more closely.
 STATIONARY = 1e-5
-
-
-class Driver(eqx.Module):
-    """How far the risk's weights pull one part of theta from where the posterior has it.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> solution = pr.solve(lake, lake.prior, risk=pr.CVaR(0.9), solver=pr.BRPG(iterations=20))
-    >>> sorted(driver.place for driver in solution.certificate.drivers)  # slip is coordinate 0, escape is 1
-    [(0,), (1,)]
-
-    Attributes:
-        place: index of the coordinate of theta; of a tabular family, the (state, action) whose row it is.
-        shift: xi*-weighted mean less plain mean, in posterior standard deviations; of a row, the length of that vector.
-        standard_error: of the shift, if the weights told nothing.
-    """
-
-    place: tuple[int, ...] = eqx.field(static=True)
-    shift: float
-    standard_error: float
 
 
 class Certificate(eqx.Module):
@@ -84,9 +64,10 @@ class Certificate(eqx.Module):
         draws: draws behind bound and gap.
         exact: whether they are the whole posterior.
         in_sample: objective on the draws the policy was fitted to; the risk is usually above it.
-        stationarity: the predicted decrease: on fresh draws no change of the table gains more, to first order; NaN where
-            the loss has no derivative.
-        drivers: parts of theta, those the risk's weights pull farthest first.
+        stationarity: the predicted decrease: on fresh draws no change of the table gains more, to first order; NaN
+            where the loss has no derivative.
+        drivers: parts of theta that the risk's weights pull away by more than chance, the farthest first.
+        drivers_considered: how many unknowns that the policy meets were looked at for it.
         seconds: wall time of the certificate.
     """
 
@@ -101,6 +82,7 @@ class Certificate(eqx.Module):
     in_sample: float
     stationarity: float
     drivers: tuple[Driver, ...]
+    drivers_considered: int
     seconds: float
 
     def rows(self) -> list[tuple[str, str]]:
@@ -157,6 +139,7 @@ def certify(
         value, bound, error = ours.risk, theirs.risk, theirs.standard_error
         gap = max(0.0, value - bound)
         limit = gap if draws.exact else _gap_limit(risk, ours, theirs)
+    named, considered = drivers_of(problem, table, judged.draws, judged.weights)
     return Certificate(
         lower_bound=bound,
         lower_bound_standard_error=error,
@@ -168,9 +151,8 @@ def certify(
         exact=draws.exact,
         in_sample=in_sample,
         stationarity=stationarity(problem, risk, table, judged, slopes),
-        drivers=drivers(
-            np.asarray(judged.draws.thetas), np.asarray(judged.weights), isinstance(problem.family, TabularFamily)
-        ),
+        drivers=named,
+        drivers_considered=considered,
         seconds=time.perf_counter() - clock,
     )
 
@@ -229,18 +211,3 @@ def stationarity(problem: Problem, risk: Risk, table: np.ndarray, judged: Judgem
     losses = np.asarray(judged.losses)[: len(slopes)]
     enough = STATIONARY * float(np.ptp(losses))
     return improve(linearised(sample, table, losses, slopes), problem.policy.rows() or RowSet(), enough=enough).most
-
-
-def drivers(thetas: Float[np.ndarray, "M ..."], weights: Float[np.ndarray, " M"], rows: bool) -> tuple[Driver, ...]:
-    """Parts of theta by how far the weights pull their mean, in posterior standard deviations; known ones left out."""
-    spread = thetas.std(axis=0)
-    varies = spread > 1e-12 * (1.0 + np.abs(thetas).max(axis=0))
-    share = weights / len(weights)
-    shift = np.where(
-        varies, (np.tensordot(share - 1.0 / len(share), thetas, axes=1)) / np.where(varies, spread, 1.0), 0.0
-    )
-    error = float(np.sqrt(max(0.0, len(share) * (share**2).sum() - 1.0) / len(share)))
-    if rows and thetas.ndim == 4:
-        varies, shift = varies.any(axis=2), np.linalg.norm(shift, axis=2)
-    places = sorted(np.argwhere(varies).tolist(), key=lambda place: -abs(shift[tuple(place)]))
-    return tuple(Driver(tuple(place), float(shift[tuple(place)]), error) for place in places)

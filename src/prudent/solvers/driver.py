@@ -215,7 +215,7 @@ def _batches(runs: list[tuple], fit: int) -> list[list[tuple]]:
 
 
 def _alike(runs: list[tuple]) -> list[list[tuple]]:
-    """Runs whose risks differ in numbers only and whose beliefs have as many atoms: they can share one compiled call."""
+    """Runs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
     groups: dict[Any, list[tuple]] = {}
     for run in runs:
         leaves, structure = jax.tree.flatten(run[2].risk)

@@ -12,7 +12,7 @@ several by a linear program.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -154,7 +154,7 @@ def _by_program(
 
 
 def _dual_bound(
-    answer: object,
+    answer: Any,
     planes: list[np.ndarray],
     offsets: list[float],
     unit: float,
@@ -164,8 +164,8 @@ def _dual_bound(
 ) -> float:
     """A lower bound that does not trust the program: the plane that its multipliers mix, minimised in closed form."""
     if np.isfinite(rows.ratio) and radius < 1.0:
-        return float(answer.fun)  # type: ignore[attr-defined]
-    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(planes)], 0.0)  # type: ignore[attr-defined]
+        return float(answer.fun)
+    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(planes)], 0.0)
     if not shares.sum() > 0:
         return _one_plane(planes[0], table, rows, radius)[1] / unit
     shares = shares / shares.sum()
@@ -173,9 +173,7 @@ def _dual_bound(
     return (float(shares @ offsets) + _one_plane(mixed, table, rows, radius)[1]) / unit
 
 
-def _with_ratio(
-    cuts: sparse.csr_matrix, limits: np.ndarray, table: np.ndarray, ratio: float
-) -> tuple[sparse.csr_matrix, np.ndarray]:
+def _with_ratio(cuts: Any, limits: np.ndarray, table: np.ndarray, ratio: float) -> tuple[Any, np.ndarray]:
     """Rows whose largest entry is at most `ratio` times the least m: `m <= pi + d <= ratio m`."""
     states, actions = table.shape
     entries = sparse.eye(table.size)

@@ -75,7 +75,7 @@ class NaturalGradient(Descent):
         return np.minimum(climb.memory * np.where(accept[:, None], after, without), LONGEST)
 
     def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
-        """`<slope, pi> - min_pi' <slope, pi'>`: above the predicted decrease, and equal to it where there is no kink."""
+        """`<slope, pi> - min_pi' <slope, pi'>`: at least the predicted decrease, which it is where there is no kink."""
         rows = policy.rows()
         assert rows is not None
         return rows.gain(climb.tables, climb.slope)

@@ -174,7 +174,7 @@ class SampleAverage(Optimiser):
             if before is None
             else [self._resumed(solution) for solution in before]
         )
-        histories: list[list] = [[] for _ in searches] if before is None else [_entries(old, unit) for old in before]
+        histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
         samples = Samples(self, problem)
         step = self.step_for(problem.policy, int(np.prod(problem.family.support.shape[:2])))
@@ -192,18 +192,17 @@ class SampleAverage(Optimiser):
                     scoring = searches[g].scoring
                     searches[g] = searches[g].receive(self, step, problem.policy, request, found)
                     if not scoring:
-                        histories[g].append(searches[g].entry())
+                        histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
-                bar.advance(max(search.iterations for search in searches), unit.loss(trace).T[None])
+                bar.advance(max(search.iterations for search in searches), trace.T[None])
         return [self._found(search, history, unit) for search, history in zip(searches, histories, strict=True)]
 
     def _found(self, search: Search, history: list, unit: Unit) -> Found:
         answer = search.answer()
-        trace = np.array(history).reshape(-1, 3)
         return Found(
             parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
             status=search.status(),
-            history=np.stack([unit.loss(trace[:, 0]), unit.scale * trace[:, 1], trace[:, 2]], axis=1),
+            history=np.array(history).reshape(-1, 3),
             iterations=search.iterations,
             models=search.models,
             in_sample=float(unit.loss(answer.in_sample)),
@@ -235,15 +234,11 @@ class SampleAverage(Optimiser):
         return search
 
 
-def _entries(solution: Solution, unit: Unit) -> list:
-    """The history in the solver's units."""
+def _entries(solution: Solution) -> list:
     history = solution.history
-    columns = (
-        (np.asarray(history.objective) - unit.offset) / unit.scale,
-        np.asarray(history.gradient_norm) / unit.scale,
-        np.asarray(history.step),
+    return list(
+        np.stack([np.asarray(part) for part in (history.objective, history.gradient_norm, history.step)], axis=1)
     )
-    return list(np.stack(columns, axis=1))
 
 
 class Samples:
@@ -396,10 +391,10 @@ class Search(eqx.Module):
         """The point with the least objective on the fitted sample."""
         return int(np.argmin(np.where(np.isfinite(self.climb.value), self.climb.value, np.inf)))
 
-    def entry(self) -> tuple[float, float, float]:
-        """The newest line of the history: of the leading point."""
-        best = self._leader()
-        return float(self.climb.value[best]), float(self.climb.norm[best]), float(self.climb.length[best])
+    def entry(self, unit: Unit) -> tuple[float, float, float]:
+        """The newest line of the history: of the leading point, in the user's units."""
+        best, climb = self._leader(), self.climb
+        return float(unit.loss(climb.value[best])), float(unit.scale * climb.norm[best]), float(climb.length[best])
 
     def answer(self) -> Answer:
         """The best held-out answer of a run that is done; otherwise where the leading point is."""
