@@ -123,7 +123,7 @@ def evaluate(
     risk = CVaR(0.9) if risk is None else risk
     problem = _problem(model, [belief], loss, risk, occupancy)
     probabilities = action_probabilities(policy, *model.support.shape[:2])
-    draws = belief.atoms()
+    draws = belief.as_atoms()
     if draws is None:
         count = usual_draws(problem, risk) if samples is None else samples
         draws = equally_weighted(belief.sample(as_key(seed), count))

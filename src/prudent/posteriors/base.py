@@ -57,7 +57,7 @@ class Posterior(eqx.Module):
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` independent draws of theta, batch axis first."""
 
-    def atoms(self) -> WeightedDraws | None:
+    def as_atoms(self) -> WeightedDraws | None:
         """All of a posterior that is a few points: it is then used whole and nothing is sampled; None for others."""
         return None
 

@@ -61,7 +61,7 @@ class Draws(Posterior):
         """The weighted average of the draws."""
         return np.average(np.asarray(self.thetas), axis=0, weights=self.weights)
 
-    def atoms(self) -> WeightedDraws | None:
+    def as_atoms(self) -> WeightedDraws | None:
         """The points of positive weight, if there are at most 4,096."""
         weights = np.ones(len(self.thetas)) if self.weights is None else np.asarray(self.weights)
         kept = weights > 0
@@ -98,7 +98,7 @@ class Point(Posterior):
         """The point."""
         return self.theta
 
-    def atoms(self) -> WeightedDraws:
+    def as_atoms(self) -> WeightedDraws:
         """The point."""
         return WeightedDraws(np.asarray(self.theta)[None], np.ones(1), True)
 

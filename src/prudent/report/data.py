@@ -99,7 +99,7 @@ class ReportData:
         counts: `[S, A]` how often each pair was seen, or None.
         seed, seconds, iterations: of the run.
         versions: name and version of what computed it.
-        gap, gap_standard_error: what the answer's risk is above the bound, draw by draw; None where that is not known.
+        gap: what the answer's risk is above the bound, draw by draw; None where that is not known.
         gap_limit: what the gap is at most, with 95 % confidence; None where that is not known.
         bound_draws: how many of the draws the bound and the gap were found on, the first ones; all when left out.
         no_bound_because: why there is no lower bound; empty where that is not known.
@@ -135,7 +135,6 @@ class ReportData:
     iterations: int
     versions: tuple[tuple[str, str], ...]
     gap: float | None = None
-    gap_standard_error: float | None = None
     gap_limit: float | None = None
     bound_draws: int | None = None
     no_bound_because: str = ""

@@ -50,7 +50,6 @@ class _Summary(_Open):
     risk: float | None
     lower_bound: float | None
     gap: float | None
-    gap_standard_error: float | None
     gap_limit: float | None
     certificate: _Certificate | None
     tail_level: float

@@ -90,7 +90,6 @@ def report_data(record: Record) -> ReportData:
         known_theta_standard_error=summary["known_theta_risk_standard_error"],
         lower_bound=summary["lower_bound"],
         gap=summary["gap"],
-        gap_standard_error=summary["gap_standard_error"],
         gap_limit=summary["gap_limit"],
         bound_draws=certificate.get("draws"),
         no_bound_because=certificate.get("no_bound_because") or "",

@@ -58,7 +58,7 @@ class Draws:
 
     def __init__(self, runs: Sequence[Run]):
         self.runs = runs
-        self.atoms = [run.belief.atoms() for run in runs]
+        self.atoms = [run.belief.as_atoms() for run in runs]
         shapes = {fresh_draws(run.belief, run.words, 1).thetas.shape[1:] for run in runs}
         if len(shapes) > 1:
             raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
@@ -142,7 +142,7 @@ class Draws:
 
 def fresh_draws(belief: Posterior, words: tuple[int, ...], n: int) -> WeightedDraws:
     """Draws that neither the gradients nor an output rule see; all atoms, where the belief is a few of them."""
-    atoms = belief.atoms()
+    atoms = belief.as_atoms()
     return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n)) if atoms is None else atoms
 
 

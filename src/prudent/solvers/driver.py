@@ -219,7 +219,7 @@ def _alike(runs: list[tuple]) -> list[list[tuple]]:
     groups: dict[Any, list[tuple]] = {}
     for run in runs:
         leaves, structure = jax.tree.flatten(run[2].risk)
-        atoms = run[2].belief.atoms()
+        atoms = run[2].belief.as_atoms()
         name = (structure, *(np.shape(leaf) for leaf in leaves), None if atoms is None else len(atoms))
         groups.setdefault(name, []).append(run)
     return list(groups.values())

@@ -71,7 +71,8 @@ def judgement(risk: Risk, losses: np.ndarray, draws: WeightedDraws) -> Judgement
     if draws.exact:
         return Judgement(draws, losses, value, weights, influence, 0.0, (value, value))
     error = float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
-    return Judgement(draws, losses, value, weights, influence, error, risk.interval(losses, share))
+    interval = risk.interval(losses, share) if np.all(np.isfinite(losses)) else (float("nan"), float("nan"))
+    return Judgement(draws, losses, value, weights, influence, error, interval)
 
 
 def judge(problem: Problem, risk: Risk, table: np.ndarray, draws: WeightedDraws) -> Judgement:

@@ -211,7 +211,7 @@ class SampleAverage(Optimiser):
 
     def _begin(self, problem: Problem, run: Run) -> Search:
         random = stream(run.words, Stream.SAMPLE)
-        atoms = run.belief.atoms()
+        atoms = run.belief.as_atoms()
         draws = equally_weighted(draw(run.belief, random, PLANNED)) if atoms is None else atoms
         pure = not isinstance(self.step_for(problem.policy, 0), LBFGS)
         starts, floor = first_parameters(problem, run, self.starts, draws, pure, random)
@@ -256,7 +256,7 @@ class Samples:
         return self._make(run, count, Stream.HELD_OUT)
 
     def _make(self, run: Run, n: int, *path: int) -> WeightedDraws:
-        atoms = run.belief.atoms()
+        atoms = run.belief.as_atoms()
         if atoms is not None:
             return atoms
         name = (id(run.belief), run.words, n, path)
