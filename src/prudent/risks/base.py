@@ -55,6 +55,11 @@ class Risk(eqx.Module):
         """
         return True
 
+    @property
+    def coherent(self) -> bool:
+        """Whether the value is the largest mean over a set of densities, so that each of them bounds it from below."""
+        return True
+
     @abc.abstractmethod
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""

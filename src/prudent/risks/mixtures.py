@@ -53,6 +53,11 @@ class Mixture(Risk):
         """Whether every part is."""
         return all(risk.monotone for risk in self.risks)
 
+    @property
+    def coherent(self) -> bool:
+        """If all parts are."""
+        return all(risk.coherent for risk in self.risks)
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the parts, mixed."""
         weights = jnp.asarray(self.weights) / jnp.asarray(self.weights).sum()

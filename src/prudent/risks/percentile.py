@@ -47,6 +47,11 @@ class SmoothedVaR(Risk):
         require_number(self, "level", tiny, BELOW_ONE, "(0, 1)", "; use WorstCase() for the limit 1.")
         require_number(self, "width", tiny, 1.0, "(0, 1]", "; 0.05 averages over a tenth of the draws")
 
+    @property
+    def coherent(self) -> bool:
+        """No: two densities it attains do not bound each other's values."""
+        return False
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(W(mass above + mass at the same loss) - W(mass above)) / mass at the same loss`, W the integral of w."""
         above, level = mass_above_and_level(losses, probabilities)

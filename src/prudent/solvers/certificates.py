@@ -25,7 +25,7 @@ from ..risks import Risk
 from ..row_sets import RowSet
 from .drivers import Driver, drivers_of
 from .judging import Judgement, judgement
-from .linear_model import improve
+from .linear_model import Reach, improve
 from .prox_linear import linearised
 from .starts import linear_cost, linear_models
 
@@ -210,4 +210,5 @@ def stationarity(problem: Problem, risk: Risk, table: np.ndarray, judged: Judgem
     sample = Sample(table[None], draws, risk, np.ones(1, bool))
     losses = np.asarray(judged.losses)[: len(slopes)]
     enough = STATIONARY * float(np.ptp(losses))
-    return improve(linearised(sample, table, losses, slopes), problem.policy.rows() or RowSet(), enough=enough).most
+    reach = Reach(table, problem.policy.rows() or RowSet())
+    return improve(linearised(sample, table, losses, slopes), reach, enough).most

@@ -38,12 +38,14 @@ class Linearised(NamedTuple):
         losses: their values there.
         slopes: their derivatives by the table.
         density: `losses -> p xi*`, the risk's weights of linearised losses, summing to 1.
+        planes: most of them; 1 for a risk that is not coherent, which other densities do not bound from below.
     """
 
     table: Float[np.ndarray, "S A"]
     losses: Float[np.ndarray, " R"]
     slopes: Float[np.ndarray, "R S A"]
     density: Density
+    planes: int = MOST_PLANES
 
 
 class Improvement(NamedTuple):
@@ -60,117 +62,125 @@ class Improvement(NamedTuple):
     most: float
 
 
-def improve(
-    model: Linearised, rows: RowSet, radius: float = 1.0, accuracy: float = ACCURACY, enough: float = 0.0
-) -> Improvement:
-    """The tables within `radius` (in each entry) at which the model is least.
+class Reach(NamedTuple):
+    """The tables of a set that are within a radius of one of them, in each entry; 1 is no restriction."""
+
+    table: Float[np.ndarray, "S A"]
+    rows: RowSet
+    radius: float = 1.0
+
+    def lowest(self, plane: Float[np.ndarray, " N"]) -> tuple[Float[np.ndarray, "S A"], float]:
+        """The direction along which a linear function falls most, and its fall there, at most 0.
+
+        Rows in a ratio have no closed form within a radius; then over all of them, which falls no less.
+        """
+        slope = plane.reshape(self.table.shape)
+        radius = self.radius if np.isinf(self.rows.ratio) else 1.0
+        direction = self.rows.near_vertex(self.table, slope, radius) - self.table
+        return direction, min(0.0, float((slope * direction).sum()))
+
+    @property
+    def closed(self) -> bool:
+        """Whether `lowest` keeps to the radius."""
+        return bool(np.isinf(self.rows.ratio)) or self.radius >= 1.0
+
+
+class Planes(NamedTuple):
+    """Linear functions of the direction below the model: `offset + <slope, direction>`, 0 being the model's value."""
+
+    slopes: list[Float[np.ndarray, " N"]]
+    offsets: list[float]
+
+
+def along(slope: Float[np.ndarray, "S A"], reach: Reach) -> Improvement:
+    """The minimum of a linear model."""
+    direction, value = reach.lowest(slope.ravel())
+    return Improvement(direction, -value, -value)
+
+
+def improve(model: Linearised, reach: Reach, enough: float = 0.0) -> Improvement:
+    """The tables within reach at which the model is least.
 
     Args:
         model: the linearised losses and the risk.
-        rows: the tables there are.
-        radius: of the trust region; 1 is no restriction.
-        accuracy: share of the predicted decrease that may be left open.
+        reach: the tables there are.
         enough: the search also ends once no decrease above this is possible.
     """
-    table, losses = model.table, model.losses
+    losses = model.losses
     flat = model.slopes.reshape(len(losses), -1)
     weights = model.density(losses)
     here = float(weights @ losses)
-    planes, offsets = [weights @ flat], [0.0]
-    best, least = np.zeros_like(table), 0.0
+    planes = Planes([weights @ flat], [0.0])
+    best, least = np.zeros_like(reach.table), 0.0
     while True:
-        direction, bound = _lowest(planes, offsets, table, rows, radius)
+        direction, bound = _lowest(planes, reach)
         if direction is None:
             # The program failed, as it may at the edge of rounding: what is known without it stays true.
-            return Improvement(best, -least, max(-least, -_one_plane(planes[0], table, rows, radius)[1]))
+            return Improvement(best, -least, max(-least, -reach.lowest(planes.slopes[0])[1]))
         moved = losses + flat @ direction.ravel()
         weights = model.density(moved)
         # Around the values at the table, so that the level of the losses cancels before it can round.
         value = float(weights @ (moved - here))
         if value < least:
             best, least = direction, value
-        close = least - bound <= -accuracy * bound or -bound <= enough
-        if close or len(planes) == MOST_PLANES:
+        close = least - bound <= -ACCURACY * bound or -bound <= enough
+        if close or len(planes.slopes) == model.planes:
             return Improvement(best, -least, max(-bound, -least))
-        planes.append(weights @ flat)
-        offsets.append(float(weights @ (losses - here)))
+        planes.slopes.append(weights @ flat)
+        planes.offsets.append(float(weights @ (losses - here)))
 
 
-def _lowest(
-    planes: list[np.ndarray], offsets: list[float], table: np.ndarray, rows: RowSet, radius: float
-) -> tuple[np.ndarray | None, float]:
-    """The direction at which the largest of the planes is least, and its value there."""
-    closed = np.isinf(rows.ratio) or radius >= 1.0
-    if len(planes) == 1 and closed:
-        return _one_plane(planes[0], table, rows, radius)
-    return _by_program(planes, offsets, table, rows, radius)
-
-
-def _one_plane(plane: np.ndarray, table: np.ndarray, rows: RowSet, radius: float) -> tuple[np.ndarray, float]:
-    slope = plane.reshape(table.shape)
-    if np.isinf(rows.ratio) or radius >= 1.0:
-        direction = rows.near_vertex(table, slope, radius) - table
-    else:
-        direction = rows.vertex(slope) - table
-    return direction, min(0.0, float((slope * direction).sum()))
-
-
-def _by_program(
-    planes: list[np.ndarray], offsets: list[float], table: np.ndarray, rows: RowSet, radius: float
-) -> tuple[np.ndarray | None, float]:
-    """Minimise t over directions d with `offset_j + <plane_j, d> <= t`, and `pi + d` a table near pi."""
-    states, actions = table.shape
-    count = table.size
+def _lowest(planes: Planes, reach: Reach) -> tuple[np.ndarray | None, float]:
+    """The direction at which the largest of the planes is least, and a bound of its value there, from below."""
+    if len(planes.slopes) == 1 and reach.closed:
+        return reach.lowest(planes.slopes[0])
     # In units of what the first plane alone foresees, whatever the losses are measured in.
-    unit = max(-_one_plane(planes[0], table, rows, radius)[1], max(abs(offset) for offset in offsets))
+    unit = max(-reach.lowest(planes.slopes[0])[1], max(abs(offset) for offset in planes.offsets))
     if not unit > 0:
-        return np.zeros_like(table), 0.0
-    low, high = rows.bounds(table, radius)
-    extra = states if np.isfinite(rows.ratio) else 0
-    cuts = sparse.csr_matrix(
-        np.concatenate([np.stack(planes) / unit, np.zeros((len(planes), extra)), -np.ones((len(planes), 1))], axis=1)
-    )
-    limits = -np.array(offsets) / unit
+        return np.zeros_like(reach.table), 0.0
+    answer = _program(planes, reach, unit)
+    if answer.status != 0:
+        return None, -np.inf
+    moved = np.maximum(reach.table + answer.x[: reach.table.size].reshape(reach.table.shape), 0.0)
+    direction = moved / moved.sum(axis=1, keepdims=True) - reach.table
+    return direction, min(0.0, _dual_bound(answer, planes, reach, unit))
+
+
+def _program(planes: Planes, reach: Reach, unit: float) -> Any:
+    """Minimise t over directions d with `offset_j + <slope_j, d> <= t`, and `pi + d` a table within reach."""
+    table, count = reach.table, len(planes.slopes)
+    states, actions = table.shape
+    low, high = reach.rows.bounds(table, reach.radius)
+    extra = states if np.isfinite(reach.rows.ratio) else 0
+    slopes = np.stack(planes.slopes) / unit
+    cuts: Any = sparse.csr_matrix(np.concatenate([slopes, np.zeros((count, extra)), -np.ones((count, 1))], axis=1))
+    limits = -np.array(planes.offsets) / unit
     if extra:
-        cuts, limits = _with_ratio(cuts, limits, table, rows.ratio)
-    sums = sparse.hstack(
-        [sparse.kron(sparse.eye(states), np.ones((1, actions))), sparse.csr_matrix((states, extra + 1))]
-    )
+        cuts, limits = _with_ratio(cuts, limits, table, reach.rows.ratio)
+    sums = sparse.kron(sparse.eye(states), np.ones((1, actions)))
     ends = [(low - table).ravel(), np.zeros(extra), [-np.inf]], [(high - table).ravel(), np.ones(extra), [np.inf]]
-    answer = linprog(
-        np.concatenate([np.zeros(count + extra), [1.0]]),
+    return linprog(
+        np.concatenate([np.zeros(table.size + extra), [1.0]]),
         A_ub=cuts,
         b_ub=limits,
-        A_eq=sums.tocsr(),
+        A_eq=sparse.hstack([sums, sparse.csr_matrix((states, extra + 1))]).tocsr(),
         b_eq=np.zeros(states),
         bounds=np.stack([np.concatenate(end) for end in ends], axis=1),
         method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    if answer.status != 0:
-        return None, -np.inf
-    direction = _on_rows(answer.x[:count].reshape(table.shape), table)
-    return direction, min(0.0, unit * _dual_bound(answer, planes, offsets, unit, table, rows, radius))
 
 
-def _dual_bound(
-    answer: Any,
-    planes: list[np.ndarray],
-    offsets: list[float],
-    unit: float,
-    table: np.ndarray,
-    rows: RowSet,
-    radius: float,
-) -> float:
+def _dual_bound(answer: Any, planes: Planes, reach: Reach, unit: float) -> float:
     """A lower bound that does not trust the program: the plane that its multipliers mix, minimised in closed form."""
-    if np.isfinite(rows.ratio) and radius < 1.0:
-        return float(answer.fun)
-    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(planes)], 0.0)
+    if not reach.closed:
+        return unit * float(answer.fun)
+    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(planes.slopes)], 0.0)
     if not shares.sum() > 0:
-        return _one_plane(planes[0], table, rows, radius)[1] / unit
+        return reach.lowest(planes.slopes[0])[1]
     shares = shares / shares.sum()
-    mixed = np.tensordot(shares, np.stack(planes), axes=1)
-    return (float(shares @ offsets) + _one_plane(mixed, table, rows, radius)[1]) / unit
+    mixed = np.tensordot(shares, np.stack(planes.slopes), axes=1)
+    return float(shares @ planes.offsets) + reach.lowest(mixed)[1]
 
 
 def _with_ratio(cuts: Any, limits: np.ndarray, table: np.ndarray, ratio: float) -> tuple[Any, np.ndarray]:
@@ -182,9 +192,3 @@ def _with_ratio(cuts: Any, limits: np.ndarray, table: np.ndarray, ratio: float) 
     above = sparse.hstack([-entries, leasts, nothing])
     below = sparse.hstack([entries, -ratio * leasts, nothing])
     return sparse.vstack([cuts, above, below]).tocsr(), np.concatenate([limits, table.ravel(), -table.ravel()])
-
-
-def _on_rows(direction: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """The direction without the program's rounding: the table it leads to is one."""
-    moved = np.maximum(table + direction, 0.0)
-    return moved / moved.sum(axis=1, keepdims=True) - table

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from ..gradients import Sample, Slopes, assessed
 from ..policies import Parametrisation
 from .descent import ROUNDING, Climb, Descent
-from .linear_model import Improvement, Linearised, improve
+from .linear_model import MOST_PLANES, Improvement, Linearised, Reach, along, improve
 
 # The decrease that makes the trust region grow, as a share of the predicted one, and how it grows.
 GOOD, GROW = 0.75, 2.0
@@ -124,9 +124,13 @@ def _modelled(
 
 def minimum(policy: Parametrisation, sample: Sample, found: Slopes, k: int, radius: float) -> Improvement:
     """The least risk of the losses linearised at policy k of a sample."""
-    slopes, rows = found.each[k], policy.rows()
-    assert slopes is not None and rows is not None
-    return improve(linearised(sample, sample.tables[k], found.losses[k], slopes), rows, radius)
+    slopes, rows, table = found.each[k], policy.rows(), sample.tables[k]
+    assert rows is not None
+    reach = Reach(table, rows, radius)
+    if slopes is None:
+        # Too many to be kept: along the slope of the risk alone.
+        return along(found.slope[k], reach)
+    return improve(linearised(sample, table, found.losses[k], slopes), reach)
 
 
 class _Density(NamedTuple):
@@ -139,4 +143,4 @@ class _Density(NamedTuple):
 
 def linearised(sample: Sample, table: np.ndarray, losses: np.ndarray, slopes: np.ndarray) -> Linearised:
     """The losses of one table on a sample, linearised, with the sample's risk."""
-    return Linearised(table, losses, slopes, _Density(sample))
+    return Linearised(table, losses, slopes, _Density(sample), MOST_PLANES if sample.risk.coherent else 1)

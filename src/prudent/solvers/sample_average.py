@@ -43,7 +43,7 @@ from .progress import Progress
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .solution import Solution, Status
-from .starts import PLANNED, first_parameters
+from .starts import PLANNED, first_parameters, linear_cost
 from .units import Unit, in_units
 
 # A sample is this many times the one before.
@@ -98,9 +98,9 @@ class SampleAverage(Optimiser):
         starts: points the search begins from, the run's own among them.
         iterations: most iterations of this call, over all samples; each evaluates the gradient of every start that
             still moves.
-        step: `ProxLinear()`, `NaturalGradient()` or `LBFGS()`; when left out, the first for `Direct` policies and for
-            `Softmax` ones, free or in a `Box`, the second for those of more than 10,000 entries, and the third for
-            any other policy.
+        step: `ProxLinear()`, `NaturalGradient()` or `LBFGS()`. When left out, for `Direct` policies and for `Softmax`
+            ones, free or in a `Box`: the first where the loss is linear in the occupancy, the second followed by the
+            first where it is not, the second alone from 10,000 entries on; and the third for any other policy.
         tolerance: stop when the predicted decrease, what any change of the policy gains to first order, is at most this
             share of the spread of the losses over the draws, or of what knowing theta would gain if that is more.
         evaluation: fresh posterior draws on which the answer's risk is reported; when left out, 1000, or as many as
@@ -151,13 +151,18 @@ class SampleAverage(Optimiser):
         """A few: their models fill the same chunks."""
         return RUNS_AT_ONCE
 
-    def step_for(self, policy: Parametrisation, entries: int) -> Descent:
-        """The step asked for, or the one that suits the policy."""
+    def steps_for(self, problem: Problem, theta: np.ndarray) -> tuple[Descent, ...]:
+        """The step asked for, or those that suit policy and loss; the next one takes over where one has stalled."""
         if self.step is not None:
-            return self.step
-        if policy.rows() is None:
-            return LBFGS()
-        return ProxLinear() if entries <= LARGEST_PROGRAM else NaturalGradient()
+            return (self.step,)
+        if problem.policy.rows() is None:
+            return (LBFGS(),)
+        if int(np.prod(problem.family.support.shape[:2])) > LARGEST_PROGRAM:
+            return (NaturalGradient(),)
+        if linear_cost(problem.loss, problem.family.at(theta)) is not None:
+            return (ProxLinear(),)
+        # Where the loss itself bends, steps along its slope get further than programs that see none of the bend.
+        return (NaturalGradient(), ProxLinear())
 
     def optimise(
         self,
@@ -168,16 +173,17 @@ class SampleAverage(Optimiser):
         progress: bool | None,
     ) -> list[Found]:
         """All runs side by side: in each round the models of all of them go through one stream of chunks."""
-        problem, unit = in_units(problem, draws.first(4))
+        thetas = draws.first(4)
+        problem, unit = in_units(problem, thetas)
+        steps = self.steps_for(problem, thetas[0])
         searches = (
-            [self._begin(problem, run) for run in draws.runs]
+            [self._begin(problem, run, steps) for run in draws.runs]
             if before is None
             else [self._resumed(solution) for solution in before]
         )
         histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
         samples = Samples(self, problem)
-        step = self.step_for(problem.policy, int(np.prod(problem.family.support.shape[:2])))
         with Progress(progress, 0, self.iterations) as bar:
             while True:
                 active = [
@@ -190,7 +196,7 @@ class SampleAverage(Optimiser):
                 requests = [searches[g].request(problem.policy, draws.runs[g], samples) for g in active]
                 for g, request, found in zip(active, requests, slopes_of(problem, requests), strict=True):
                     scoring = searches[g].scoring
-                    searches[g] = searches[g].receive(self, step, problem.policy, request, found)
+                    searches[g] = searches[g].receive(self, steps, problem.policy, request, found)
                     if not scoring:
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
@@ -209,11 +215,11 @@ class SampleAverage(Optimiser):
             state=search,
         )
 
-    def _begin(self, problem: Problem, run: Run) -> Search:
+    def _begin(self, problem: Problem, run: Run, steps: tuple[Descent, ...]) -> Search:
         random = stream(run.words, Stream.SAMPLE)
         atoms = run.belief.as_atoms()
         draws = equally_weighted(draw(run.belief, random, PLANNED)) if atoms is None else atoms
-        pure = not isinstance(self.step_for(problem.policy, 0), LBFGS)
+        pure = not isinstance(steps[0], LBFGS)
         starts, floor = first_parameters(problem, run, self.starts, draws, pure, random)
         climb = begin(to_numpy(starts), *problem.family.support.shape[:2])
         if run.given:
@@ -295,6 +301,7 @@ class Search(eqx.Module):
         climb: the points.
         floor: about the least risk that could be hoped for, NaN where it is not known.
         stage: which sample they are on.
+        turn: which of the solver's steps they take.
         scoring: whether they are about to be judged on the held-out sample.
         incumbent: the best answer of the samples before.
         done: how the run ended, or `GOING`.
@@ -305,6 +312,7 @@ class Search(eqx.Module):
     climb: Climb
     floor: float
     stage: int = 0
+    turn: int = 0
     scoring: bool = False
     incumbent: Answer | None = None
     done: int = GOING
@@ -323,13 +331,18 @@ class Search(eqx.Module):
         return Sample(tables, draws, run.risk, going, self.floor)
 
     def receive(
-        self, settings: SampleAverage, step: Descent, policy: Parametrisation, request: Sample, found: Slopes
+        self,
+        settings: SampleAverage,
+        steps: tuple[Descent, ...],
+        policy: Parametrisation,
+        request: Sample,
+        found: Slopes,
     ) -> Search:
         """The search after an answer."""
         now = dataclasses.replace(self, models=self.models + found.models)
         if self.scoring:
             return now._scored(settings, request, found)
-        climb = advance(step, policy, self.climb, request, found, float(settings.tolerance))
+        climb = advance(steps[self.turn], policy, self.climb, request, found, float(settings.tolerance))
         several = len(climb.value) > 1
         if several:
             climb = merged(climb, float(settings.tolerance))
@@ -339,9 +352,13 @@ class Search(eqx.Module):
         over = bool(np.all(climb.finished != GOING)) or (several and climb.rounds >= EXPLORATION)
         if not over:
             return now
+        best = now._leader()
+        if climb.finished[best] == STALLED and self.turn + 1 < len(steps):
+            again = begin(only(climb, best), *climb.tables.shape[1:])
+            return dataclasses.replace(now, climb=again, turn=self.turn + 1)
         if request.draws.exact or (not several and settings.stages() == 1):
             # The sample is the posterior itself, or there is nothing to rank: the best point goes on to its end.
-            alone = _alone(climb, now._leader())
+            alone = _alone(climb, best)
             return dataclasses.replace(now, climb=alone, done=int(alone.finished[0]))
         return dataclasses.replace(now, scoring=True)
 
@@ -375,6 +392,7 @@ class Search(eqx.Module):
             incumbent=incumbent,
             done=done,
             moved=moved and not grown,
+            turn=0 if grown else self.turn,
             iterations=self.iterations,
             models=self.models,
         )
