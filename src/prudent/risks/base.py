@@ -168,7 +168,10 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     off before the density, not after it: a density that calls a solver has no derivative rule.
     """
     density = risk.density(lax.stop_gradient(losses), lax.stop_gradient(probabilities))
-    return (probabilities * density * losses).sum(), density
+    # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
+    size = lax.stop_gradient(jnp.max(jnp.where(probabilities > 0, jnp.abs(losses), 0.0)))
+    unit = jnp.where(size > 0, size, 1.0)
+    return unit * (probabilities * density * jnp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum(), density
 
 
 @eqx.filter_jit
@@ -222,6 +225,8 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:
     if is_concrete(probabilities):
         require_finite("weight", np.asarray(probabilities))
         require_distribution("weights", np.asarray(probabilities))
+        # The check lets rounding through; a ball of radius 0 would take it for a distance.
+        probabilities = probabilities / probabilities.sum()
     return jnp.asarray(losses), jnp.asarray(probabilities)
 
 

@@ -23,9 +23,10 @@ class SmoothedVaR(Risk):
     as the width goes to 0 and the sample grows; the bias is about `h^2 q''(level) / 12`.
 
     **Not coherent**: it is blind to how bad the worst losses are, and the mean of two losses may have a larger
-    quantile than both. `solve` takes it and follows the true gradient of the smoothed value, but what holds for
-    coherent risks does not hold here, and `check_risk` refuses it. `CVaR(level)` is the coherent bound above it;
-    for a soft-robust objective, between the mean and the tail, mix `(1 - w) * Expectation() + w * CVaR(level)`.
+    quantile than both. It is monotone: losses that are nowhere larger have no larger quantiles. `solve` takes it and
+    follows the true gradient of the smoothed value, but what holds for coherent risks does not hold here, and
+    `check_risk` refuses it. `CVaR(level)` is the coherent bound above it; for a soft-robust objective, between the mean
+    and the tail, mix `(1 - w) * Expectation() + w * CVaR(level)`.
 
     Args:
         level: of the quantile, in (0, 1).

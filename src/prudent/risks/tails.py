@@ -19,10 +19,10 @@ def mass_above_and_level(losses: Float[Array, " R"], probabilities: Float[Array,
         return above, level
     order = jnp.argsort(losses)
     ordered = losses[order]
-    cumulative = jnp.concatenate([jnp.zeros(1), jnp.cumsum(probabilities[order])])
-    upper = cumulative[jnp.searchsorted(ordered, losses, side="right")]
-    lower = cumulative[jnp.searchsorted(ordered, losses, side="left")]
-    return cumulative[-1] - upper, upper - lower
+    # Summed from the worst loss on, so that small tails keep their digits.
+    cumulative = jnp.concatenate([jnp.zeros(1), jnp.cumsum(probabilities[order][::-1])])[::-1]
+    above = cumulative[jnp.searchsorted(ordered, losses, side="right")]
+    return above, cumulative[jnp.searchsorted(ordered, losses, side="left")] - above
 
 
 def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
