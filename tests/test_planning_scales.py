@@ -55,7 +55,7 @@ def problem(seed, states):
         discount = float(random.choice([0.0, 0.5, 0.9, 0.99, 0.999]))
         mdp = random_mdp(random, states, int(random.integers(2, 5)), int(random.integers(1, 6)), discount)
         mdp = densified(mdp) if random.random() < 0.5 else mdp
-        values, quality = optimum(mdp)
+        quality = optimum(mdp)[1]
         ordered = np.sort(quality, axis=1)
         if (ordered[:, 1] - ordered[:, 0]).min() > 1e-6:
             return mdp, quality.argmin(axis=1)
