@@ -87,6 +87,7 @@ def report_html(data: ReportData) -> str:
         tail_colour=TAIL,
         neutral_colour=NEUTRAL,
         clear=is_clear,
+        compared=compared,
         exact=exact,
         number=number,
         with_error=with_error,
@@ -147,6 +148,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
     bound = data.lower_bound is not None and math.isfinite(data.lower_bound)
     return {
         "best": best,
+        "rivals": len(rivals),
         "verdict": "" if best is None else _verdict(best),
         "gap": data.gap if bound and data.gap is not None and math.isfinite(data.gap) else None,
         "limit": data.gap_limit if bound and data.gap_limit is not None and math.isfinite(data.gap_limit) else None,
@@ -157,11 +159,11 @@ def _answer(data: ReportData) -> dict[str, Any]:
 
 
 def _verdict(best: PlanView) -> str:
-    """What is said of the best rival: clearly worse, clearly better, or not to be told apart."""
+    """What more is to be said of the best rival: that it is better, or that it cannot be told apart."""
     assert best.difference is not None
     if is_clear(best.difference):
-        return "worse" if best.difference.value > 0 else "better"
-    return "alike" if math.isfinite(best.difference.low) else "unknown"
+        return "better" if best.difference.value < 0 else ""
+    return "alike" if math.isfinite(best.difference.low) else ""
 
 
 def _figures(data: ReportData) -> dict[str, Any]:

@@ -30,9 +30,6 @@ from .view import View
 # Draws of a mean occupancy, unless the draws are the whole posterior.
 OCCUPANCY_DRAWS = 512
 
-# Draws on which deterministic policies are searched for; none of them is reported on.
-SEARCH_DRAWS = 1000
-
 # Two-sided 95 % of the normal distribution.
 NORMAL = 1.959963984540054
 
@@ -75,9 +72,9 @@ class Court:
         thetas = (draws.held_out if aside else draws.evaluation)(number)[0]
         return Fresh(thetas, np.full(number, 1.0 / number), False)
 
-    def aside(self) -> Fresh:
+    def aside(self, number: int) -> Fresh:
         """Draws to choose policies by: others than those reported on, unless the posterior is used whole."""
-        return self.fresh if self.fresh.exact else self._drawn(SEARCH_DRAWS, True)
+        return self.fresh if self.fresh.exact else self._drawn(number, True)
 
     @in_float64
     def view(
