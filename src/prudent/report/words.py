@@ -122,17 +122,20 @@ def is_clear(difference: Difference | None) -> bool:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage; never 0 % for what is not nothing.
+    """A share as a percentage; never 0 % for what is not nothing, nor 100 % for what is not all.
 
-    >>> percent(0.1234), percent(0.0), percent(0.0001), percent(1.0)
-    ('12 %', '0 %', 'under 0.1 %', '100 %')
+    >>> percent(0.1234), percent(0.0), percent(0.0001), percent(0.9999), percent(1.0)
+    ('12 %', '0 %', 'under 0.1 %', 'over 99.9 %', '100 %')
     """
     if not math.isfinite(share):
         return "an unknown share"
     hundred = 100.0 * share
     if 0 < hundred < 0.1:
         return "under 0.1 %"
-    return f"{hundred:.1f} %" if 0 < hundred < 9.95 else f"{hundred:.0f} %"
+    if 99.9 < hundred < 100.0 - 1e-7:
+        return "over 99.9 %"
+    fine = 0 < hundred < 9.95 or 99.0 < hundred <= 99.9
+    return f"{hundred:.1f} %" if fine else f"{hundred:.0f} %"
 
 
 def several(count: int, noun: str) -> str:

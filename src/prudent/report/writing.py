@@ -232,16 +232,20 @@ def _thin(data: ReportData, counts: np.ndarray) -> dict[str, Any]:
     time = amounts(plan.occupancy)
     total = float(visits(plan).sum())
     shares = time / total if total > 0 else np.zeros_like(time)
-    scarce = np.argwhere((counts < THIN) & (shares >= USED))
+    open_pairs = np.ones(counts.shape, bool) if data.certain is None else np.asarray(data.certain) <= 0
+    unseen, scarce = open_pairs & (counts <= 0), open_pairs & (counts < THIN)
     # Most time for each sighting first.
-    order = sorted(scarce.tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0))
+    order = sorted(
+        np.argwhere(scarce & (shares >= USED)).tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0)
+    )
     return {
         "limit": THIN,
-        "pairs": counts.size,
+        "pairs": int(open_pairs.sum()),
+        "certain": not open_pairs.all(),
         "seen": float(counts.sum()),
-        "unseen": int((counts <= 0).sum()),
-        "unseen_share": percent(float(shares[counts <= 0].sum())),
-        "thin_share": percent(float(shares[counts < THIN].sum())),
+        "unseen": int(unseen.sum()),
+        "unseen_share": percent(float(shares[unseen].sum())),
+        "thin_share": percent(float(shares[scarce].sum())),
         "listed": [
             (data.states[state], data.actions[action], counts[state, action], percent(shares[state, action]))
             for state, action in order[:THIN_LISTED]
