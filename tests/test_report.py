@@ -122,7 +122,7 @@ VERDICTS = {
     ),
     "within error": (
         Difference(0.1, 0.1, -0.1, 0.3),
-        "the same within error (difference 0.100",
+        "not clearly different (0.100 more on these draws",
         "cannot be told apart from",
     ),
     "no error known": (Difference(0.1, math.nan, math.nan, math.nan), "0.100 more on these draws, with an error", None),
