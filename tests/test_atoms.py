@@ -27,7 +27,9 @@ def test_a_rare_atom_is_never_missed(seed):
     solution = pr.solve(lottery(), belief, risk=pr.CVaR(0.9), seed=seed)
     # The first action costs 0 but for one case in a thousand: CVaR 0.9 of it is 10 * 0.001 * 1000 / 0.1 = 100.
     assert solution.risk == pytest.approx(9.0)
-    assert solution.exact and solution.risk_standard_error == 0.0 and solution.interval == (solution.risk, solution.risk)
+    assert (
+        solution.exact and solution.risk_standard_error == 0.0 and solution.interval == (solution.risk, solution.risk)
+    )
     assert solution.certificate.exact and "exact" in str(solution)
     assert solution.probabilities.tolist() == [0.999, 0.001]
 

@@ -151,7 +151,7 @@ def test_the_deterministic_policy_is_the_best_of_all_and_judged_on_other_draws(p
     arguments = pr.read_problem(problem).arguments()
     model = arguments["model"]
     court = Court(arguments, 100, 0.9)
-    aside = court.aside().thetas[:40]
+    aside = court.aside(1000).thetas[:40]
     assert not np.isin(aside[:, 0, 0], court.fresh.thetas[:, 0, 0]).any()
     view = pr.evaluate_problem(commanded[1] / "policy-deterministic.csv", problem)
     assert said["risk"] == pytest.approx(view.risk, rel=1e-12)

@@ -176,7 +176,10 @@ def _bound_words(summary: dict[str, Any]) -> list[str]:
     few = certificate["draws"] < summary["draws"]
     there = f"on the first {certificate['draws']} draws " if few else "" if summary["exact"] else "on these draws "
     told = " (that of who is told theta before planning)" if summary["known_theta_risk"] is not None else ""
-    words = [f"{there}the risk of every policy is at least {short(bound)}{told}, {short(gap)} less than this policy's"]
+    words = [
+        f"{there}the risk of every policy is at least {short(bound)}{told}, {short(gap)} less than this policy's"
+        + (" there" if few else "")
+    ]
     if summary["exact"] and not few:
         return [*words, "no policy is better by more, and learning theta is worth no more"]
     if summary["gap_limit"] is not None:

@@ -107,6 +107,7 @@ class ReportData:
         exact: the draws are the whole posterior, so that nothing is sampled.
         weights: `[M]` the density xi* that attains the answer's risk, or None.
         drivers_considered: how many unknowns were looked at for the drivers, or None.
+        certain: `[S, A]` which pairs have one possible outcome, so that there is nothing to see; none when left out.
         solver: `sample-average` or `brpg`; empty for another.
     """
 
@@ -142,6 +143,7 @@ class ReportData:
     exact: bool = False
     weights: np.ndarray | None = None
     drivers_considered: int | None = None
+    certain: np.ndarray | None = None
     solver: str = ""
 
     def shares(self) -> np.ndarray:
@@ -156,7 +158,7 @@ class ReportData:
             raise InputError(
                 f"a report needs a plan, a state and an action; got {len(self.plans)} plans, pairs {pairs}"
             )
-        tables = {"counts": self.counts}
+        tables = {"counts": self.counts, "certain": self.certain}
         for plan in self.plans:
             tables |= {
                 f"probabilities of {plan.name!r}": plan.probabilities,

@@ -87,6 +87,7 @@ def report_html(data: ReportData) -> str:
         tail_colour=TAIL,
         neutral_colour=NEUTRAL,
         clear=is_clear,
+        compared=compared,
         exact=exact,
         number=number,
         with_error=with_error,
@@ -147,6 +148,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
     bound = data.lower_bound is not None and math.isfinite(data.lower_bound)
     return {
         "best": best,
+        "rivals": len(rivals),
         "verdict": "" if best is None else _verdict(best),
         "gap": data.gap if bound and data.gap is not None and math.isfinite(data.gap) else None,
         "limit": data.gap_limit if bound and data.gap_limit is not None and math.isfinite(data.gap_limit) else None,
@@ -157,11 +159,11 @@ def _answer(data: ReportData) -> dict[str, Any]:
 
 
 def _verdict(best: PlanView) -> str:
-    """What is said of the best rival: clearly worse, clearly better, or not to be told apart."""
+    """What more is to be said of the best rival: that it is better, or that it cannot be told apart."""
     assert best.difference is not None
     if is_clear(best.difference):
-        return "worse" if best.difference.value > 0 else "better"
-    return "alike" if math.isfinite(best.difference.low) else "unknown"
+        return "better" if best.difference.value < 0 else ""
+    return "alike" if math.isfinite(best.difference.low) else ""
 
 
 def _figures(data: ReportData) -> dict[str, Any]:
@@ -230,16 +232,20 @@ def _thin(data: ReportData, counts: np.ndarray) -> dict[str, Any]:
     time = amounts(plan.occupancy)
     total = float(visits(plan).sum())
     shares = time / total if total > 0 else np.zeros_like(time)
-    scarce = np.argwhere((counts < THIN) & (shares >= USED))
+    open_pairs = np.ones(counts.shape, bool) if data.certain is None else np.asarray(data.certain) <= 0
+    unseen, scarce = open_pairs & (counts <= 0), open_pairs & (counts < THIN)
     # Most time for each sighting first.
-    order = sorted(scarce.tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0))
+    order = sorted(
+        np.argwhere(scarce & (shares >= USED)).tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0)
+    )
     return {
         "limit": THIN,
-        "pairs": counts.size,
+        "pairs": int(open_pairs.sum()),
+        "certain": not open_pairs.all(),
         "seen": float(counts.sum()),
-        "unseen": int((counts <= 0).sum()),
-        "unseen_share": percent(float(shares[counts <= 0].sum())),
-        "thin_share": percent(float(shares[counts < THIN].sum())),
+        "unseen": int(unseen.sum()),
+        "unseen_share": percent(float(shares[unseen].sum())),
+        "thin_share": percent(float(shares[scarce].sum())),
         "listed": [
             (data.states[state], data.actions[action], counts[state, action], percent(shares[state, action]))
             for state, action in order[:THIN_LISTED]

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import in_float64
-from ..gradients import losses_on, model_bytes, model_slopes
+from ..gradients import is_direct, losses_on, model_bytes, model_slopes
 from ..gradients.tables import chunk_size
 from ..solvers.drivers import mean_occupancies
 from .judging import Court
@@ -26,8 +26,12 @@ MOST_LISTED = 256
 # Policies judged in one compiled call.
 AT_ONCE = 16
 
-# Bytes of the models that a search may look at, and the policies it looks at in any case.
-WORK, FEWEST_TRIES = 2**31, 4 * AT_ONCE
+# Bytes of the models that a search may look at, where they are factorised and where they are solved by iteration. They
+# depend on the problem alone and not on the time they take, since the answer depends on them.
+WORK = {True: 2**30, False: 2**28}
+
+# Draws of the search: so many that a few batches of policies can be judged, within these limits.
+FEWEST_DRAWS, MOST_DRAWS, BATCHES = 40, 1000, 4
 
 # A fall of the risk by less than this share of the losses' size is rounding.
 ROUNDING = 1e-10
@@ -38,9 +42,11 @@ class _Search:
 
     def __init__(self, court: Court):
         self.court, self.problem = court, court.problem
-        self.thetas, self.share, _ = court.aside()
-        size = model_bytes(self.problem.occupancy, court.model.support)
-        self.left = max(FEWEST_TRIES, WORK // (size * len(self.thetas)))
+        method = self.problem.occupancy
+        models = WORK[is_direct(method)] // model_bytes(method, court.model.support)
+        draws = int(np.clip(models // (BATCHES * AT_ONCE), FEWEST_DRAWS, MOST_DRAWS))
+        self.thetas, self.share, _ = court.aside(draws)
+        self.left = max(AT_ONCE, models // len(self.thetas))
 
     def tables(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, "K S A"]:
         return np.eye(self.court.model.support.actions)[choices]

@@ -29,9 +29,6 @@ from .view import View
 # Draws of a mean occupancy, unless the draws are the whole posterior.
 OCCUPANCY_DRAWS = 512
 
-# Draws on which deterministic policies are searched for; none of them is reported on.
-SEARCH_DRAWS = 1000
-
 # Exact risks closer than this, as a share of their size, differ by rounding.
 ROUNDING = 1e-12
 
@@ -55,9 +52,9 @@ class Court:
         alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.risk)
         self.problem = Problem(self.model, loss, alone, Softmax(), Exact().resolve(self.model.support))
 
-    def aside(self) -> WeightedDraws:
+    def aside(self, number: int) -> WeightedDraws:
         """Draws to choose policies by: others than those reported on, unless the posterior is used whole."""
-        return Draws([Run(self.belief, self.risk, self.words, None)]).held_out(SEARCH_DRAWS)[0]
+        return Draws([Run(self.belief, self.risk, self.words, None)]).held_out(number)[0]
 
     @in_float64
     def view(

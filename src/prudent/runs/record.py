@@ -42,7 +42,8 @@ class Record:
         views: the answer, the best deterministic policy found, then the rivals, on the same draws.
         drivers: which unknowns drive the risk.
         objective, gradient_norm: `[T]` of every iteration.
-        counts: `[S, A]` rows of the log, or None.
+        counts: `[S, A]` how often each pair was seen, or None.
+        certain: `[S, A]` 1 where a pair has one possible successor, else 0.
     """
 
     summary: dict[str, Any]
@@ -58,6 +59,7 @@ class Record:
     objective: np.ndarray
     gradient_norm: np.ndarray
     counts: np.ndarray | None
+    certain: np.ndarray
 
 
 def versions() -> dict[str, str]:
@@ -162,12 +164,22 @@ def record_of(
         objective=np.asarray(solution.history.objective),
         gradient_norm=np.asarray(solution.history.gradient_norm),
         counts=case.counts(),
+        certain=certain_pairs(case),
     )
+
+
+def certain_pairs(case: Case) -> np.ndarray:
+    """`[S, A]` 1 where a pair has one possible successor; of a family nothing is known, 0."""
+    successors = case.successors
+    if successors is None:
+        return np.zeros(case.shape[:2])
+    width = np.full(case.shape[:2], case.shape[2]) if successors.listed is None else successors.listed.sum(axis=2)
+    return (width == 1).astype(np.float64)
 
 
 def write_record(path: Path, record: Record) -> Path:
     """Write the record, so that the report can be made again without solving again."""
-    arrays = {"objective": record.objective, "gradient_norm": record.gradient_norm}
+    arrays = {"objective": record.objective, "gradient_norm": record.gradient_norm, "certain": record.certain}
     if record.counts is not None:
         arrays["counts"] = record.counts
     arrays["draw_probabilities"] = record.views[0].draw_probabilities
@@ -204,6 +216,7 @@ def read_record(path: Path) -> Record:
             objective=arrays["objective"],
             gradient_norm=arrays["gradient_norm"],
             counts=arrays.get("counts"),
+            certain=arrays["certain"],
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise InputError(f"{path}: is damaged; solve again") from None

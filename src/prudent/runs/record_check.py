@@ -113,7 +113,7 @@ def check_record(said: dict[str, object], arrays: dict[str, np.ndarray]) -> None
     text = Said.model_validate(said)
     pairs = (len(text.states), len(text.actions))
     history = arrays["objective"].shape
-    wanted: dict[str, tuple[int, ...]] = {"objective": history, "gradient_norm": history}
+    wanted: dict[str, tuple[int, ...]] = {"objective": history, "gradient_norm": history, "certain": pairs}
     if "counts" in arrays:
         wanted["counts"] = pairs
     draws = arrays["draw_probabilities"].shape
@@ -128,5 +128,5 @@ def check_record(said: dict[str, object], arrays: dict[str, np.ndarray]) -> None
     for name, shape in wanted.items():
         if arrays[name].dtype != np.float64 or arrays[name].shape != shape:
             raise ValueError(f"{name} is not what it should be")
-        if name.startswith(("view.", "counts", "draw")) and not np.all(np.isfinite(arrays[name])):
+        if name.startswith(("view.", "counts", "certain", "draw")) and not np.all(np.isfinite(arrays[name])):
             raise ValueError(f"{name} is not finite")

@@ -102,6 +102,7 @@ def report_data(record: Record) -> ReportData:
         history_gradient_norm=record.gradient_norm,
         drivers=record.drivers,
         counts=record.counts,
+        certain=record.certain,
         seed=summary["seed"],
         seconds=summary["seconds"],
         iterations=summary["iterations"],

@@ -95,7 +95,8 @@ def mean_occupancies(
         # The last chunk starts early enough to be full, and what it repeats has no weight there.
         begin = min(first, draws - chunk)
         here = np.where(np.arange(begin, begin + chunk) >= first, shares[:, begin : begin + chunk], 0.0)
-        total += _mean_occupancies(problem, table[None], arrange(thetas[None, begin : begin + chunk], problem), here)
+        arranged = arrange(thetas[None, begin : begin + chunk], problem)
+        total += np.asarray(_mean_occupancies(problem, table[None], arranged, here))
     return total
 
 
