@@ -1,4 +1,4 @@
-"""What is said of an answer holds: limits and intervals as often as they say, statuses of the policy they stand beside."""
+"""What is said of an answer holds: limits and intervals as often as they say, and a status is the policy's own."""
 
 import numpy as np
 import pytest

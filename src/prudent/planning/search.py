@@ -60,8 +60,8 @@ class Search:
     Value, bound, gap and tolerance are in the unit of the loss; cuts and gradients are those of the centred loss.
     """
 
-    def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None):
-        self.mdp, self.tolerance = mdp, tolerance
+    def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None, accuracy: float = ACCURACY):
+        self.mdp, self.tolerance, self.accuracy = mdp, tolerance, accuracy
         # Numbers as arrays: what they are does not compile anything anew.
         self.loss = Centred(loss, *np.array([0.0, 0.0, 1.0]))
         self.value, self.lower_bound = np.inf, -np.inf
@@ -117,7 +117,7 @@ class Search:
             spread = abs(value) or 1.0
         self.loss = Centred(self.loss.loss, *np.array([value, level_of(slope), spread]))
         if self.tolerance is None:
-            self.tolerance = max(ACCURACY, 16.0 * self.noise) * spread
+            self.tolerance = max(self.accuracy, 16.0 * self.noise) * spread
         dual = self.certify(uniform)
         for corner in corners:
             self.look(corner)

@@ -32,9 +32,8 @@ from .starts import linear_cost, linear_models
 # Fresh draws of which the bound is made where a plan of each takes long: convex losses and large models.
 FEW_DRAWS = 16
 
-# Accuracy of convex plans, a share of the uniform policy's loss where that is below 1, down to the least; a bound holds
-# at any accuracy.
-CONVEX_ACCURACY, LEAST_ACCURACY = 1e-3, 1e-9
+# Accuracy of convex plans, a share of the loss's spread; a bound holds at any accuracy.
+CONVEX_ACCURACY = 1e-3
 
 # Atoms of which each is planned for by itself where a plan takes long.
 MOST_PLANNED_ATOMS = 64
@@ -193,9 +192,7 @@ def least_losses(
 def _least_convex(problem: Problem, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
     lows = np.empty(len(thetas))
     for k, theta in enumerate(thetas):
-        search = Search(problem.family.at(theta), problem.loss, CONVEX_ACCURACY)
-        size = abs(search.slope(search.occupancy)[0])
-        search.tolerance *= float(np.clip(size, LEAST_ACCURACY / CONVEX_ACCURACY, 1.0)) if np.isfinite(size) else 1.0
+        search = Search(problem.family.at(theta), problem.loss, None, CONVEX_ACCURACY)
         lows[k] = searched(search, 100, time.perf_counter()).lower_bound
     if not np.all(np.isfinite(lows)):
         return None, "the loss has no finite lower bound at a posterior draw"

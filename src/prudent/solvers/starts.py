@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +15,8 @@ from ..errors import InputError
 from ..gradients import Problem, assessed, model_slopes
 from ..losses import ConvexLoss, Loss
 from ..models import MDP, AbstractFamily, models_at
-from ..planning import plan, plan_convex, plan_many, robust_actions
+from ..planning import plan, plan_many, robust_actions
+from ..planning.convex import Search, searched
 from ..planning.exact import LARGEST_DIRECT
 from ..policies import LOWEST_LOGIT, Direct, Softmax
 from ..posteriors import Posterior, WeightedDraws
@@ -39,6 +41,9 @@ SPREAD = 0.3
 
 # Pairs up to which convex losses are planned for: each plan takes Newton steps of this dimension.
 LARGEST_CONVEX = 400
+
+# Accuracy of these plans, a share of the loss's spread, and their steps: they are where a search begins.
+ROUGH, ROUGH_STEPS = 1e-2, 200
 
 
 class Starts(NamedTuple):
@@ -118,8 +123,9 @@ def _plans(problem: Problem, run: Run, draws: WeightedDraws, most: int) -> tuple
         if not isinstance(problem.loss, ConvexLoss) or states * actions > LARGEST_CONVEX:
             return [], float("nan")
         models = [*centres, first][: min(3, most)]
-        tables = [np.asarray(plan_convex(mdp, problem.loss, tolerance=1e-2).policy.probabilities) for mdp in models]
-        return tables, float("nan")
+        searches = [Search(mdp, problem.loss, None, ROUGH) for mdp in models]
+        plans = [searched(search, ROUGH_STEPS, time.perf_counter()) for search in searches]
+        return [np.asarray(best.policy.probabilities) for best in plans], float("nan")
     if states > LARGEST_DIRECT:
         plans = [plan(eqx.tree_at(lambda m: m.cost, mdp, linear_cost(problem.loss, mdp))) for mdp in centres[:1]]
         return [np.asarray(best.policy.probabilities) for best in plans], float("nan")
