@@ -182,7 +182,6 @@ def made_up(states, actions, plans=("this policy", "posterior-mean plan", "robus
         "known_theta_standard_error": 0.1,
         "lower_bound": 0.75 * views[0].risk,
         "gap": 0.25 * views[0].risk,
-        "gap_standard_error": 0.1,
         "gap_limit": 0.25 * views[0].risk + 0.17,
         "history_objective": 10.0 + 5.0 * np.exp(-np.arange(200) / 30.0) + random.normal(size=200),
         "history_gradient_norm": np.exp(-np.arange(200) / 40.0),

@@ -84,7 +84,7 @@ def test_the_command_writes_what_the_library_computes_to_the_bit(problem, comman
     assert said["solved"] is False
     assert (said["risk"], said["risk_standard_error"]) == (solution.risk, solution.risk_standard_error)
     assert (said["iterations"], said["seed"]) == (12, 0)
-    for name in ("lower_bound", "lower_bound_standard_error", "gap", "gap_standard_error"):
+    for name in ("lower_bound", "lower_bound_standard_error", "gap", "gap_limit"):
         assert said[name] == getattr(solution.certificate, name)
     assert said["known_theta_risk"] == said["lower_bound"]
     assert "prudent continue" in said["message"], "not resume=, which the command line does not have"
@@ -453,7 +453,7 @@ def test_a_checkpoint_that_was_changed_is_refused(problem, run, tmp_path):
         {"state.climb.value": value.astype(np.float32)},
         {"state.climb.parameters": arrays["state.climb.parameters"] * np.nan},
         {"state.climb.finished": arrays["state.climb.finished"] - 1},
-        {"state.climb.memory": None},
+        {"state.climb.memory.radius": None},
         {"state.stage": np.array(31)},
         {"state.stage": np.array(1)},
         {"state.done": np.array(-1)},

@@ -14,8 +14,6 @@ from .policy_files import read_policy
 from .solving import episode_seed, saved_policy
 from .view import View
 
-USUAL_DRAWS = 1000
-
 
 def evaluate_problem(
     policy: Any, problem: str | Path | Case, *, samples: int | None = None, trust: bool = False
@@ -49,7 +47,7 @@ def _court(case: Case, episode: int, samples: int | None) -> Any:
 
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    draws = samples or case.facts.file.solver.evaluation or USUAL_DRAWS
+    draws = samples or case.facts.file.solver.evaluation
     return Court(arguments, draws, tail_level_of(arguments["risk"]))
 
 

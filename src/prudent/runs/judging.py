@@ -6,7 +6,6 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..arrays import as_key, in_float64, key_words
@@ -23,7 +22,7 @@ from ..report.data import Difference
 from ..risks import CVaR, Expectation, Risk
 from ..solvers.draws import Draws, Run, fresh_draws
 from ..solvers.drivers import mean_occupancies
-from ..solvers.judging import judgement
+from ..solvers.judging import judgement, usual_draws
 from .view import View
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
@@ -38,19 +37,22 @@ class Court:
 
     Args:
         arguments: of `solve`.
-        evaluation: how many draws.
+        evaluation: how many draws; as many as `solve` takes when None.
         tail_level: where value at risk and tail mean are taken.
         solution: its draws are taken; else they are drawn anew.
     """
 
-    def __init__(self, arguments: dict[str, Any], evaluation: int, tail_level: float, solution: Any = None):
+    def __init__(self, arguments: dict[str, Any], evaluation: int | None, tail_level: float, solution: Any = None):
         self.arguments, self.tail_level = arguments, tail_level
         self.model, self.belief, self.risk = arguments["model"], arguments["belief"], arguments["risk"]
         self.words = key_words(as_key(arguments["seed"]))
-        self.fresh = fresh_draws(self.belief, self.words, evaluation) if solution is None else _drawn_by(solution)
         loss = ExpectedCost() if arguments["loss"] is None else arguments["loss"]
-        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.risk)
-        self.problem = Problem(self.model, loss, alone, Softmax(), Exact().resolve(self.model.support))
+        self.problem = Problem(self.model, loss, None, Softmax(), Exact().resolve(self.model.support))
+        self.fresh = self._fresh(evaluation) if solution is None else _drawn_by(solution)
+
+    @in_float64
+    def _fresh(self, evaluation: int | None) -> WeightedDraws:
+        return fresh_draws(self.belief, self.words, evaluation or usual_draws(self.problem, self.risk))
 
     def aside(self, number: int) -> WeightedDraws:
         """Draws to choose policies by: others than those reported on, unless the posterior is used whole."""

@@ -15,8 +15,10 @@ from ..risks import Risk, risk_value
 # Derivatives of single draws that are kept, and the fewest that are.
 SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
 
-# Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap.
-USUAL_DRAWS, TAIL_DRAWS, CHEAP_BYTES = 1000, 100, 2**29
+# Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
+# their kernels take together, what is worked through, and their number.
+USUAL_DRAWS, TAIL_DRAWS = 1000, 100
+CHEAP_KERNELS, CHEAP_WORK, CHEAP_DRAWS = 2**27, 2**29, 100_000
 
 
 class Judgement(NamedTuple):
@@ -101,8 +103,13 @@ def usual_draws(problem: Problem, risk: Risk) -> int:
         # Without an interval there is nothing that more draws would narrow.
         return USUAL_DRAWS
     in_tail = USUAL_DRAWS**2 / float((weights**2).sum())
-    affordable = CHEAP_BYTES // model_bytes(problem.occupancy, problem.family.support)
-    return int(max(USUAL_DRAWS, min(affordable, np.ceil(USUAL_DRAWS * TAIL_DRAWS / in_tail))))
+    support = problem.family.support
+    cheap = min(
+        CHEAP_KERNELS // (8 * int(np.prod(support.shape))),
+        CHEAP_WORK // model_bytes(problem.occupancy, support),
+        CHEAP_DRAWS,
+    )
+    return int(max(USUAL_DRAWS, min(cheap, round(USUAL_DRAWS * TAIL_DRAWS / in_tail))))
 
 
 @eqx.filter_jit
