@@ -1,8 +1,8 @@
 """The best deterministic policy found: one action in each state, chosen on draws that are not reported on.
 
-The actions that the policy, its rivals and the plan at the posterior mean take most begin the search. Then single states, and several at once, change
-their action in the order of what that gains to first order, as long as the risk falls. So few policies that they can
-be listed are all looked at.
+The actions that the policy, its rivals and the plan at the posterior mean take most begin the search. Then single
+states, and several at once, change their action in the order of what that gains to first order, as long as the risk
+falls. So few policies that they can be listed are all looked at.
 """
 
 from __future__ import annotations
