@@ -1,8 +1,8 @@
 """The best deterministic policy found: one action in each state, chosen on draws that are not reported on.
 
-The actions that the policy and its rivals take most begin the search. Then single states, and several at once, change
-their action in the order of what that gains to first order, as long as the risk falls. So few policies that they can
-be listed are all looked at.
+The actions that the policy, its rivals and the plan at the posterior mean take most begin the search. Then single
+states, and several at once, change their action in the order of what that gains to first order, as long as the risk
+falls. So few policies that they can be listed are all looked at.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import in_float64
+from ..baselines.rivals import plug_in
+from ..errors import InputError
 from ..gradients import is_direct, losses_on, model_bytes, model_slopes
 from ..gradients.tables import chunk_size
 from ..solvers.drivers import mean_occupancies
@@ -84,7 +86,8 @@ class _Search:
 def best_deterministic(court: Court, views: list[View]) -> View:
     """The best deterministic policy found, judged on the reported draws beside the first of the views."""
     search = _Search(court)
-    first = np.unique([view.probabilities.argmax(axis=1) for view in views], axis=0)
+    tables = [*(view.probabilities for view in views), *_planned(court)]
+    first = np.unique([table.argmax(axis=1) for table in tables], axis=0)
     own = views[0].probabilities.argmax(axis=1)
     states, actions = court.model.support.shape[:2]
     if states * np.log(actions) <= np.log(MOST_LISTED):
@@ -98,6 +101,15 @@ def best_deterministic(court: Court, views: list[View]) -> View:
     choice = np.where(visits > 0.0, choice, own)
     table = search.tables(choice[None])[0]
     return court.view("deterministic policy", table, beside=views[0], kind="deterministic")
+
+
+def _planned(court: Court) -> list[Float[np.ndarray, "S A"]]:
+    """The plan at the posterior mean, where there is one: a run without rivals begins there, too."""
+    parts = {name: court.arguments[name] for name in ("loss", "risk", "seed")}
+    try:
+        return [np.asarray(plug_in(court.model, court.belief, evaluation=2, **parts).policy.probabilities)]
+    except InputError:
+        return []
 
 
 def _descended(search: _Search, first: Int[np.ndarray, "K S"]) -> Int[np.ndarray, " S"]:
