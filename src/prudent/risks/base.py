@@ -133,7 +133,7 @@ class Risk(eqx.Module):
         >>> import numpy as np, prudent as pr
         >>> losses = np.random.default_rng(0).uniform(size=1000)
         >>> low, high = pr.CVaR(0.9).difference_interval(losses, 0.9 * losses)
-        >>> low < 0.095 < high < 0.096
+        >>> low < 0.095 < high < low + 0.003
         True
         """
         one, other = (_estimate(self, *checked_sample(each, probabilities)) for each in (losses, others))
