@@ -32,8 +32,8 @@ from .mirror import mirror
 from .newton import newton
 from .search import Search, row_policy
 
-# Certificates within which the gap has to halve: of mirror descent, before cutting planes are tried; of cutting planes on
-# models large enough that their linear programs take seconds; and of these on small ones.
+# Certificates within which the gap has to halve: of mirror descent, before cutting planes are tried; of cutting planes
+# on models large enough that their linear programs take seconds; and of these on small ones.
 MIRROR_PATIENCE, LARGE_PATIENCE, SMALL_PATIENCE = 5, 10, 30
 
 
