@@ -145,6 +145,20 @@ def test_the_robust_start_keeps_its_actions():
         np.testing.assert_array_equal(robust_actions(support, probability, scale * (cost + shift), 0.9), expected)
 
 
+def test_robust_plans_keep_their_actions_and_shift_their_values():
+    mdp = random_mdp(np.random.default_rng(2), 6, 3, 4, 0.95)
+    first = pr.robust_plan(mdp, 0.1)
+    margin = np.diff(np.sort(first.quality, axis=1), axis=1)[:, 0].min()
+    assert margin > 1e-4
+    for scale, shift in SCALES:
+        same = pr.robust_plan(rescaled(mdp, scale, shift), 0.1)
+        assert same.converged
+        np.testing.assert_array_equal(same.policy.greedy(), first.policy.greedy())
+        np.testing.assert_allclose(
+            same.values, scale * (first.values + shift / 0.05), rtol=1e-13, atol=1e-9 * scale * (1 + abs(shift) / 1e3)
+        )
+
+
 def test_the_least_cost_of_a_horizon_is_a_bound():
     random = np.random.default_rng(5)
     for _ in range(30):
