@@ -52,7 +52,7 @@ def problem(seed, states):
     """A model whose best action is unique in every state by far more than rounding."""
     random = np.random.default_rng(seed)
     while True:
-        discount = float(random.choice([0.0, 0.5, 0.9, 0.99, 0.999]))
+        discount = float(random.choice([0.0, 0.5, 0.9, 0.99, 0.9999]))
         mdp = random_mdp(random, states, int(random.integers(2, 5)), int(random.integers(1, 6)), discount)
         mdp = densified(mdp) if random.random() < 0.5 else mdp
         quality = optimum(mdp)[1]
