@@ -161,10 +161,32 @@ def test_many_worlds_agree_with_single_runs():
 
 def test_the_number_of_iterations_is_the_theorems_within_its_bounds():
     rule = pr.ByTheorem(epsilon=0.5, factor=2.0, least=3, most=50)
-    now, before = pr.Scales(2.0, 100.0, 0.25), pr.Scales(100.0, 4.0, 9.0)
+    now, before = pr.Scales(2.0, 100.0, 0.25, 0.0), pr.Scales(100.0, 4.0, 9.0, 0.0)
     assert rule.iterations(now, before) == 2.0 * 0.25 * (4.0 + 2.0) / 0.25
-    assert rule.iterations(pr.Scales(0.0, 0.0, 0.0), before) == 3
-    assert rule.iterations(pr.Scales(1e9, 0.0, 1.0), before) == 50
+    assert rule.iterations(pr.Scales(0.0, 0.0, 0.0, 0.0), before) == 3
+    assert rule.iterations(pr.Scales(1e9, 0.0, 1.0, 0.0), before) == 50
+
+
+def test_draws_step_and_output_are_the_theorems():
+    """r = 12 sigma / epsilon^2 and the step 1 / (2 L), with L and r no smaller than asked and less than twice that."""
+    rule = pr.ByTheorem(epsilon=0.5, most_draws=4096)
+    for smoothness, noise in ((0.25, 1.0), (0.3, 7.0), (17.0, 60.0)):
+        now = pr.Scales(1.0, 1.0, smoothness, noise)
+        chosen = rule.settings(pr.BRPG(samples=3, step=9.0, evaluation=77), now, now)
+        assert 48.0 * noise <= chosen.samples < 96.0 * noise
+        assert 0.25 / smoothness < chosen.step <= 0.5 / smoothness
+        assert chosen.iterations == rule.iterations(now, now) >= smoothness * 2.0 / 0.25
+        assert isinstance(chosen.output, pr.RandomIterate) and chosen.evaluation == 77
+    assert pr.ByTheorem(epsilon=0.5, most_draws=100).draws(pr.Scales(1.0, 1.0, 1.0, 60.0)) == 100
+
+
+def test_an_episode_by_the_theorem_has_its_draws_and_step():
+    """Against BR-PG told by hand what the theorem sets."""
+    rule = pr.ByTheorem(epsilon=4.0, most=6, samples=16)
+    [episode] = run(episodes=1, iterations=rule).episodes
+    told = rule.settings(pr.BRPG(evaluation=16), episode.scales, episode.scales)
+    assert episode.solution.models == told.samples * told.iterations and told.samples != pr.BRPG().samples
+    assert told.step == 0.5 / 2.0 ** np.ceil(np.log2(episode.scales.smoothness))
 
 
 PROBLEM = Problem(LAKE, pr.ExpectedCost(), pr.CVaR(0.5), pr.Softmax(), pr.Exact().resolve(LAKE.support))
@@ -175,13 +197,24 @@ def test_scales_and_iterations_shrink_as_data_grow():
     result = run(world=LAKE.world(TRUTH, steps=20, rollouts=10), episodes=4, iterations=rule)
     beliefs = [LAKE.prior, *(episode.belief for episode in result.episodes)]
     thetas = np.stack([belief.sample(0, 64) for belief in beliefs])
-    loss_gap, gradient_gap, _ = np.array(estimate_scales(PROBLEM, [np.zeros((STATES, ACTIONS))] * 5, thetas)).T
+    loss_gap, gradient_gap, *_ = np.array(estimate_scales(PROBLEM, [np.zeros((STATES, ACTIONS))] * 5, thetas)).T
     assert loss_gap[-1] < 0.8 * loss_gap[1] < 0.64 * loss_gap[0]
     assert gradient_gap[-1] < 0.8 * gradient_gap[1] < 0.64 * gradient_gap[0]
     first, *_, last = result.episodes
     assert last.scales.loss_gap < first.scales.loss_gap
     assert last.scales.gradient_gap < first.scales.gradient_gap
     assert last.solution.iterations < first.solution.iterations < 100
+
+
+def spread_of_gradients(logits, thetas):
+    """The variance of `xi* grad C`, by differences of the losses."""
+    steps = 1e-5 * np.eye(logits.size).reshape(-1, *logits.shape)
+    points = np.exp(np.concatenate([logits[None], logits + steps, logits - steps]))
+    tables = list(points / points.sum(axis=2, keepdims=True))
+    losses = np.stack([np.asarray(pr.loss_at(tables, LAKE, theta)) for theta in thetas])
+    density = np.asarray(pr.CVaR(0.5)(losses[:, 0]).weights)
+    ahead, behind = losses[:, 1 : 1 + logits.size], losses[:, 1 + logits.size :]
+    return float((density[:, None] * (ahead - behind) / 2e-5).var(axis=0, ddof=1).sum())
 
 
 def test_scales_against_values_and_differences():
@@ -203,6 +236,7 @@ def test_scales_against_values_and_differences():
         assert scales.loss_gap == pytest.approx(abs(value - losses(alpha, [TRUTH])[0]), rel=1e-9)
         assert inner.loss_gap == pytest.approx(np.abs(value - losses(alpha, sample)).mean(), rel=1e-9)
         assert inner.smoothness == pytest.approx(scales.smoothness, rel=1e-9)
+        assert np.isnan(scales.noise) and inner.noise == pytest.approx(spread_of_gradients(alpha, sample), rel=1e-6)
     alpha, sample, direction = parameters[0], thetas[0], random.normal(size=(STATES, ACTIONS))
     direction /= np.linalg.norm(direction)
     ahead, behind = alpha + 1e-5 * direction, alpha - 1e-5 * direction

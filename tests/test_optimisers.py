@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem, Sample, arrange, model_slopes, pulled_back, slopes_of
+from prudent.gradients import Adjoint, Problem, Sample, arrange, equal_shares, model_slopes, pulled_back, slopes_of
 from prudent.gradients import tables as tables_module
 from prudent.planning import least_costs, plan_many, robust_actions
+from prudent.posteriors import equally_weighted
 from prudent.solvers.natural import advantage
 from prudent.solvers.quasi_newton import Pairs, directions
 
@@ -26,6 +27,7 @@ FAMILY = pr.TabularFamily(SUPPORT, COST, start=0, discount=DISCOUNT)
 BELIEF = pr.Dirichlet.symmetric(SUPPORT)
 QUICK = pr.SampleAverage(samples=16, largest=64, starts=4, evaluation=40)
 ALONE = pr.SampleAverage(samples=16, largest=16, starts=1, evaluation=40)
+NATURAL = dataclasses.replace(ALONE, step=pr.NaturalGradient())
 
 
 def problem(loss=None, policy=None):
@@ -59,9 +61,10 @@ def test_slopes_agree_with_finite_differences_and_with_the_estimator():
     thetas, logits = BELIEF.sample(3, 12), random.normal(size=(1, STATES, ACTIONS))
     tables, risk = softmax(logits), pr.CVaR(0.5)
     with jax.enable_x64(True):
-        [found] = slopes_of(problem(), [Sample(tables, thetas, risk, np.ones(1, bool))])
+        [found] = slopes_of(problem(), [Sample(tables, equally_weighted(thetas), risk, np.ones(1, bool))])
         stacked = dataclasses.replace(problem(), risk=jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk))
-        _, gradient = Adjoint()(stacked, logits, arrange(thetas[None], stacked), np.zeros((1, 2), np.uint32))
+        shares = equal_shares(1, len(thetas))
+        _, gradient = Adjoint()(stacked, logits, arrange(thetas[None], stacked), shares, np.zeros((1, 2), np.uint32))
         pulled = pulled_back(pr.Softmax(), logits, found.slope)
     assert np.allclose(pulled, gradient, rtol=1e-9)
     assert found.value[0] == pytest.approx(cvar([numpy_loss(theta, tables[0]) for theta in thetas], 0.5), rel=1e-9)
@@ -81,8 +84,8 @@ def test_samples_of_any_size_share_one_compiled_function_and_inactive_policies_c
     policies = np.stack([random_policy(random, STATES, ACTIONS) for _ in range(3)])
     with jax.enable_x64(True):
         before = tables_module._chunk._cached._cache_size() if hasattr(tables_module._chunk, "_cached") else 0
-        small = Sample(policies, thetas[:7], pr.CVaR(0.5), np.array([True, False, True]))
-        large = Sample(policies[:1], thetas, pr.Expectation(), np.ones(1, bool))
+        small = Sample(policies, equally_weighted(thetas[:7]), pr.CVaR(0.5), np.array([True, False, True]))
+        large = Sample(policies[:1], equally_weighted(thetas), pr.Expectation(), np.ones(1, bool))
         together = slopes_of(problem(), [small, large])
         apart = [slopes_of(problem(), [sample])[0] for sample in (small, large)]
         after = tables_module._chunk._cached._cache_size() if hasattr(tables_module._chunk, "_cached") else 0
@@ -102,7 +105,7 @@ def test_the_natural_direction_is_the_advantage_averaged_under_the_risks_weights
     thetas = BELIEF.sample(5, 9)
     policy = random_policy(np.random.default_rng(2), STATES, ACTIONS)
     with jax.enable_x64(True):
-        [found] = slopes_of(problem(), [Sample(policy[None], thetas, pr.CVaR(0.5), np.ones(1, bool))])
+        [found] = slopes_of(problem(), [Sample(policy[None], equally_weighted(thetas), pr.CVaR(0.5), np.ones(1, bool))])
     top, bottom = np.zeros((STATES, ACTIONS)), np.zeros(STATES)
     for theta, weight in zip(thetas, found.weights[0], strict=True):
         chain = np.einsum("sa,sat->st", policy, theta)
@@ -225,7 +228,7 @@ def test_every_parametrisation_ends_where_its_own_gradient_vanishes_or_better_th
 
 
 def test_the_status_is_true():
-    few = solve(solver=dataclasses.replace(ALONE, iterations=2))
+    few = solve(solver=dataclasses.replace(NATURAL, iterations=2))
     assert few.status is pr.Status.ITERATION_LIMIT
     assert few.iterations == len(few.history) == 2
     done = solve(solver=ALONE)
@@ -245,13 +248,14 @@ def same(first, second):
     return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
 
 
-@pytest.mark.parametrize("cut", [1, 6, -1])
-def test_a_run_cut_in_two_repeats_the_bits_of_an_uninterrupted_one(cut):
-    whole = solve()
+@pytest.mark.parametrize(("step", "cut"), [(None, 1), (None, -1), (pr.NaturalGradient(), 6), (pr.LBFGS(), 6)])
+def test_a_run_cut_in_two_repeats_the_bits_of_an_uninterrupted_one(step, cut):
+    settings = dataclasses.replace(QUICK, step=step)
+    whole = solve(solver=settings)
     cut = cut if cut > 0 else whole.iterations - 1
-    first = solve(solver=dataclasses.replace(QUICK, iterations=cut))
+    first = solve(solver=dataclasses.replace(settings, iterations=cut))
     assert first.status is pr.Status.ITERATION_LIMIT
-    second = solve(resume=first)
+    second = solve(solver=settings, resume=first)
     assert second.status is whole.status
     for name in ("parameters", "losses", "history", "iterations", "models"):
         assert same(getattr(whole, name), getattr(second, name)), name
@@ -259,11 +263,11 @@ def test_a_run_cut_in_two_repeats_the_bits_of_an_uninterrupted_one(cut):
 
 
 def test_a_finished_run_goes_on_only_at_a_lower_tolerance():
-    done = solve(solver=ALONE)
-    again = solve(solver=ALONE, resume=done)
+    done = solve(solver=NATURAL)
+    again = solve(solver=NATURAL, resume=done)
     assert same(done.parameters, again.parameters)
     assert again.iterations == done.iterations
-    finer = solve(solver=dataclasses.replace(ALONE, tolerance=1e-9), resume=done)
+    finer = solve(solver=dataclasses.replace(NATURAL, tolerance=1e-6), resume=done)
     assert finer.iterations > done.iterations
     assert finer.checkpoint.state.climb.left[0] < done.checkpoint.state.climb.left[0]
 
@@ -348,17 +352,21 @@ def test_a_loss_that_is_no_number_somewhere_is_stepped_around():
     ("no draws", lambda: pr.SampleAverage(samples=0), r"samples must be a whole number >= 1"),
     ("shrinking", lambda: pr.SampleAverage(samples=64, largest=32), r"largest must be a whole number >= 64"),
     ("no starts", lambda: pr.SampleAverage(starts=0), r"starts must be a whole number >= 1"),
-    ("a step length", lambda: pr.SampleAverage(step=0.1), r"step must be NaturalGradient\(\) or LBFGS\(\)"),
+    (
+        "a step length",
+        lambda: pr.SampleAverage(step=0.1),
+        r"step must be ProxLinear\(\), NaturalGradient\(\) or LBFGS\(\)",
+    ),
     ("a negative tolerance", lambda: pr.SampleAverage(tolerance=-1.0), r"tolerance must be one number >= 0"),
     ("no memory", lambda: pr.LBFGS(memory=0), r"memory must be a whole number >= 1"),
     (
         "natural steps of a network",
         lambda: solve(policy=pr.Neural(np.eye(3)), solver=pr.SampleAverage(step=pr.NaturalGradient())),
-        r"needs a Softmax\(\) or Direct\(\) policy, got Neural; use LBFGS",
+        r"rows can be chosen one by one.*got Neural; use LBFGS",
     ),
     ("an estimator", lambda: solve(gradient=pr.ZerothOrder()), r"gradient must be Adjoint\(\).*BRPG"),
     ("another solver's run", lambda: solve(solver=ALONE, resume=solve(solver=SHORT)), r"solver of the first call"),
-    ("a run for the paper's", lambda: solve(solver=SHORT, resume=solve(solver=ALONE)), r"model, policy and optimiser"),
+    ("a run for the paper's", lambda: solve(solver=SHORT, resume=solve(solver=ALONE)), r"solver of the first call"),
     ("another seed", lambda: solve(solver=ALONE, resume=solve(solver=ALONE), seed=3), r"seed of the first call"),
     ("a string", lambda: solve(solver="natural"), r"solver must be SampleAverage\(...\) or BRPG\(...\)"),
 )

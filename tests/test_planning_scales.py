@@ -52,7 +52,7 @@ def problem(seed, states):
     """A model whose best action is unique in every state by far more than rounding."""
     random = np.random.default_rng(seed)
     while True:
-        discount = float(random.choice([0.0, 0.5, 0.9, 0.99, 0.999]))
+        discount = float(random.choice([0.0, 0.5, 0.9, 0.99, 0.9999]))
         mdp = random_mdp(random, states, int(random.integers(2, 5)), int(random.integers(1, 6)), discount)
         mdp = densified(mdp) if random.random() < 0.5 else mdp
         quality = optimum(mdp)[1]
@@ -143,6 +143,20 @@ def test_the_robust_start_keeps_its_actions():
     expected = robust_actions(support, probability, cost, 0.9)
     for scale, shift in SCALES:
         np.testing.assert_array_equal(robust_actions(support, probability, scale * (cost + shift), 0.9), expected)
+
+
+def test_robust_plans_keep_their_actions_and_shift_their_values():
+    mdp = random_mdp(np.random.default_rng(2), 6, 3, 4, 0.95)
+    first = pr.robust_plan(mdp, 0.1)
+    margin = np.diff(np.sort(first.quality, axis=1), axis=1)[:, 0].min()
+    assert margin > 1e-4
+    for scale, shift in SCALES:
+        same = pr.robust_plan(rescaled(mdp, scale, shift), 0.1)
+        assert same.converged
+        np.testing.assert_array_equal(same.policy.greedy(), first.policy.greedy())
+        np.testing.assert_allclose(
+            same.values, scale * (first.values + shift / 0.05), rtol=1e-13, atol=1e-9 * scale * (1 + abs(shift) / 1e3)
+        )
 
 
 def test_the_least_cost_of_a_horizon_is_a_bound():

@@ -134,7 +134,7 @@ def test_resume_refuses_another_seed_or_optimiser():
     first = solve()
     with pytest.raises(pr.InputError, match="seed of the first call"):
         solve(resume=first, seed=1)
-    with pytest.raises(pr.InputError, match="optimiser"):
+    with pytest.raises(pr.InputError, match="solver of the first call"):
         solve(resume=first, solver=settings(step=optax.adam(0.1)))
     small = pr.envs.frozen_lake("SF\nHG")
     with pytest.raises(pr.InputError, match="model, policy and optimiser"):

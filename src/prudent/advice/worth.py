@@ -33,6 +33,9 @@ from ..transitions import Transitions, Trials
 # Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.
 NESTED = SampleAverage(samples=256, largest=256, starts=4, evaluation=1)
 
+# Other samples of thetas on which the answers are compared, for what the sample of the solves is off by.
+RESAMPLES = 8
+
 
 class Worth(eqx.Module):
     """What more observations of one thing are worth.
@@ -46,7 +49,8 @@ class Worth(eqx.Module):
     Attributes:
         place: the coordinate of theta, or the (state, action) whose next state is observed.
         worth: expected fall of the optimal risk.
-        standard_error: its Monte-Carlo error; 0 where all outcomes were gone through.
+        standard_error: its Monte-Carlo error, from the sample of thetas and, where not all outcomes were gone through,
+            from those simulated; NaN if it is not known.
     """
 
     place: tuple[int, ...] = eqx.field(static=True)
@@ -75,7 +79,7 @@ class WorthOfData(eqx.Module):
 
     def __str__(self) -> str:
         lines = [("observe", "worth", "s.e.")]
-        lines += [(str(list(row.place)), f"{row.worth:.4f}", f"{row.standard_error:.4f}") for row in self.rows]
+        lines += [(str(list(row.place)), f"{row.worth:.4g}", _error_text(row.standard_error)) for row in self.rows]
         widths = [max(len(line[k]) for line in lines) for k in range(3)]
         return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}" for a, b, c in lines)
 
@@ -101,7 +105,8 @@ def worth_of_data(
     from one state-action pair, which the belief must be able to learn from by `update`. The fall is that of the
     optimum on the sample, in expectation over what the observations may show: the `observations + 1` possible counts
     of a coordinate if these are no more than `replications`, else simulated ones. For the mean and for CVaR it is
-    never negative but for chance, which its standard error tells, and the error of the sample of thetas.
+    never negative but for chance. What chance does is in the standard error: that of simulated outcomes, by their
+    spread, and that of the sample of thetas, by comparing the same answers on other samples of its size.
 
     Args:
         model: the family of MDPs.
@@ -139,10 +144,10 @@ def worth_of_data(
     places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
     _check_places(model, belief, places)
     question = Question(model, belief, CVaR(0.9) if risk is None else risk, loss, policy, occupancy, solver, key)
-    if isinstance(belief, Beta) and observations < replications:
+    simulated = not (isinstance(belief, Beta) and observations < replications)
+    if isinstance(belief, Beta) and not simulated:
         chances = np.stack([outcome_chances(belief, place, observations) for place in places])
-        falls = question.falls(outcome_beliefs(belief, places, observations)).reshape(chances.shape)
-        worths, errors = (chances * falls).sum(axis=1), np.zeros(len(places))
+        beliefs = outcome_beliefs(belief, places, observations)
     else:
         thetas = belief.draw(generator(key, Stream.WORLD), replications)
         beliefs = [
@@ -150,9 +155,12 @@ def worth_of_data(
             for number, place in enumerate(places)
             for m, theta in enumerate(thetas)
         ]
-        falls = question.falls(beliefs).reshape(len(places), replications)
-        worths = falls.mean(axis=1)
-        errors = falls.std(axis=1, ddof=1) / np.sqrt(replications) if replications > 1 else np.full(len(places), np.nan)
+        chances = np.full((len(places), replications), 1.0 / replications)
+    answers = question.answers(beliefs)
+    falls = question.falls(answers).reshape(chances.shape)
+    worths = (chances * falls).sum(axis=1)
+    elsewhere = (chances * question.falls_elsewhere(beliefs, answers).reshape(-1, *chances.shape)).sum(axis=2)
+    errors = np.hypot(elsewhere.std(axis=0, ddof=1), _error_of_mean(falls) if simulated else 0.0)
     rows = [
         Worth(place, float(worth), float(error)) for place, worth, error in zip(places, worths, errors, strict=True)
     ]
@@ -206,14 +214,34 @@ class Question:
         self.risk_now = _objective(self.base)
         self.mean_now = self._mean(belief)
 
-    def falls(self, beliefs: Sequence[Posterior]) -> np.ndarray:
-        """The fall of the optimal risk under each belief, less the shift of the present policy's mean loss."""
-        after = self.answers(beliefs)
-        return self.risk_now - self.mean_now - np.array([answer.risk - answer.mean for answer in after])
+    def falls(self, answers: Sequence[Answer]) -> np.ndarray:
+        """The fall of the optimal risk to each answer, less the shift of the present policy's mean loss."""
+        return self.risk_now - self.mean_now - np.array([answer.risk - answer.mean for answer in answers])
+
+    def falls_elsewhere(self, beliefs: Sequence[Posterior], answers: Sequence[Answer]) -> np.ndarray:
+        """`[RESAMPLES, N]` the same on other samples of thetas, the policies held.
+
+        To first order an optimum on a sample is off by what its policy's risk is off by there, so the spread among
+        samples is the error of one of them, whatever the risk and however evenly the draws are spread.
+        """
+        names = [_name(belief) for belief in beliefs]
+        different = dict(zip(names, zip(beliefs, answers, strict=True), strict=True))
+        now = np.asarray(self.base.policy.probabilities)
+        rows = []
+        for number in range(RESAMPLES):
+            key = jax.random.fold_in(self.key, number)
+            nets = {name: self._net(belief, answer.policy, key) for name, (belief, answer) in different.items()}
+            rows.append(self._net(self.belief, now, key) - np.array([nets[name] for name in names]))
+        return np.stack(rows)
+
+    def _net(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> float:
+        """A policy's risk under a belief, less the present policy's mean loss."""
+        value = self.risks[0](self._losses(belief, table, key)).value
+        return float(value) - float(self._losses(belief, np.asarray(self.base.policy.probabilities), key).mean())
 
     def answers(self, beliefs: Sequence[Posterior]) -> list[Answer]:
         """What would be done under each belief."""
-        names = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief)) for belief in beliefs]
+        names = [_name(belief) for belief in beliefs]
         # Observations that come out alike leave the same belief, which is solved once.
         different = dict(zip(names, beliefs, strict=True))
         count = len(different)
@@ -228,10 +256,26 @@ class Question:
 
     def _mean(self, belief: Posterior) -> float:
         """The present policy's mean loss under a belief, on the draws of its solve."""
-        run = Run(belief, self.risks[0], key_words(self.key), None)
-        draws = Samples(self.solver, self.problem).fitted(run, 0)
-        table = np.asarray(self.base.policy.probabilities)
-        return float(draws.probabilities @ losses_on(self.problem, table[None], draws.thetas[None])[0])
+        return float(self._losses(belief, np.asarray(self.base.policy.probabilities), self.key).mean())
+
+    def _losses(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> np.ndarray:
+        draws = Samples(self.solver, self.problem).fitted(Run(belief, self.risks[0], key_words(key), None), 0)
+        return losses_on(self.problem, table[None], draws.thetas[None])[0]
+
+
+def _name(belief: Posterior) -> bytes:
+    """What tells beliefs of one kind apart."""
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief))
+
+
+def _error_of_mean(falls: np.ndarray) -> np.ndarray:
+    """`[places]` of the mean over replications; unknown from one."""
+    count = falls.shape[1]
+    return falls.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(falls), np.nan)
+
+
+def _error_text(error: float) -> str:
+    return f"{error:.2g}" if np.isfinite(error) else "unknown"
 
 
 def _objective(solution: Any) -> float:

@@ -12,6 +12,7 @@ from ..arrays import Array, as_float, require_kind
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP
+from ..planning.exact import level_of
 from ..policies import TabularPolicy
 
 # A row's temperature is settled when its logarithm moves less than this: its value is then off by the square.
@@ -23,7 +24,8 @@ MOST_NEWTON_STEPS = 60
 # Inverse temperatures past this, in units of the values' range, tell apart only what rounding made different.
 COLDEST = 1e13
 
-# Planning ends at this residual as a share of the largest value, some thousand times the rounding of a sweep.
+# Planning ends at this residual as a share of the largest value, the costs' level taken off: some thousand times the
+# rounding of a sweep.
 TOLERANCE = 1e-12
 
 # Twenty improvements are usual; a policy is evaluated until its own residual is this much smaller than the last.
@@ -91,6 +93,9 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     nominal /= nominal.sum(axis=0)
     index = np.moveaxis(support.index(), 2, 0)
     cost, discount = np.asarray(mdp.cost), float(mdp.discount)
+    # Given back at the end: a constant cost changes no policy, and its rounding would hide what does.
+    level = level_of(cost)
+    cost, whole = cost - level, level / (1.0 - discount)
     states = np.arange(support.states)
 
     values, iterations = cost.min(axis=1), 0
@@ -108,8 +113,8 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     worst = worst_rows(nominal, ahead, radii, inverse)
     return RobustPlan(
         policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions),
-        values=quality.min(axis=1),
-        quality=quality,
+        values=quality.min(axis=1) + whole,
+        quality=quality + whole,
         kernel=Kernel(support, np.moveaxis(worst, 0, 2)),
         radius=np.array(radii),
         residual=residual,

@@ -1,4 +1,4 @@
-"""How many iterations an episode should have, by the finite-episode error bound of the paper."""
+"""How long an episode should be, on how many draws and with which step, by the paper's finite-episode error bound."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require
 from ..errors import InputError
 from ..gradients import Adjoint, Problem, arrange, equal_shares
 from ..risks import Expectation
+from ..solvers import BRPG, RandomIterate
 
 # Length of the step along which the gradient's change is measured.
 PROBE = 1e-3
@@ -29,32 +30,45 @@ class Scales(NamedTuple):
     draw and the policy the one the episode starts from.
 
     >>> import prudent as pr
-    >>> pr.Scales(loss_gap=2.0, gradient_gap=3.0, smoothness=0.5).loss_gap
+    >>> pr.Scales(loss_gap=2.0, gradient_gap=3.0, smoothness=0.5, noise=4.0).loss_gap
     2.0
 
     Attributes:
         loss_gap: D, the mean of `|G(alpha) - C(alpha, theta)|`.
         gradient_gap: E, the mean of `||grad G(alpha) - grad C(alpha, theta)||`.
         smoothness: L, how fast `grad G` changes along itself.
+        noise: sigma, the variance of `xi*(theta) grad C(alpha, theta)`, summed over the parameters; NaN where the
+            thetas compared with are not the draws.
     """
 
     loss_gap: float
     gradient_gap: float
     smoothness: float
+    noise: float
 
 
 class ByTheorem(eqx.Module):
-    """Iterations of episode i in proportion to `L_i (E_{i-1} + D_i) / epsilon^2`.
+    """Episodes of BR-PG as the finite-episode error bound has them, for a mean gradient norm of epsilon.
+
+    Its proof needs, in episode i, `t = Theta(L_i (E_{i-1} + D_i) / epsilon^2)` iterations of step `1 / (2 L_i)` on `r =
+    12 sigma / epsilon^2` fresh draws each, and an output drawn from all iterates. All four are set; L and r are rounded
+    up to powers of two, which the proof allows, so that episodes share compiled code. What stays open: the constant of
+    t, which holds numbers that cannot be computed (`factor`), and that D, E, L and sigma are estimated at the episode's
+    first policy, where the theorem has suprema over all policies. Where `most` or `most_draws` cuts an answer short,
+    the theorem says nothing.
 
     >>> import prudent as pr
-    >>> pr.ByTheorem(epsilon=0.5, most=200).iterations(pr.Scales(2.0, 3.0, 0.5), before=pr.Scales(4.0, 5.0, 0.5))
-    14
+    >>> rule = pr.ByTheorem(epsilon=0.5, most=200)
+    >>> now, before = pr.Scales(2.0, 3.0, 0.5, noise=1.0), pr.Scales(4.0, 5.0, 0.5, noise=1.0)
+    >>> rule.iterations(now, before), rule.draws(now), rule.step(now)
+    (14, 64, 1.0)
 
     Args:
         epsilon: the mean gradient norm wanted.
         factor: the constant the theorem leaves open.
-        least, most: bounds on the answer.
+        least, most: bounds on the iterations.
         samples: posterior draws the scales are estimated from.
+        most_draws: bound on r.
     """
 
     epsilon: Float[Array, ""] = eqx.field(converter=as_float)
@@ -62,23 +76,43 @@ class ByTheorem(eqx.Module):
     least: int = eqx.field(static=True, converter=as_whole, default=1)
     most: int = eqx.field(static=True, converter=as_whole, default=1000)
     samples: int = eqx.field(static=True, converter=as_whole, default=64)
+    most_draws: int = eqx.field(static=True, converter=as_whole, default=1024)
 
     def __check_init__(self) -> None:
         for name in ("epsilon", "factor"):
             value = getattr(self, name)
             if is_concrete(value) and not (value.shape == () and 0 < value < np.inf):
                 raise InputError(f"ByTheorem {name} must be one number > 0, got {value}")
-        for name in ("least", "most", "samples"):
+        for name in ("least", "most", "samples", "most_draws"):
             require_size(f"ByTheorem {name}", getattr(self, name))
         if self.least > self.most:
             raise InputError(f"ByTheorem needs least <= most, got {self.least} and {self.most}")
 
+    def settings(self, solver: BRPG, now: Scales, before: Scales) -> BRPG:
+        """The solver with the theorem's iterations, draws, step and output."""
+        changes = {"iterations": self.iterations(now, before), "samples": self.draws(now), "step": self.step(now)}
+        return dataclasses.replace(solver, output=RandomIterate(), **changes)
+
     def iterations(self, now: Scales, before: Scales) -> int:
         """t_i, within its bounds; the first episode has no episode before it and uses its own E."""
-        wanted = self.factor * now.smoothness * (before.gradient_gap + now.loss_gap) / self.epsilon**2
+        wanted = self.factor * _power_above(now.smoothness) * (before.gradient_gap + now.loss_gap) / self.epsilon**2
         if not np.isfinite(wanted):
             raise InputError(f"the scales of the error bound are not numbers: {now}; check the loss")
         return int(np.clip(np.ceil(wanted), self.least, self.most))
+
+    def draws(self, now: Scales) -> int:
+        """r, the draws of an iteration, up to its bound."""
+        wanted = 12.0 * now.noise / self.epsilon**2
+        return int(min(_power_above(max(float(wanted), 1.0)), self.most_draws))
+
+    def step(self, now: Scales) -> float:
+        """`1 / (2 L)`; 1 where the gradient does not change at all."""
+        return 0.5 / _power_above(now.smoothness) if now.smoothness > 0 else 1.0
+
+
+def _power_above(number: float) -> float:
+    """The least power of two that is no less; 0 of 0."""
+    return float(2.0 ** np.ceil(np.log2(number))) if number > 0 else 0.0
 
 
 @in_float64
@@ -88,7 +122,7 @@ def estimate_scales(
     thetas: Float[np.ndarray, "G M ..."],
     against: Float[np.ndarray, "G K ..."] | None = None,
 ) -> list[Scales]:
-    """D, E and L at G policies, each from M posterior draws of its own.
+    """D, E, L and sigma at G policies, each from M posterior draws of its own.
 
     Args:
         problem: what is minimised; its risk has no leading axis.
@@ -103,29 +137,34 @@ def estimate_scales(
     stacked = jax.tree.map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
     sizes = (groups, thetas.shape[1], against.shape[1])
     columns = _scales(together, apart, stacked, arrange(thetas, together), arrange(against, apart), sizes)
+    columns = [*columns[:3], columns[3] if against is thetas else np.full(groups, np.nan)]
     return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
 
 
 @eqx.filter_jit
 def _scales(
     together: Problem, apart: Problem, parameters: Any, thetas: Array, against: Array, sizes: tuple[int, int, int]
-) -> tuple[Float[Array, " G"], Float[Array, " G"], Float[Array, " G"]]:
+) -> tuple[Array, ...]:
     groups, draws, others = sizes
 
-    def total(parameters: Any) -> tuple[Array, Any]:
+    def total(parameters: Any) -> tuple[Any, Any]:
         result, gradient = Adjoint()(
             together, parameters, thetas, equal_shares(groups, draws), jnp.zeros((groups, 2), jnp.uint32)
         )
-        return result.value, _vectors(gradient, groups)
+        return result, _vectors(gradient, groups)
 
-    value, gradient = total(parameters)
+    result, gradient = total(parameters)
     # Every theta compared with is a group of its own: its risk is its one loss.
     copies = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters)
     single, slopes = Adjoint()(
         apart, copies, against, equal_shares(groups * others, 1), jnp.zeros((groups * others, 2), jnp.uint32)
     )
-    off = single.value.reshape(groups, others) - value[:, None]
-    turned = _vectors(slopes, groups * others).reshape(groups, others, -1) - gradient[:, None]
+    off = single.value.reshape(groups, others) - result.value[:, None]
+    each = _vectors(slopes, groups * others).reshape(groups, others, -1)
+    turned = each - gradient[:, None]
+    # Where the thetas compared with are the draws, the density is that of the draws.
+    xi = result.weights if result.weights.shape[1] == others else jnp.full((groups, others), jnp.nan)
+    weighted = xi[:, :, None] * each - gradient[:, None]
     length = jnp.linalg.norm(gradient, axis=1, keepdims=True)
     _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], parameters))
     ahead = _vectors(parameters, groups) + PROBE * gradient / jnp.where(length > 0, length, 1.0)
@@ -134,6 +173,7 @@ def _scales(
         jnp.abs(off).mean(axis=1),
         jnp.linalg.norm(turned, axis=2).mean(axis=1),
         jnp.linalg.norm(moved - gradient, axis=1) / PROBE,
+        (weighted**2).sum(axis=2).sum(axis=1) / max(others - 1, 1),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +40,7 @@ class Episode(eqx.Module):
         log: what was observed; None if nothing was.
         belief: the posterior with this and all earlier logs.
         solution: of BR-PG from the deployed policy's parameters under that belief.
-        scales: D, E and L of the error bound when iterations follow the theorem, else None.
+        scales: D, E, L and sigma of the error bound when the episode follows the theorem, else None.
     """
 
     deployed: TabularPolicy
@@ -126,7 +125,8 @@ def run_episodes(
         gradient: as in `solve`, `Adjoint()` when left out.
         solver: `BRPG(...)`; its `iterations` are those of each episode, and its `output` says where the next
             one starts: `LastIterate()` (the paper's experiments) or `RandomIterate()` (the algorithm).
-        iterations: `ByTheorem(epsilon)` to choose the iterations of each episode by the error bound instead.
+        iterations: `ByTheorem(epsilon)` to choose iterations, draws, step and output of each episode by the error
+            bound; those of the solver are then not used.
         occupancy: as in `solve`, `Exact()` when left out.
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         resume: what an earlier call with the same arguments returned.
@@ -260,7 +260,7 @@ def _solve_by_theorem(
     thetas = belief.draw(stream(key_words(own), Stream.SCALES), rule.samples)
     [scales] = estimate_scales(problem, [start], np.asarray(thetas)[None])
     before = result.episodes[-1].scales if result.episodes else None
-    chosen = dataclasses.replace(settings, iterations=rule.iterations(scales, scales if before is None else before))
+    chosen = rule.settings(settings, scales, scales if before is None else before)
     grid = solve_many(
         problem.family,
         [belief],

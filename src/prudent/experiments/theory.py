@@ -156,7 +156,7 @@ def consistency(seed: int, replications: int) -> dict[str, Any]:
         scales = estimate_scales(
             problem, [row for _ in sets.beliefs for row in logits], thetas.repeat(len(logits), axis=0), against
         )
-        found = np.array(scales).reshape(replications, len(logits), 3)[..., :2]
+        found = np.array(scales)[:, :2].reshape(replications, len(logits), 2)
         gaps.append(found.max(axis=1))
     together = np.stack(gaps, axis=1)
     return {"loss_gap": together[..., 0].tolist(), "gradient_gap": together[..., 1].tolist()}

@@ -20,7 +20,7 @@ from ..arrays import Array
 from ..losses import Loss
 from ..models import MDP
 from .chain import chain_solver, chain_visits
-from .exact import EPSILON, level_of, planned
+from .exact import EPSILON, level_of, planned, row_error
 
 # State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
 LARGEST_NEWTON = 1500
@@ -150,19 +150,18 @@ class Search:
         aim = None if self.tolerance is None else 0.01 * self.tolerance / float(loss.scale)
         _, dual, residual, _ = planned(dataclasses.replace(self.mdp, cost=mean), aim)
         # What planning and rounding may be off by is taken off the bound, so that it stays one.
-        size = np.abs(intercepts).max() + np.abs(mean).max() / (1.0 - discount)
+        size = float(np.abs(intercepts).max() + np.abs(mean).max() / (1.0 - discount))
         least = float(self.mdp.start @ dual) - residual / (1.0 - discount)
         low = float(weights @ intercepts) + least - EPSILON * (len(dual) + len(cuts)) * size
-        whole = float(loss.level) + float(loss.scale) * low
-        error = EPSILON * (abs(loss.level) + abs(loss.scale * low)) + abs(loss.slope) * self._drift()
-        self.lower_bound = max(self.lower_bound, whole - 4.0 * float(error))
+        level, scale = float(loss.level), float(loss.scale)
+        error = EPSILON * (abs(level) + abs(scale * low)) + abs(float(loss.slope)) * self._drift()
+        self.lower_bound = max(self.lower_bound, level + scale * low - 4.0 * error)
         return dual
 
     def _drift(self) -> float:
         """How far the sum of an occupancy may be off `1 / (1 - discount)`, where rows do not sum to 1 exactly."""
         discount = float(self.mdp.discount)
-        off = np.abs(np.asarray(self.mdp.kernel.probability).sum(axis=2) - 1.0).max()
-        return float(off * discount / (1.0 - discount) ** 2)
+        return float(row_error(np.asarray(self.mdp.kernel.probability)).max() * discount / (1.0 - discount) ** 2)
 
 
 def row_policy(occupancy: np.ndarray) -> np.ndarray:

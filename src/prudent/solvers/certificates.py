@@ -33,7 +33,7 @@ from .starts import linear_cost, linear_models
 FEW_DRAWS = 16
 
 # Accuracy of convex plans, a share of the loss's spread; a bound holds at any accuracy.
-CONVEX_ACCURACY = 1e-3
+CONVEX_ACCURACY = 1e-4
 
 # Atoms of which each is planned for by itself where a plan takes long.
 MOST_PLANNED_ATOMS = 64

@@ -44,7 +44,7 @@ class Climb(eqx.Module):
         value: their objectives.
         spread: of the losses behind them over the draws, or what there is to gain, whichever is larger; tolerances are
             relative to it, never to the level, so that a constant added to all costs changes nothing.
-        size: the largest of the losses, to which rounding is relative.
+        size: of the losses and of what could be lost, to which rounding is relative.
         slope, visits: derivative by the table and its metric.
         gradient: derivative by the parameters, flat.
         norm: length of the projected gradient of a unit step.
@@ -212,7 +212,7 @@ def advance(
     gradient, norm = look(policy, climb.trial, found.slope)
     moved = flat(climb.trial) - flat(climb.parameters)
     predicted = step.predicted(climb, moved, sample.tables)
-    spread, size = sizes(sample, found)
+    spread, size = sizes(policy, sample, found)
     enough = climb.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * climb.size
     # A trial whose objective is no number is only a step too far.
     accept = going & np.isfinite(norm) & (found.value <= enough)
@@ -242,7 +242,7 @@ def _first(
     step: Descent, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes, tolerance: float
 ) -> Climb:
     gradient, norm = look(policy, climb.trial, found.slope)
-    spread, size = sizes(sample, found)
+    spread, size = sizes(policy, sample, found)
     sound = np.isfinite(found.value) & np.isfinite(norm)
     climb = dataclasses.replace(
         climb,
@@ -277,13 +277,16 @@ def allowed(climb: Climb, tolerance: float) -> Float[np.ndarray, " K"]:
     return np.asarray(tolerance * climb.spread + NOISE * climb.size)
 
 
-def sizes(sample: Sample, found: Slopes) -> tuple[np.ndarray, np.ndarray]:
+def sizes(policy: Parametrisation, sample: Sample, found: Slopes) -> tuple[np.ndarray, np.ndarray]:
     """Spread and size of the losses of each policy.
 
     Where a policy makes the losses of all draws alike, as against the worst case, the spread is what it leaves to gain.
+    Where it makes them all 0, their size is what could be lost.
     """
     spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
-    return spread, np.abs(found.losses).max(axis=1) + np.finfo(float).tiny
+    size = np.abs(found.losses).max(axis=1) + np.finfo(float).tiny
+    rows = policy.rows()
+    return spread, size if rows is None else size + np.nan_to_num(rows.gain(sample.tables, -found.slope))
 
 
 def merged(climb: Climb, tolerance: float) -> Climb:

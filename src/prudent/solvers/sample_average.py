@@ -355,7 +355,8 @@ class Search(eqx.Module):
         best = now._leader()
         if climb.finished[best] == STALLED and self.turn + 1 < len(steps):
             again = begin(only(climb, best), *climb.tables.shape[1:])
-            return dataclasses.replace(now, climb=again, turn=self.turn + 1)
+            here = {name: getattr(climb, name)[best : best + 1] for name in ("value", "norm", "length")}
+            return dataclasses.replace(now, climb=dataclasses.replace(again, **here), turn=self.turn + 1)
         if request.draws.exact or (not several and settings.stages() == 1):
             # The sample is the posterior itself, or there is nothing to rank: the best point goes on to its end.
             alone = _alone(climb, best)
