@@ -29,6 +29,9 @@ GOING, CONVERGED, STALLED, NON_FINITE, MERGED, VANISHED, HELD, UNFINISHED = rang
 # A step is accepted if the objective fell by this share of the predicted decrease, or by less than rounding.
 SUFFICIENT, ROUNDING = 0.1, 1e-12
 
+# On the atoms of a posterior, where nothing is left to chance, points go on to this share of the tolerance if they can.
+BEYOND = 1e-4
+
 # Predicted decreases below this share of the size of the losses drown in the error of iterative solves.
 NOISE = 1e-9
 
@@ -234,8 +237,8 @@ def advance(
     )
     fell = going & (climb.value < climb.anchor - 0.1 * allowed(climb, tolerance))
     idle = np.where(fell, 0, climb.idle + going)
-    ended = np.where(idle >= PATIENCE, STALLED, GOING)
-    return _proposed(step, policy, climb, np.where(fell, climb.value, climb.anchor), idle, ended, tolerance)
+    ended, exact = np.where(idle >= PATIENCE, STALLED, GOING), sample.draws.exact
+    return _proposed(step, policy, climb, np.where(fell, climb.value, climb.anchor), idle, ended, tolerance, exact)
 
 
 def _first(
@@ -257,16 +260,26 @@ def _first(
         rounds=1,
     )
     climb = dataclasses.replace(climb, memory=step.remember(policy, climb, sample, found))
-    return _proposed(step, policy, climb, found.value, climb.idle, np.where(sound, GOING, NON_FINITE), tolerance)
+    ended = np.where(sound, GOING, NON_FINITE)
+    return _proposed(step, policy, climb, found.value, climb.idle, ended, tolerance, sample.draws.exact)
 
 
 def _proposed(
-    step: Descent, policy: Parametrisation, climb: Climb, anchor: Any, idle: Any, ended: Any, tolerance: float
+    step: Descent,
+    policy: Parametrisation,
+    climb: Climb,
+    anchor: Any,
+    idle: Any,
+    ended: Any,
+    tolerance: float,
+    exact: bool,
 ) -> Climb:
     left = step.left(policy, climb)
     code = VANISHED if policy.rows() is None else CONVERGED
     ended = np.where((ended == GOING) & step.stuck(climb), STALLED, ended)
-    ended = np.where((ended != NON_FINITE) & (left <= allowed(climb, tolerance)), code, ended)
+    close = left <= allowed(climb, tolerance)
+    there = left <= allowed(climb, BEYOND * tolerance) if exact else close
+    ended = np.where(((ended == GOING) & there) | ((ended == STALLED) & close), code, ended)
     finished = np.where(np.asarray(climb.finished) == GOING, ended, climb.finished)
     climb = dataclasses.replace(climb, left=left, anchor=anchor, idle=idle, finished=finished.astype(np.int64))
     return dataclasses.replace(climb, trial=to_numpy(step.propose(policy, climb)))
