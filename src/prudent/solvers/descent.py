@@ -235,9 +235,11 @@ def advance(
         length=np.where(accept, np.linalg.norm(moved, axis=1), 0.0),
         rounds=climb.rounds + 1,
     )
-    fell = going & (climb.value < climb.anchor - 0.1 * allowed(climb, tolerance))
+    exact = sample.draws.exact
+    notable = 0.1 * allowed(climb, BEYOND * tolerance if exact else tolerance)
+    fell = going & (climb.value < climb.anchor - notable)
     idle = np.where(fell, 0, climb.idle + going)
-    ended, exact = np.where(idle >= PATIENCE, STALLED, GOING), sample.draws.exact
+    ended = np.where(idle >= PATIENCE, STALLED, GOING)
     return _proposed(step, policy, climb, np.where(fell, climb.value, climb.anchor), idle, ended, tolerance, exact)
 
 
