@@ -27,7 +27,7 @@ from ..risks import CVaR, Risk
 from ..solvers import SampleAverage
 from ..solvers.draws import Run
 from ..solvers.driver import Parts, solve_grid
-from ..solvers.sample_average import Samples
+from ..solvers.search import Samples
 from ..transitions import Transitions, Trials
 
 # Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.

@@ -18,7 +18,8 @@ from .natural import NaturalGradient
 from .optimiser import Optimiser
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
-from .sample_average import Answer, SampleAverage, Search
+from .sample_average import SampleAverage
+from .search import Answer, Search
 
 Arrays = dict[str, np.ndarray]
 

@@ -1,0 +1,258 @@
+"""One run of the default solver: its samples, its points, and the best answer so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, Stream, stream
+from ..gradients import Problem, Sample, Slopes
+from ..policies import Parametrisation
+from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, equally_weighted
+from ..risks import Risk
+from .descent import (
+    CONVERGED,
+    GOING,
+    HELD,
+    MERGED,
+    NON_FINITE,
+    STALLED,
+    UNFINISHED,
+    VANISHED,
+    Climb,
+    Descent,
+    advance,
+    allowed,
+    begin,
+    merged,
+    only,
+    trial_tables,
+)
+from .draws import Run, draw
+from .judging import judgement, usual_draws
+from .solution import Status
+from .units import Unit
+
+if TYPE_CHECKING:
+    from .sample_average import SampleAverage
+
+# Iterations of all starts on the first sample; the best one goes on.
+EXPLORATION = 30
+
+# Most draws that rank the starts, and tell whether a larger sample has moved the answer.
+MOST_HELD_OUT = 8192
+
+# Starts that end further behind the best, as a share of the spread of losses, are not ranked.
+BEHIND = 0.1
+
+# Up to this many uniform numbers a draw, Sobol points spread better than independent ones.
+LARGEST_SOBOL = 64
+
+STATUSES = {
+    CONVERGED: Status.CONVERGED,
+    STALLED: Status.STALLED,
+    VANISHED: Status.GRADIENT_VANISHED,
+    HELD: Status.START_KEPT,
+    NON_FINITE: Status.NON_FINITE,
+    GOING: Status.ITERATION_LIMIT,
+    UNFINISHED: Status.SAMPLE_LIMIT,
+}
+
+
+class Samples:
+    """The samples of a batch of runs; runs that share belief and key share them."""
+
+    def __init__(self, settings: SampleAverage, problem: Problem):
+        self.settings, self.problem = settings, problem
+        self.made: dict[tuple, WeightedDraws] = {}
+
+    def fitted(self, run: Run, stage: int) -> WeightedDraws:
+        return self._make(run, self.settings.size(stage), Stream.SAMPLE, stage + 1)
+
+    def held_out(self, run: Run) -> WeightedDraws:
+        count = min(usual_draws(self.problem, run.risk), MOST_HELD_OUT)
+        return self._make(run, count, Stream.HELD_OUT)
+
+    def _make(self, run: Run, n: int, *path: int) -> WeightedDraws:
+        atoms = run.belief.as_atoms()
+        if atoms is not None:
+            return atoms
+        name = (id(run.belief), run.words, n, path)
+        if name not in self.made:
+            self.made[name] = equally_weighted(draw(evenly(run.belief), stream(run.words, *path), n))
+        return self.made[name]
+
+
+def evenly(belief: Posterior) -> Posterior:
+    """The belief driven by Sobol points, where it is a function of few uniform numbers."""
+    if isinstance(belief, Invertible) and 0 < belief.uniform_dimension <= LARGEST_SOBOL:
+        return Sobol(belief)
+    return belief
+
+
+class Answer(eqx.Module):
+    """The best point after a sample.
+
+    Attributes:
+        parameters: with an axis of length 1.
+        in_sample: its objective on the sample.
+        code: how its descent ended, which no later sample changes.
+        held_out: its losses on the held-out draws.
+    """
+
+    parameters: Any
+    in_sample: float
+    code: int
+    held_out: Float[Array, " R"]
+
+
+class Search(eqx.Module):
+    """One run: the points that descend on the sample of its stage, and the best answer so far.
+
+    Attributes:
+        climb: the points.
+        floor: about the least risk that could be hoped for, NaN where it is not known.
+        stage: which sample they are on.
+        turn: which of the solver's steps they take.
+        scoring: whether they are about to be judged on the held-out sample.
+        incumbent: the best answer of the samples before.
+        done: how the run ended, or `GOING`.
+        moved: whether the largest sample still moved the answer.
+        iterations, models: made so far.
+    """
+
+    climb: Climb
+    floor: float
+    stage: int = 0
+    turn: int = 0
+    scoring: bool = False
+    incumbent: Answer | None = None
+    done: int = GOING
+    moved: bool = False
+    iterations: int = 0
+    models: int = 0
+
+    def request(self, policy: Parametrisation, run: Run, samples: Samples) -> Sample:
+        """What to evaluate next: trial points on the fitted sample, or current ones on the held-out one."""
+        if self.scoring:
+            return Sample(np.asarray(self.climb.tables), samples.held_out(run), run.risk, self._contenders())
+        going = np.asarray(self.climb.finished) == GOING
+        if self.climb.rounds == 0:
+            going = going | (np.asarray(self.climb.finished) == HELD)
+        tables, draws = trial_tables(policy, self.climb), samples.fitted(run, self.stage)
+        return Sample(tables, draws, run.risk, going, self.floor)
+
+    def receive(
+        self,
+        settings: SampleAverage,
+        steps: tuple[Descent, ...],
+        policy: Parametrisation,
+        request: Sample,
+        found: Slopes,
+    ) -> Search:
+        """The search after an answer."""
+        now = dataclasses.replace(self, models=self.models + found.models)
+        if self.scoring:
+            return now._scored(settings, request, found)
+        climb = advance(steps[self.turn], policy, self.climb, request, found, float(settings.tolerance))
+        several = len(climb.value) > 1
+        if several:
+            climb = merged(climb, float(settings.tolerance))
+        now = dataclasses.replace(now, climb=climb, iterations=self.iterations + 1)
+        if bool(np.all(climb.finished == NON_FINITE)):
+            return dataclasses.replace(now, done=NON_FINITE)
+        over = bool(np.all(climb.finished != GOING)) or (several and climb.rounds >= EXPLORATION)
+        if not over:
+            return now
+        best = now._leader()
+        if climb.finished[best] == STALLED and self.turn + 1 < len(steps):
+            again = begin(only(climb, best), *climb.tables.shape[1:])
+            here = {name: getattr(climb, name)[best : best + 1] for name in ("value", "norm", "length")}
+            return dataclasses.replace(now, climb=dataclasses.replace(again, **here), turn=self.turn + 1)
+        if request.draws.exact or (not several and settings.stages() == 1):
+            # The sample is the posterior itself, or there is nothing to rank: the best point goes on to its end.
+            alone = _alone(climb, best)
+            return dataclasses.replace(now, climb=alone, done=int(alone.finished[0]))
+        return dataclasses.replace(now, scoring=True)
+
+    def _scored(self, settings: SampleAverage, request: Sample, found: Slopes) -> Search:
+        """Keep the best point; go on with a larger sample while that moves the answer."""
+        scores = np.where(request.active & np.isfinite(found.value), found.value, np.inf)
+        best = int(np.argmin(scores))
+        climb = _alone(self.climb, best)
+        here = Answer(climb.parameters, float(climb.value[0]), int(climb.finished[0]), found.losses[best])
+        last = self.stage + 1 >= settings.stages()
+        if self.incumbent is None:
+            # One sample alone: the best start goes on until it is done.
+            return self._next(climb, here, False, True) if not last else self._next(climb, None, False, False)
+        change, noise = _change(request.risk, request.draws, here, self.incumbent)
+        moved = not abs(change) <= max(noise, float(allowed(climb, float(settings.tolerance))[0]))
+        # A point whose descent was cut short gives way unless it is clearly better.
+        better = change <= (noise if self.incumbent.code == GOING else 0.0)
+        return self._next(climb, here if better else self.incumbent, moved, moved and not last)
+
+    def _next(self, climb: Climb, incumbent: Answer | None, moved: bool, grown: bool) -> Search:
+        if incumbent is None:
+            done = int(climb.finished[0])
+        elif grown:
+            done, climb = GOING, begin(incumbent.parameters, *climb.tables.shape[1:])
+        else:
+            done = UNFINISHED if incumbent.code == GOING else incumbent.code
+        return Search(
+            climb=climb,
+            floor=self.floor,
+            stage=self.stage + grown,
+            incumbent=incumbent,
+            done=done,
+            moved=moved and not grown,
+            turn=0 if grown else self.turn,
+            iterations=self.iterations,
+            models=self.models,
+        )
+
+    def _contenders(self) -> np.ndarray:
+        """Points that may be the best: others are too far behind on the fitted sample to catch up on another."""
+        climb = self.climb
+        sound = ~np.isin(climb.finished, (NON_FINITE, MERGED)) & np.isfinite(climb.value)
+        best = self._leader()
+        near = climb.value <= climb.value[best] + BEHIND * climb.spread[best]
+        return sound & (near | (np.asarray(climb.finished) == HELD))
+
+    def _leader(self) -> int:
+        """The point with the least objective on the fitted sample."""
+        return int(np.argmin(np.where(np.isfinite(self.climb.value), self.climb.value, np.inf)))
+
+    def entry(self, unit: Unit) -> tuple[float, float, float]:
+        """The newest line of the history: of the leading point, in the user's units."""
+        best, climb = self._leader(), self.climb
+        return float(unit.loss(climb.value[best])), float(unit.scale * climb.norm[best]), float(climb.length[best])
+
+    def answer(self) -> Answer:
+        """The best held-out answer of a run that is done; otherwise where the leading point is."""
+        if self.incumbent is not None and (self.done != GOING or self.climb.rounds == 0):
+            return self.incumbent
+        best = self._leader()
+        code = int(np.asarray(self.climb.finished)[best])
+        return Answer(only(self.climb, best), float(self.climb.value[best]), code, np.zeros(0))
+
+    def status(self) -> Status:
+        """How the descent to the answer ended, on its own sample; a larger one may still have moved it."""
+        if self.done in (CONVERGED, VANISHED) and self.moved:
+            return Status.SAMPLE_LIMIT
+        return STATUSES[self.done]
+
+
+def _alone(climb: Climb, best: int) -> Climb:
+    """One of the points."""
+    return jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, climb)
+
+
+def _change(risk: Risk, draws: WeightedDraws, here: Answer, before: Answer) -> tuple[float, float]:
+    """How much larger the risk of one answer is than another's on held-out draws, and the standard error of that."""
+    now, then = (judgement(risk, np.asarray(answer.held_out), draws) for answer in (here, before))
+    return now.risk - then.risk, now.error_of_difference(then)
