@@ -7,6 +7,7 @@ from .dirichlet import Dirichlet
 from .draws import Draws, Point
 from .grid import Grid
 from .mcmc import MCMC, MCMCStatus
+from .pooled import Pooled
 from .sobol import Sobol, draw_sets
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Invertible",
     "MCMCStatus",
     "Point",
+    "Pooled",
     "Posterior",
     "Sobol",
     "WithinBox",

@@ -52,7 +52,9 @@ class KnownEnvironment(eqx.Module):
         """The environment as it is."""
         table = np.asarray(self.table)
         cost = np.asarray(self.cost)
-        return MDP(Kernel.dense(table), cost if cost.ndim == 2 else (cost * table).sum(axis=2), self.start, self.discount)
+        return MDP(
+            Kernel.dense(table), cost if cost.ndim == 2 else (cost * table).sum(axis=2), self.start, self.discount
+        )
 
     def walk(self, steps: int, seed: Any) -> Transitions:
         """The log of `steps` steps with random actions; nothing is logged of a terminal state.
