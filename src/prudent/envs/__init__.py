@@ -9,8 +9,8 @@ from .river_swim import RiverSwim, river_swim
 from .tabular_problem import TabularProblem
 
 __all__ = [
-    "RECONSTRUCTED_MAP",
     "KNOWN",
+    "RECONSTRUCTED_MAP",
     "FrozenLake",
     "GymnasiumProblem",
     "Inventory",

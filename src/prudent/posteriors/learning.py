@@ -13,13 +13,16 @@ from ..kernels import Support
 from .pools import Pool, pools_of
 
 # How many observations a row's base may count for.
-CONCENTRATIONS = (0.5, 2.0, 8.0, 32.0)
+CONCENTRATIONS = (0.5, 2.0, 8.0, 32.0, 128.0)
 
-# Observations of other pairs count a quarter for a law that they share: they are alike, not the same.
-SHARE = 0.25
+# Pairs are alike and not the same: n observations of a law that they share count n / (FOR_ONE + n / MOST).
+FOR_ONE, MOST = 4.0, 60.0
 
 # How many observations, all laws alike, what is expected before any counts for.
 EXPECTED = 1.0
+
+# Kinds of a row that are less likely than its likeliest by this factor are left out.
+NEGLIGIBLE = 1e-3
 
 # Rounds in which weights and laws are found in turn, and steps of the weights in each.
 ROUNDS, STEPS = 6, 20
@@ -83,12 +86,18 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
         weights, common = _weights(likelihood, rows.seen, common)
         told = [rows.told(foretold, weights[:, k]) for k, foretold in enumerate(told)]
     final = [
-        EXPECTED * pool.first + SHARE * pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1))
+        EXPECTED * pool.first
+        + _discounted(pool, pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1)))
         for k, pool in enumerate(pools)
     ]
     sizes = [len(pool.first) + pool.sums.shape[0] for pool in pools]
     index = np.stack([pool.index + first for pool, first in zip(pools, np.cumsum([0, *sizes]), strict=False)])
-    return Learned(pools, tuple(final), weights, common, allowed, index)
+    return Learned(pools, tuple(final), weights, common, allowed, index.astype(np.int32))
+
+
+def _discounted(pool: Pool, happened: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:
+    """What the observations of a law count for, where the law is to be believed."""
+    return happened / (FOR_ONE + np.bincount(pool.law, happened)[pool.law] / MOST)
 
 
 def _weights(
@@ -102,6 +111,7 @@ def _weights(
         common = chance.sum(axis=0) + 1.0 / common.size
         common /= common.sum()
     weights = scaled * common
+    weights = np.where(weights > NEGLIGIBLE * weights.max(axis=(1, 2), keepdims=True), weights, 0.0)
     return weights / weights.sum(axis=(1, 2), keepdims=True), common
 
 

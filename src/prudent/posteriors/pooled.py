@@ -20,7 +20,7 @@ from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, Learned, learn
 
 # Draws whose rows are made together.
-CHUNK = 64
+CHUNK = 16
 
 # A gamma variate of a shape below this is one of this shape with the chance shape / SMALLEST, and otherwise 0.
 SMALLEST = 0.05
@@ -36,8 +36,9 @@ class Pooled(Invertible):
     `(k, c)` is drawn for each row by how well it foretells the row's counts from those of the *other* rows. The bases
     come from laws that pairs share: the moves of the action along the numbered states (to the border, or not at all,
     where they would leave the range), the moves of any action, where the action leads from anywhere, and what the
-    other actions of the state do. Each law is drawn, too, `Dirichlet(counts / 4 + expected)`, once for all rows:
-    what is not known of a law is wrong everywhere at once. A quarter, because pairs are never quite alike.
+    other actions of the state do. Each law is drawn, too, `Dirichlet(counts w + expected)`, once for all rows: what is
+    not known of a law is wrong everywhere at once. There `w = 1 / (4 + n / 60)` for a law of `n` observations,
+    because pairs are alike and not the same.
 
     >>> import prudent as pr
     >>> log = pr.Transitions.from_records([(0, 0, 1), (1, 0, 2), (1, 0, 2), (2, 0, 3)], states=5, actions=1)
@@ -94,7 +95,7 @@ class Pooled(Invertible):
         tables = np.empty((n, *self.learned.allowed.shape))
         for first in range(0, n, CHUNK):
             rows = tables[first : first + CHUNK]
-            laws = [_gamma(generator, np.broadcast_to(law, (len(rows), len(law)))) for law in self.learned.laws]
+            laws = [self._law(generator, k, len(rows)) for k in range(len(self.learned.laws))]
             kinds = self.learned.kinds(generator.random(rows.shape[:2]))
             rows[:] = _gamma(generator, self._shapes(laws, kinds))
             total = rows.sum(axis=2, keepdims=True)
@@ -106,6 +107,11 @@ class Pooled(Invertible):
             rows /= total
         return tables.reshape(n, *self.support.shape)
 
+    def _law(self, generator: np.random.Generator, k: int, n: int) -> Float[np.ndarray, "N J"]:
+        """Draws of one law, not normalised; its mean where no row has anything of it."""
+        law = np.broadcast_to(self.learned.laws[k], (n, len(self.learned.laws[k])))
+        return _gamma(generator, law) if self.learned.weights[:, k].any() else law
+
     def _flat_counts(self) -> Float[np.ndarray, "P B"]:
         return np.asarray(self.counts).reshape(-1, self.support.successors)
 
@@ -113,13 +119,12 @@ class Pooled(Invertible):
         """`c base_k + counts` of each row, where laws `[N, J]` and kinds `[N, P]` were drawn."""
         learned = self.learned
         # A law may vanish wherever a row can lead; its mean then stands in.
-        parts = [
-            pool.parts(law + TINY * mean) for pool, law, mean in zip(learned.pools, laws, learned.laws, strict=True)
-        ]
-        first = np.cumsum([0, *(part.shape[1] for part in parts)])
+        both = zip(learned.pools, laws, learned.laws, strict=True)
+        parts = np.concatenate([pool.parts(law + TINY * mean) for pool, law, mean in both], axis=1)
         pool, concentration = np.divmod(kinds, len(CONCENTRATIONS))
-        place = learned.index[pool, np.arange(kinds.shape[1])] + first[-1] * np.arange(len(kinds))[:, None, None]
-        shapes = np.concatenate(parts, axis=1).ravel()[place]
+        place = learned.index[pool, np.arange(kinds.shape[1])]
+        place += (parts.shape[1] * np.arange(len(kinds), dtype=place.dtype))[:, None, None]
+        shapes = parts.ravel().take(place)
         total = shapes.sum(axis=2)
         shapes *= (np.array(CONCENTRATIONS)[concentration] / np.where(total > 0, total, 1.0))[..., None]
         shapes += self._flat_counts()
@@ -160,11 +165,12 @@ def _normalised(base: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 def _gamma(generator: np.random.Generator, shapes: np.ndarray) -> np.ndarray:
     """Gamma variates; small shapes are rounded to `SMALLEST` or to 0, by chance, with their mean kept."""
-    chance = generator.random(shapes.shape, dtype=np.float32)
-    some = np.flatnonzero(SMALLEST * chance < shapes)
+    size, shapes = shapes.shape, shapes.astype(np.float32)
+    some = np.flatnonzero(np.float32(SMALLEST) * generator.random(shapes.shape, dtype=np.float32) < shapes)
     variates = np.zeros(shapes.size)
-    variates[some] = generator.standard_gamma(np.maximum(shapes.reshape(-1)[some], SMALLEST))
-    return variates.reshape(shapes.shape)
+    shapes = np.maximum(shapes.reshape(-1)[some], np.float32(SMALLEST))
+    variates[some] = generator.standard_gamma(shapes, dtype=np.float32)
+    return variates.reshape(size)
 
 
 def _one(generator: np.random.Generator, shapes: Float[np.ndarray, "M B"]) -> Float[np.ndarray, "M B"]:

@@ -25,12 +25,14 @@ class Pool:
     Attributes:
         name: how pairs are alike.
         first: `[J]` what is expected before anything is seen; of each law it sums to 1.
+        law: `[J]` the law that each belongs to.
         sums: `[H, J]` zeros and ones: the sums that entries at a border need; the last row is empty.
         index: `[P, B]` which weight, or from J on which sum, each entry of the table has.
     """
 
     name: str
     first: Float[np.ndarray, " J"]
+    law: Int[np.ndarray, " J"]
     sums: sparse.csr_matrix
     index: Int[np.ndarray, "P B"]
 
@@ -65,10 +67,11 @@ def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[
     arrivals = np.bincount(seen.target, seen.weight, support.states) + 1.0 / support.states
     arrivals /= arrivals.sum()
     moves = _Moves.of(support, entries, grid, seen)
+    action = np.arange(support.states * support.actions) % support.actions
     return (
-        moves.pool("moves of the action, to the border", "border", by_action=True),
-        moves.pool("moves of the action, or none", "none", by_action=True),
-        moves.pool("moves of any action, to the border", "border", by_action=False),
+        moves.pool("moves of the action, to the border", "border", action),
+        moves.pool("moves of the action, or none", "none", action),
+        moves.pool("moves of any action, to the border", "border", np.zeros_like(action)),
         _gathered("where the action leads", entries, entries.action * support.states + entries.target, arrivals),
         _gathered("other actions of the state", entries, entries.state * support.states + entries.target, arrivals),
     )
@@ -78,7 +81,8 @@ def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arriva
     """A pool in which every entry of the table is one thing that can happen."""
     labels, place = np.unique(label, return_inverse=True)
     nothing = sparse.csr_matrix((1, len(labels)))
-    return Pool(name, arrivals[labels % len(arrivals)], nothing, entries.table(place, padding=len(labels)))
+    law, target = np.divmod(labels, len(arrivals))
+    return Pool(name, arrivals[target], law, nothing, entries.table(place, padding=len(labels)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,20 +166,21 @@ class _Moves:
         landing = {"border": border, "none": np.where(outside, np.arange(support.states)[:, None], border)}
         return _Moves(entries, landing, first / first.sum())
 
-    def pool(self, name: str, edge: str, by_action: bool) -> Pool:
-        """Pairs share how far they lead."""
+    def pool(self, name: str, edge: str, label: Int[np.ndarray, " P"]) -> Pool:
+        """Pairs with the same label share how far they lead."""
         states, steps = self.landing[edge].shape
         actions = self.entries.actions
         pair = np.repeat(np.arange(states * actions), steps)
         step = np.tile(np.arange(steps), states * actions)
         possible, entry = self.entries.find(pair, self.landing[edge][pair // actions, step])
-        laws = actions if by_action else 1
-        key = (pair % laws) * steps + step
-        # What all actions do is expected of each; of all of them together, nothing is.
-        first = np.tile(self.first, laws) if by_action else np.full(steps, 1.0 / steps)
-        return self._joined(name, first, entry[possible], key[possible])
+        labels, place = np.unique(label, return_inverse=True)
+        key = place[pair] * steps + step
+        # What all pairs do is expected of some of them; of all together, nothing is.
+        first = np.tile(self.first, len(labels)) if len(labels) > 1 else np.full(steps, 1.0 / steps)
+        law = np.repeat(np.arange(len(labels)), steps)
+        return self._joined(name, first, law, entry[possible], key[possible])
 
-    def _joined(self, name: str, first: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
+    def _joined(self, name: str, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
         """A pool where the keys given lead to the entries given."""
         several = np.bincount(entry, minlength=len(self.entries.place))
         number = np.full(len(several), -1)
@@ -186,4 +191,4 @@ class _Moves:
         values = np.full(len(several), len(first) + size - 1)
         values[entry[~many]] = key[~many]
         values[several > 1] = len(first) + number[several > 1]
-        return Pool(name, first, sums, self.entries.table(values, padding=len(first) + size - 1))
+        return Pool(name, first, law, sums, self.entries.table(values, padding=len(first) + size - 1))
