@@ -20,7 +20,7 @@ from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, Learned, learn
 
 # Draws whose rows are made together.
-CHUNK = 16
+CHUNK = 64
 
 # A gamma variate of a shape below this is one of this shape with the chance shape / SMALLEST, and otherwise 0.
 SMALLEST = 0.05
@@ -109,7 +109,8 @@ class Pooled(Invertible):
 
     def _law(self, generator: np.random.Generator, k: int, n: int) -> Float[np.ndarray, "N J"]:
         """Draws of one law, not normalised; its mean where no row has anything of it."""
-        law = np.broadcast_to(self.learned.laws[k], (n, len(self.learned.laws[k])))
+        law = self.learned.laws[k].astype(np.float32)
+        law = np.broadcast_to(law, (n, len(law)))
         return _gamma(generator, law) if self.learned.weights[:, k].any() else law
 
     def _flat_counts(self) -> Float[np.ndarray, "P B"]:
@@ -120,14 +121,15 @@ class Pooled(Invertible):
         learned = self.learned
         # A law may vanish wherever a row can lead; its mean then stands in.
         both = zip(learned.pools, laws, learned.laws, strict=True)
-        parts = np.concatenate([pool.parts(law + TINY * mean) for pool, law, mean in both], axis=1)
+        parts = np.concatenate([pool.parts(law + (TINY * mean).astype(law.dtype)) for pool, law, mean in both], axis=1)
         pool, concentration = np.divmod(kinds, len(CONCENTRATIONS))
         place = learned.index[pool, np.arange(kinds.shape[1])]
         place += (parts.shape[1] * np.arange(len(kinds), dtype=place.dtype))[:, None, None]
         shapes = parts.ravel().take(place)
         total = shapes.sum(axis=2)
-        shapes *= (np.array(CONCENTRATIONS)[concentration] / np.where(total > 0, total, 1.0))[..., None]
-        shapes += self._flat_counts()
+        scale = np.array(CONCENTRATIONS, parts.dtype)[concentration] / np.where(total > 0, total, 1.0)
+        shapes *= scale.astype(parts.dtype)[..., None]
+        shapes += self._flat_counts().astype(parts.dtype)
         return shapes
 
     @property
@@ -164,13 +166,11 @@ def _normalised(base: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def _gamma(generator: np.random.Generator, shapes: np.ndarray) -> np.ndarray:
-    """Gamma variates; small shapes are rounded to `SMALLEST` or to 0, by chance, with their mean kept."""
-    size, shapes = shapes.shape, shapes.astype(np.float32)
+    """Gamma variates in single precision; small shapes become `SMALLEST` or 0, by chance, with their mean kept."""
     some = np.flatnonzero(np.float32(SMALLEST) * generator.random(shapes.shape, dtype=np.float32) < shapes)
-    variates = np.zeros(shapes.size)
-    shapes = np.maximum(shapes.reshape(-1)[some], np.float32(SMALLEST))
-    variates[some] = generator.standard_gamma(shapes, dtype=np.float32)
-    return variates.reshape(size)
+    variates = np.zeros(shapes.size, np.float32)
+    variates[some] = generator.standard_gamma(np.maximum(shapes.take(some), np.float32(SMALLEST)), dtype=np.float32)
+    return variates.reshape(shapes.shape)
 
 
 def _one(generator: np.random.Generator, shapes: Float[np.ndarray, "M B"]) -> Float[np.ndarray, "M B"]:

@@ -80,7 +80,7 @@ def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[
 def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
     """A pool in which every entry of the table is one thing that can happen."""
     labels, place = np.unique(label, return_inverse=True)
-    nothing = sparse.csr_matrix((1, len(labels)))
+    nothing = sparse.csr_matrix((1, len(labels)), dtype=np.float32)
     law, target = np.divmod(labels, len(arrivals))
     return Pool(name, arrivals[target], law, nothing, entries.table(place, padding=len(labels)))
 
@@ -187,7 +187,9 @@ class _Moves:
         number[several > 1] = np.arange((several > 1).sum())
         many = number[entry] >= 0
         size = int((several > 1).sum()) + 1
-        sums = sparse.csr_matrix((np.ones(many.sum()), (number[entry[many]], key[many])), shape=(size, len(first)))
+        sums = sparse.csr_matrix(
+            (np.ones(many.sum(), np.float32), (number[entry[many]], key[many])), shape=(size, len(first))
+        )
         values = np.full(len(several), len(first) + size - 1)
         values[entry[~many]] = key[~many]
         values[several > 1] = len(first) + number[several > 1]
