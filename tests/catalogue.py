@@ -40,3 +40,6 @@ RISKS = (
     RiskCase("quantile_deviation", lambda level: pr.QuantileDeviation(level, 0.9)),
     RiskCase("mixture", mixture),
 )
+
+# Monotone, but not convex.
+PERCENTILE = RiskCase("smoothed_var", lambda level: pr.SmoothedVaR(0.005 + 0.99 * level, 0.2))

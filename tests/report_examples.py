@@ -3,13 +3,23 @@
 import numpy as np
 
 import prudent as pr
-from prudent.report import Driver, PlanView, ReportData
+from prudent.report import Difference, Driver, PlanView, ReportData
 
 NASTY = "<script>window.pwned=1</script>"
 NAMES = (NASTY, "<b>bold</b> & <i>it</i>", "\"quoted\" 'name'", "%{x} $x^2$ &lt;", "<a href='javascript:1'>a</a>")
 
 
-def plan_view(name, solution, model, level):
+def apart(risk, losses, others):
+    """The risk of losses less that of others, draw by draw."""
+    value, (low, high), error = risk(losses).value - risk(others).value, (0.0, 0.0), 0.0
+    if losses is not others:
+        resampled = np.random.default_rng(0).integers(len(losses), size=(200, len(losses)))
+        error = float(np.std([risk(losses[k]).value - risk(others[k]).value for k in resampled]))
+        low, high = value - 1.96 * error, value + 1.96 * error
+    return Difference(float(value), error, float(low), float(high))
+
+
+def plan_view(name, solution, model, level, ours=None):
     """A plan from a solution, its occupancy averaged over some of its draws."""
     evaluation = pr.CVaR(level)
     losses = np.asarray(solution.losses)
@@ -27,6 +37,8 @@ def plan_view(name, solution, model, level):
         tail_mean=float(evaluation(losses).value),
         probabilities=probabilities,
         occupancy=visits,
+        kind="policy" if ours is None else "rival",
+        difference=None if ours is None else apart(evaluation, losses, ours),
     )
 
 
@@ -36,7 +48,7 @@ def drivers_of(solution, names):
     weights = np.asarray(solution.weights) / np.sum(solution.weights)
     plain, spread, weighted = thetas.mean(axis=0), thetas.std(axis=0), weights @ thetas
     found = [
-        Driver(name, float(plain[i]), float(weighted[i]), float((weighted[i] - plain[i]) / spread[i]))
+        Driver(name, float(plain[i]), float(weighted[i]), float((weighted[i] - plain[i]) / spread[i]), 0.095)
         for i, name in enumerate(names)
         if name is not None and spread[i] > 1e-12
     ]
@@ -50,11 +62,11 @@ def solved(model, belief, level, **shown):
         model, belief, risk=risk, solver=pr.BRPG(iterations=shown.pop("iterations"), evaluation=1000), seed=0
     )
     rivals = {
-        "plug-in plan": pr.plug_in(model, belief, risk=risk),
+        "posterior-mean plan": pr.plug_in(model, belief, risk=risk),
         "robust plan": pr.robust(model, belief, 0.1, risk=risk),
     }
     plans = [plan_view("this policy", ours, model, level)]
-    plans += [plan_view(name, solution, model, level) for name, solution in rivals.items()]
+    plans += [plan_view(name, solution, model, level, plans[0].losses) for name, solution in rivals.items()]
     best = np.array(
         [pr.plan(model.at(theta)).values @ np.asarray(model.start) for theta in np.asarray(ours.thetas)[:300]]
     )
@@ -73,6 +85,9 @@ def solved(model, belief, level, **shown):
         history_objective=np.asarray(ours.history.objective),
         history_gradient_norm=np.asarray(ours.history.gradient_norm),
         drivers=drivers_of(ours, shown.pop("unknowns")),
+        drivers_considered=ours.certificate.drivers_considered,
+        weights=np.asarray(ours.weights),
+        solver="brpg",
         seed=0,
         seconds=float(ours.seconds),
         iterations=len(ours.history),
@@ -134,7 +149,7 @@ def machine_report(iterations=60):
     )
 
 
-def made_up(states, actions, plans=("this policy", "plug-in plan", "robust plan"), draws=400, **changes):
+def made_up(states, actions, plans=("this policy", "posterior-mean plan", "robust plan"), draws=400, **changes):
     """A report of made-up numbers: any names, any sizes."""
     random = np.random.default_rng(len(states) + 17 * len(actions))
     shape = (len(states), len(actions))
@@ -144,9 +159,10 @@ def made_up(states, actions, plans=("this policy", "plug-in plan", "robust plan"
         tail = np.sort(losses)[int(0.9 * draws) :]
         probabilities = random.dirichlet(np.full(shape[1], 0.3), size=shape[0])
         visits = 20.0 * random.dirichlet(np.full(shape[0], 0.2))[:, None] * probabilities
-        views.append(
-            PlanView(name, tail.mean(), 0.1, losses.mean(), 0.05, losses, tail[0], tail.mean(), probabilities, visits)
-        )
+        more = tail.mean() - views[0].risk if position else 0.0
+        difference = Difference(more, 0.1, more - 0.2, more + 0.2) if position else None
+        numbers = (tail.mean(), 0.1, losses.mean(), 0.05, losses, tail[0], tail.mean())
+        views.append(PlanView(name, *numbers, probabilities, visits, difference=difference))
     pairs = [f"{state}, {action} → {state}" for state in states for action in actions][:30]
     settings = {
         "title": "Made up",
@@ -165,9 +181,12 @@ def made_up(states, actions, plans=("this policy", "plug-in plan", "robust plan"
         "known_theta_risk": 0.8 * views[0].risk,
         "known_theta_standard_error": 0.1,
         "lower_bound": 0.75 * views[0].risk,
+        "gap": 0.25 * views[0].risk,
+        "gap_limit": 0.25 * views[0].risk + 0.17,
         "history_objective": 10.0 + 5.0 * np.exp(-np.arange(200) / 30.0) + random.normal(size=200),
         "history_gradient_norm": np.exp(-np.arange(200) / 40.0),
-        "drivers": tuple(Driver(name, 0.3, 0.3 + 0.01 * i, 1.5 - 0.1 * i) for i, name in enumerate(pairs)),
+        "drivers": tuple(Driver(name, 0.3, 0.3 + 0.01 * i, 1.5 - 0.1 * i, 0.1) for i, name in enumerate(pairs)),
+        "drivers_considered": 40,
         "counts": random.poisson(4.0, size=shape).astype(float),
         "seed": 11,
         "seconds": 12.25,

@@ -23,6 +23,7 @@ STAGES = [
     ("models",),
     ("transitions",),
     ("posteriors",),
+    ("row_sets",),
     ("policies",),
     ("occupancies",),
     ("conformance",),

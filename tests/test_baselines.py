@@ -92,9 +92,9 @@ def test_large_models_agree_with_sparse_elimination_and_certify_it(name):
     bound = plan.residual / (1.0 - discount)
     assert bound <= 1e-5
     quality = bellman(mdp, plan.values)
-    np.testing.assert_allclose(np.abs(quality.min(axis=1) - plan.values).max(), plan.residual, rtol=0, atol=1e-11)
+    violation, rounding = np.abs(quality.min(axis=1) - plan.values).max(), 1e-13 * np.abs(plan.values).max()
+    assert violation <= plan.residual <= violation + 10 * rounding
     action = plan.policy.greedy()
-    rounding = 1e-13 * np.abs(plan.values).max()
     assert np.all(quality[np.arange(len(action)), action] <= quality.min(axis=1) + rounding)
     # Policy iteration by sparse LU from the plan's policy ends at the optimum.
     for _ in range(20):

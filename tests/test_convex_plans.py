@@ -1,9 +1,11 @@
 """The global optimum of convex losses against a convex program, and certificates that hold at any time."""
 
 import cvxpy as cp
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import prudent as pr
 
@@ -127,25 +129,146 @@ def test_a_users_function_and_a_dense_kernel():
 
 @pytest.mark.long
 def test_models_too_large_for_newton_reach_the_same_optimum(monkeypatch):
-    from prudent.planning import convex
+    from prudent.planning import search
 
     mdp = PROBLEMS["random 12"]
     loss = LOSSES["negative entropy"][0](mdp)
     newton = pr.plan_convex(mdp, loss)
-    monkeypatch.setattr(convex, "LARGEST_NEWTON", 0)
+    monkeypatch.setattr(search, "LARGEST_NEWTON", 0)
     mirror = pr.plan_convex(mdp, loss)
     assert mirror.status.ok
     assert mirror.value == pytest.approx(newton.value, abs=2e-6)
     assert mirror.lower_bound <= newton.value + 1e-9
+    kinked = pr.plan_convex(mdp, KINKS["worst case"][0](mdp), tolerance=1e-6)
+    assert kinked.status.ok
+    assert kinked.value == pytest.approx(program_optimum(mdp, worst_of_two), abs=2e-6)
 
 
-def test_a_kink_stalls_with_a_true_bound_and_a_message():
-    mdp = PROBLEMS["random 3"]
-    best = pr.plan_convex(mdp, lambda occupancy, mdp: abs(0.1 * occupancy - target((3, 2))).sum(), iterations=300)
-    optimum = program_optimum(mdp, lambda x, mdp: cp.sum(cp.abs(x - target((3, 2)))))
+def linear_optimum(mdp, scenarios, level, multiplier, limit):
+    """The least `<lambda, c> + l (CVaR_k <lambda, d_k> - D)`, as a linear program."""
+    (states, actions), count, discount = mdp.cost.shape, len(scenarios), float(mdp.discount)
+    pairs = states * actions
+    own = np.repeat(np.eye(states), actions, axis=1)
+    flow = own - discount * mdp.kernel.table().reshape(pairs, states).T
+    result = linprog(
+        np.concatenate([np.ravel(mdp.cost), [multiplier], np.full(count, multiplier / (1 - level) / count)]),
+        A_ub=np.hstack([scenarios.reshape(count, pairs), -np.ones((count, 1)), -np.eye(count)]),
+        b_ub=np.zeros(count),
+        A_eq=np.hstack([flow, np.zeros((states, 1 + count))]),
+        b_eq=mdp.start,
+        bounds=[(0, None)] * pairs + [(None, None)] + [(0, None)] * count,
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert result.success
+    return result.fun - multiplier * limit
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_risk_constraint_reaches_the_linear_programs_optimum(seed):
+    random = np.random.default_rng(seed)
+    states, actions, count = (5, 3, 6) if seed % 3 else (30, 3, 25)
+    mdp = random_mdp(random, states, actions, 3, discount=0.9)
+    scenarios, level = random.uniform(size=(count, states, actions)), float(random.choice([0.0, 0.5, 0.9]))
+    multiplier, limit = float(random.uniform(0.5, 5.0)), 2.0
+    loss = pr.ConstrainedCost(scenarios, multiplier, limit, pr.CVaR(level))
+    optimum = linear_optimum(mdp, scenarios, level, multiplier, limit)
+    best = pr.plan_convex(mdp, loss, tolerance=1e-6)
+    assert best.status is pr.ConvexStatus.OPTIMAL and best.gap <= 1e-6
+    assert best.lower_bound <= optimum + 1e-9
+    assert best.value == pytest.approx(optimum, abs=1e-6)
+
+
+def absolute(occupancy, mdp):
+    return abs((1 - mdp.discount) * occupancy - target(mdp.cost.shape)).sum()
+
+
+def largest(occupancy, mdp):
+    return jnp.maximum(((1 - mdp.discount) * occupancy / target(mdp.cost.shape)).max(), 1.0)
+
+
+def kinked_and_curved(occupancy, mdp):
+    return absolute(occupancy, mdp) + ((1 - mdp.discount) * occupancy**2).sum()
+
+
+def worst_of_two(x, mdp):
+    paid, other = (cp.sum(cp.multiply(cost, x)) for cost in (mdp.cost, 1.0 - mdp.cost))
+    return (paid + 3.0 * cp.maximum(paid, other)) / (1 - float(mdp.discount)) - 3.0
+
+
+# The loss, and what cvxpy makes of the normalised occupancy.
+KINKS = {
+    "distance": (lambda mdp: absolute, lambda x, mdp: cp.sum(cp.abs(x - target(mdp.cost.shape)))),
+    "largest": (lambda mdp: largest, lambda x, mdp: cp.maximum(cp.max(x / target(mdp.cost.shape)), 1)),
+    "distance and square": (
+        lambda mdp: kinked_and_curved,
+        lambda x, mdp: cp.sum(cp.abs(x - target(mdp.cost.shape))) + cp.sum_squares(x) / (1 - float(mdp.discount)),
+    ),
+    "worst case": (
+        lambda mdp: pr.ConstrainedCost(np.stack([mdp.cost, 1.0 - mdp.cost]), 3.0, 1.0, pr.WorstCase()),
+        worst_of_two,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["random 3", "random 8"])
+@pytest.mark.parametrize("kind", KINKS)
+def test_the_gap_closes_at_kinks(name, kind):
+    mdp = PROBLEMS[name]
+    make, objective = KINKS[kind]
+    optimum = program_optimum(mdp, objective)
+    best = pr.plan_convex(mdp, make(mdp), tolerance=1e-6)
+    assert best.status is pr.ConvexStatus.OPTIMAL
     assert best.lower_bound - 1e-7 <= optimum <= best.value + 1e-7
-    assert best.status.ok == (best.gap <= 1e-6)
+
+
+def test_where_no_method_closes_the_gap_the_bound_is_true_and_the_status_says_so(monkeypatch):
+    from prudent.planning import convex
+
+    monkeypatch.setattr(convex, "LARGEST_CUTS", 0)
+    best = pr.plan_convex(PROBLEMS["random 3"], absolute, iterations=300)
+    optimum = program_optimum(PROBLEMS["random 3"], KINKS["distance"][1])
+    assert best.lower_bound - 1e-7 <= optimum <= best.value + 1e-7
+    assert not best.status.ok and best.gap > 1e-6
     assert "tolerance" in best.status.value
+
+
+SCALES = [(scale, shift) for scale in (1e-12, 1.0, 1e12) for shift in (0.0, 1e3, -1e6)]
+
+
+@pytest.mark.parametrize("kind", ["quadratic distance", "cost and entropy"])
+def test_scaled_and_shifted_losses_have_the_same_optimum(kind):
+    mdp = PROBLEMS["random 8"]
+    own = LOSSES[kind][0](mdp)
+    first = pr.plan_convex(mdp, own, tolerance=1e-12)
+    for scale, shift in SCALES:
+        best = pr.plan_convex(mdp, Rescaled(own, np.float64(scale), np.float64(shift)))
+        assert best.status.ok
+        # The default tolerance leaves a policy off by about the square root of 1e-7.
+        np.testing.assert_allclose(best.policy.probabilities, first.policy.probabilities, atol=2e-3)
+        assert best.lower_bound <= scale * (first.value + shift) * (1 + np.sign(first.value + shift) * 1e-15)
+        assert best.gap <= 1e-6 * scale * max(1.0, abs(shift) / 1e5)
+
+
+class Rescaled(eqx.Module):
+    loss: object
+    scale: object
+    shift: object
+
+    def __call__(self, occupancy, mdp):
+        # Half of the level in the loss, half in the costs.
+        mass = (1 - mdp.discount) * occupancy.sum()
+        return self.scale * (self.loss(occupancy, mdp) + 0.5 * self.shift + 0.5 * self.shift * mass)
+
+
+def test_the_bound_is_below_an_optimum_known_exactly():
+    """Distance 0 to an occupancy that a policy has: to the last digit no bound may be above."""
+    random = np.random.default_rng(0)
+    for name, mdp in PROBLEMS.items():
+        policy = random.dirichlet(np.ones(mdp.cost.shape[1]), size=len(mdp.cost))
+        own = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, float(mdp.discount)) * (1 - float(mdp.discount))
+        best = pr.plan_convex(mdp, pr.QuadraticDistance(own), tolerance=1e-13)
+        assert best.lower_bound <= 0.0 <= best.value, name
+        assert best.gap < 1e-9
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,42 @@ def test_an_envelope_that_is_not_feasible_says_so_in_its_status():
     assert np.isnan(solution.value) and np.all(np.isnan(solution.weights))
 
 
+def loose(xi, p):
+    """Of mass 1, but down to -0.5: on the losses 0 to 9 the largest mean is 7.5, that of its densities 7."""
+    return [p @ xi == 1.0, xi >= -0.5, xi <= 2.0]
+
+
+@pytest.mark.parametrize("solver", [pr.Clarabel(), pr.DescentAscent()], ids=["clarabel", "descent_ascent"])
+def test_a_worst_weight_that_is_no_density_is_refused_not_cleaned(solver):
+    envelope = pr.Envelope(loose, impose=False, solver=solver)
+    solution = envelope.solve(np.arange(10.0))
+    assert solution.status is pr.EnvelopeStatus.NOT_A_DENSITY and not solution.status.usable
+    assert np.isnan(solution.value) and np.all(np.isnan(solution.weights))
+    assert solution.residual == pytest.approx(0.5, abs=1e-6)
+    assert np.isnan(envelope(np.arange(10.0)).value)
+
+
+@pytest.mark.parametrize("solver", [pr.Clarabel(), pr.DescentAscent()], ids=["clarabel", "descent_ascent"])
+def test_a_draw_that_the_check_beforehand_leaves_out_is_noticed_when_it_matters(solver):
+    """At 127 draws the check looks at every other one; number 1 alone may fall below 0."""
+
+    def spared(xi, p):
+        return [p @ xi == 1.0, xi >= -3.0 * (np.arange(p.size) == 1), xi <= 2.0]
+
+    envelope = pr.Envelope(spared, impose=False, solver=solver)
+    check_envelope(envelope, 127)
+    losses = np.arange(127.0)
+    assert envelope.solve(losses).status is pr.EnvelopeStatus.NOT_A_DENSITY
+    # Where the worst density of the set is one, it is that of the densities.
+    assert envelope.solve(np.where(losses == 1, 200.0, losses)).status.ok
+
+
+@each_case
+def test_a_sound_envelope_reports_how_far_it_was_from_a_density(name):
+    losses, weights = next(samples())
+    assert CASES[name][0].solve(losses, weights).residual < 1e-7
+
+
 def test_without_cvxpy_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxpy", None)
     with pytest.raises(pr.InputError, match=r'pip install "prudent\[convex\]"'):

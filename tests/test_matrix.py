@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import prudent as pr
-from prudent.gradients import Problem, arrange, objective
+from prudent.gradients import Problem, arrange, equal_shares, objective
 from prudent.policies import ParameterSet
 
 from .catalogue import RISKS
@@ -135,14 +135,18 @@ def objectives(loss, policy, estimator):
     return np.stack([solution.history.objective for solution in solutions])
 
 
+def shares(logits):
+    return equal_shares(logits.shape[0], DRAWS)
+
+
 @eqx.filter_jit
 def gradients(problem, logits, thetas):
-    return pr.Adjoint()(problem, logits, thetas, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
+    return pr.Adjoint()(problem, logits, thetas, shares(logits), jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
 
 
 @eqx.filter_jit
 def values(problem, logits, thetas):
-    return objective(problem, logits, thetas).value
+    return objective(problem, logits, thetas, shares(logits)).value
 
 
 @pytest.mark.parametrize("loss", LOSSES)

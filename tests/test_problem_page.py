@@ -29,7 +29,8 @@ def default(field):
         return "required"
     if value is None or value in ("", [], {}):
         return "none"
-    return f"`{str(value).lower() if isinstance(value, bool) else value!r}`".replace("'", '"')
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"`{shown}`".replace("'", '"')
 
 
 def rows(section):

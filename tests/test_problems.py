@@ -13,7 +13,7 @@ from prudent.problems import memory, schema
 from prudent.problems.example import COSTS, LOG, PROBLEM
 from prudent.problems.parts import risk_of
 from prudent.problems.toml_file import parse, risk_from_words
-from prudent.solvers import sample_average
+from prudent.solvers import judging, sample_average
 
 BASE = 'states = ["a", "b", "c"]\nactions = ["x", "y"]\ndiscount = 0.9\nstart = "a"\n'
 
@@ -285,4 +285,5 @@ def test_solving_takes_no_more_memory_than_estimated(first, largest, iterations)
 
 
 def test_the_held_out_draws_are_those_of_the_solver():
-    assert memory.HELD_OUT == sample_average.HELD_OUT
+    assert memory.HELD_OUT == sample_average.MOST_HELD_OUT
+    assert (memory.EVALUATED, memory.DRAWN_BYTES) == (judging.CHEAP_DRAWS, judging.CHEAP_KERNELS)

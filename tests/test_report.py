@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import prudent as pr
-from prudent.report import Driver, write_report
+from prudent.report import Difference, Driver, write_report
 from prudent.report.canvas import faded, plan_colour
 from prudent.report.distributions import loss_figure, loss_range, losses_left_out, thinned
 from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, policy_figure
 from prudent.report.page import figure_html, figures_script, plotly_graphs, plotly_script
-from prudent.report.words import clean, figure_text, number
-from prudent.report.writing import _difference_error, report_html
+from prudent.report.words import clean, compared, figure_text, number
+from prudent.report.writing import report_html
 
 from .report_examples import NAMES, NASTY, large_report, made_up, nasty_report
 
@@ -101,62 +101,140 @@ def test_the_numbers_in_the_page_are_those_given_to_the_bit(plain):
 def test_the_page_says_what_was_asked_and_how_the_plans_compare(plain):
     data, page = plain
     assert "problem.toml" in page.text
-    more = data.plans[1].risk - data.plans[0].risk
-    assert f"plug-in plan {data.plans[1].risk:.2f} ± 0.10 , {number(more, 3)} ({more / data.plans[0].risk:.0%}" in (
-        page.text.replace(" %)", "%)")
+    for plan in data.plans[1:]:
+        assert f"{plan.name} {plan.risk:.2f} ± 0.10 {compared(plan.difference)}" in page.text, "in the table"
+    best = min(data.plans[1:], key=lambda plan: plan.risk)
+    said = f"the best is the {best.name} with {best.risk:.2f} ± 0.10, {compared(best.difference)}."
+    assert f"Of 2 other ways to plan, judged alike, {said}" in page.text
+    assert (
+        f"no policy is better by more than {number(data.gap_limit, 3)} , and learning θ is worth no more" in page.text
     )
-    unknown = data.plans[0].risk - data.known_theta_risk
-    assert f"so {number(unknown, 3)} , 20 % of the risk, comes from not knowing θ" in page.text
     for heading in ("The answer", "What was asked", "Losses over the posterior", "The policy", "Convergence"):
         assert heading in page.text
 
 
-def test_a_difference_within_the_noise_is_not_called_one():
-    data = made_up(("a", "b"), ("x", "y"))
-    # A risk that is neither CVaR at the level nor the mean: its errors are all there is to go by.
-    ours, theirs = (dataclasses.replace(plan, risk=value) for plan, value in zip(data.plans, (9.0, 9.05), strict=False))
-    text = Page(report_html(dataclasses.replace(data, plans=(ours, theirs), known_theta_risk=9.0))).text
-    assert "no clear difference" in text
-    assert "no clear part of the risk comes from not knowing θ" in text
-    # The bound's own error, draw by draw, can tell what the two separate errors cannot.
-    known = {"known_theta_risk": 8.75, "lower_bound": 8.75, "gap": 0.25, "gap_standard_error": 0.01}
-    text = Page(report_html(dataclasses.replace(data, plans=(ours, theirs), **known))).text
-    assert "so 0.250 , 2.8 % of the risk, comes from not knowing θ" in text
+VERDICTS = {
+    "clearly more": (Difference(0.4, 0.1, 0.2, 0.6), "0.400 more (95 % interval 0.200 to 0.600)", None),
+    "clearly less": (
+        Difference(-0.4, 0.1, -0.6, -0.2),
+        "0.400 less (95 % interval −0.600 to −0.200)",
+        "It has the lower risk: use it",
+    ),
+    "within error": (
+        Difference(0.1, 0.1, -0.1, 0.3),
+        "not clearly different (0.100 more on these draws",
+        "cannot be told apart from",
+    ),
+    "no error known": (Difference(0.1, math.nan, math.nan, math.nan), "0.100 more on these draws, with an error", None),
+    "exact": (Difference(0.4, 0.0, 0.4, 0.4), "0.400 more (exact)", None),
+    "exactly the same": (Difference(0.0, 0.0, 0.0, 0.0), "the same", "cannot be told apart from"),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_what_is_said_of_the_best_rival_follows_from_the_interval(case):
+    difference, said, verdict = VERDICTS[case]
+    data = made_up(("a", "b"), ("x", "y"), plans=("this policy", "robust plan"))
+    plans = (data.plans[0], dataclasses.replace(data.plans[1], difference=difference))
+    text = Page(report_html(dataclasses.replace(data, plans=plans, exact="exact" in case))).text
+    assert said in text
+    for _, _, words in VERDICTS.values():
+        if words is not None:
+            assert (words in text) == (words == verdict)
+
+
+@pytest.mark.parametrize("case", ["more", "less", "same"])
+def test_what_the_deterministic_policy_gives_up_is_said(case):
+    value = {"more": 0.5, "less": -0.5, "same": 0.01}[case]
+    data = made_up(("a", "b"), ("x", "y"), plans=("this policy", "deterministic policy"))
+    certain = dataclasses.replace(
+        data.plans[1], kind="deterministic", difference=Difference(value, 0.1, value - 0.2, value + 0.2)
+    )
+    text = Page(report_html(dataclasses.replace(data, plans=(data.plans[0], certain)))).text
+    assert "With one action in each state and nothing left to chance, the best policy found has" in text
+    assert compared(certain.difference) in text
+    assert ("it has the lower risk, so use it" in text) == (case == "less")
+    assert "way to plan" not in text
+
+
+@pytest.mark.parametrize("level", [0.0, -3.0, 1e-13, 1e12])
+def test_nothing_is_a_share_of_a_risk_that_may_be_nothing_or_negative(level):
+    """Costs moved by any constant: the page compares differences, and no percentage of a risk is printed."""
+    data = made_up("ab", "xy")
+    plans = tuple(dataclasses.replace(plan, risk=plan.risk - data.plans[0].risk + level) for plan in data.plans)
+    bound = {"known_theta_risk": plans[0].risk - 1.0, "lower_bound": plans[0].risk - 1.0, "gap": 1.0, "gap_limit": 1.2}
+    text = Page(report_html(dataclasses.replace(data, plans=plans, **bound))).text
+    answer = text[text.index("The answer") : text.index("What was asked")]
+    assert re.findall(r"[\d.]+ %", answer.replace("95 % interval", "").replace("95 % confidence", "")) == []
+    assert compared(plans[1].difference) in answer
+    assert "no policy is better by more than 1.20" in answer
+
+
+def test_a_posterior_used_whole_is_said_to_be_exact():
+    data = made_up(("a", "b"), ("x", "y"), draws=4)
+    share = np.array([0.7, 0.1, 0.1, 0.1])
+    plans = tuple(
+        dataclasses.replace(
+            plan,
+            losses=np.array([1.0, 2.0, 3.0, 4.0]),
+            risk_standard_error=0.0,
+            mean_standard_error=0.0,
+            value_at_risk=3.0,
+            difference=None if plan.difference is None else Difference(0.5, 0.0, 0.5, 0.5),
+        )
+        for plan in data.plans
+    )
+    whole = dataclasses.replace(data, plans=plans, draw_probabilities=share, exact=True, gap_limit=None)
+    page = Page(report_html(whole))
+    assert "exactly: the posterior is 4 points, and all are used with their weights" in page.text
+    assert "No policy is better by more" in page.text
+    for words in ("standard error", "confidence", "fresh posterior draw", "by chance", "explains"):
+        assert words not in page.text
+    bars = loss_figure(plans[0], 0, loss_range(plans, share, 1.0), "cost", True, share)
+    assert sum(sum(bar.y) for bar in bars.data[:2]) == pytest.approx(100.0)
+    assert sum(bars.data[1].y) == pytest.approx(10.0), "beyond VaR lies the last point alone"
 
 
 def test_a_bound_on_few_draws_is_compared_on_those():
     data = made_up(("a", "b"), ("x", "y"))
-    few = {"known_theta_risk": None, "lower_bound": 100.0, "gap": 0.25, "bound_draws": 16}
+    few = {"known_theta_risk": None, "lower_bound": 100.0, "gap": 0.25, "gap_limit": None, "bound_draws": 16}
     text = Page(report_html(dataclasses.replace(data, **few))).text
-    assert "On the first 16 of the draws, no policy has a risk below 100.0" in text
-    assert "at most 0.250" in text
-    assert "is left to gain there." in text
+    assert "On the first 16 of the draws, the risk of every policy is at least 100.0" in text
+    assert "0.250 less than that of this policy there." in text
+    assert "Of other draws this says nothing." in text
+    assert "95 % confidence" not in text
+    text = Page(report_html(dataclasses.replace(data, **few | {"gap_limit": 2.5}))).text
+    assert "With 95 % confidence, no policy is better by more than 2.50" in text
 
 
-@pytest.mark.parametrize("kind", ["tail", "mean"])
-def test_plans_are_compared_draw_by_draw(kind):
-    """The error of a difference of CVaRs, or of means, against the bootstrap over common draws."""
-    random = np.random.default_rng(5)
-    draws = 1000
-    common = random.gamma(4.0, size=draws)
-    base = made_up("ab", "xy").plans[0]
+def test_where_there_is_no_bound_the_page_says_why():
+    nothing = {"lower_bound": None, "gap": None, "gap_limit": None, "known_theta_risk": None}
+    text = Page(report_html(made_up("ab", "xy", **nothing, no_bound_because="the risk is not coherent"))).text
+    assert "A lower bound on the risk of every policy is not known : the risk is not coherent." in text
 
-    def plan(losses):
-        edge = np.quantile(losses, 0.9, method="inverted_cdf")
-        tail = edge + np.maximum(losses - edge, 0.0).mean() / 0.1
-        risk = tail if kind == "tail" else losses.mean()
-        changes = {"losses": losses, "risk": risk, "mean": losses.mean(), "value_at_risk": edge, "tail_mean": tail}
-        return dataclasses.replace(base, **changes)
 
-    first, second = common, 1.05 * common + 0.1 * random.normal(size=draws)
-    found = _difference_error(plan(first), plan(second))
-    resampled = []
-    for _ in range(1000):
-        chosen = random.integers(draws, size=draws)
-        resampled.append(plan(second[chosen]).risk - plan(first[chosen]).risk)
-    assert found == pytest.approx(np.std(resampled), rel=0.15)
-    apart = [np.std(losses) / draws**0.5 for losses in (first, second)]
-    assert found < 0.5 * np.hypot(*apart)
+def test_drivers_come_with_their_error_and_none_is_said_to_be_none():
+    data = made_up("ab", "xy")
+    text = Page(report_html(data)).text
+    assert "40 unknowns were looked at, those that this policy meets" in text
+    assert "standard error by chance alone" in text
+    assert "worth most" not in text
+    text = Page(report_html(dataclasses.replace(data, drivers=()))).text
+    assert "No unknown stands out: of 40 that this policy meets, none moves further than chance explains" in text
+    text = Page(report_html(dataclasses.replace(data, drivers=(), weights=np.ones(400)))).text
+    assert "No unknown does: the risk weighs all draws alike." in text
+    text = Page(report_html(dataclasses.replace(data, drivers=(), drivers_considered=0))).text
+    assert "No unknown was looked at." in text
+
+
+def test_the_course_of_the_run_is_told_as_its_solver_runs():
+    assert "draws of its own" in Page(report_html(made_up("ab", "xy", solver="brpg"))).text
+    text = Page(report_html(made_up("ab", "xy", solver="sample-average"))).text
+    assert "draws of its own" not in text
+    assert "it jumps when another sample is taken" in text
+    short = {"history_objective": np.ones(5), "history_gradient_norm": np.ones(5)}
+    assert "running mean" in text
+    assert "running mean" not in Page(report_html(made_up("ab", "xy", **short))).text
 
 
 def test_the_library_is_inlined_once_and_nothing_is_fetched(plain):
@@ -245,7 +323,7 @@ def test_the_histogram_holds_every_finite_draw_and_says_what_it_leaves_out():
     assert [line.x[0] for line in figure.data[2:]] == [plan.value_at_risk, plan.tail_mean]
     assert limits[0] <= plan.value_at_risk <= plan.tail_mean <= limits[1]
     text = losses_left_out(plan, limits)
-    assert "further right" in text
+    assert "lies further right" in text
     assert "infinite or undefined" in text
 
 
@@ -299,10 +377,14 @@ def test_thin_pairs_are_ranked_by_time_for_each_row_of_the_log():
     data = made_up(("a", "b", "c"), ("x",), plans=("this policy",))
     plan = dataclasses.replace(data.plans[0], occupancy=np.array([[6.0], [3.0], [1.0]]))
     page = Page(report_html(dataclasses.replace(data, plans=(plan,), counts=np.array([[20.0], [8.0], [0.0]]))))
-    assert "28 rows on 3 pairs" in page.text
-    assert "1 pair was never seen" in page.text
-    assert "this policy spends 10 % in pairs never seen and 40 % in pairs with fewer than 10 rows" in page.text
+    assert "28 transitions. Of 3 pairs of a state and an action, 1 was never seen." in page.text
+    assert "this policy spends 10 % in those never seen and 40 % in those seen fewer than 10 times" in page.text
     assert "c x 0 10 % b x 8 30 %" in page.text
+    certain = np.array([[0.0], [0.0], [1.0]])
+    data = dataclasses.replace(data, plans=(plan,), counts=np.array([[20.0], [8.0], [0.0]]), certain=certain)
+    text = Page(report_html(data)).text
+    assert "Of 2 pairs of a state and an action whose outcome is uncertain, every one was seen." in text
+    assert "c x 0" not in text, "where there is one possible outcome, there is nothing to see"
 
 
 ODD = {
@@ -318,7 +400,7 @@ ODD = {
         "history_gradient_norm": np.array([0.0, np.inf, 1.0] * 40),
     },
     "a flat history": {"history_objective": np.ones(90), "history_gradient_norm": np.zeros(90)},
-    "not solved": {"ok": False, "status": "NON_FINITE"},
+    "not usable": {"ok": False, "status": "NON_FINITE"},
     "a bound that is not finite": {"lower_bound": -math.inf, "known_theta_risk": math.nan},
 }
 
@@ -332,8 +414,8 @@ def test_odd_reports_are_still_pages(case):
     assert "None" not in page.text
     if case == "nothing known":
         assert ["lower_bound", "null", "not known"] in page.values
-    if case == "not solved":
-        assert "The run did not end well" in page.text
+    if case == "not usable":
+        assert "Do not use this policy as it is" in page.text
 
 
 @pytest.mark.parametrize(
@@ -372,12 +454,13 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
     occupancy=arrays(float, (4, 4), elements=st.floats(0.0) | st.just(np.nan)),
     history=arrays(float, (2, 5), elements=ANY),
     rest=st.tuples(*[st.none() | ANY] * 3),
-    driver=st.tuples(ANY, ANY, ANY),
+    driver=st.tuples(ANY, ANY, ANY, ANY),
+    apart=st.tuples(ANY, ANY, ANY, ANY),
     grid=st.sampled_from([None, (2, 2)]),
 )
 @settings(max_examples=25, phases=[Phase.generate])
 def test_whatever_the_numbers_there_is_a_page_and_no_warning(
-    losses, marks, probabilities, occupancy, history, rest, driver, grid
+    losses, marks, probabilities, occupancy, history, rest, driver, apart, grid
 ):
     data = made_up("abcd", "ldru", grid=grid, directions=("left", "down", "right", "up"))
     names = ("risk", "risk_standard_error", "mean", "mean_standard_error", "value_at_risk", "tail_mean")
@@ -387,7 +470,7 @@ def test_whatever_the_numbers_there_is_a_page_and_no_warning(
         report_html(
             dataclasses.replace(
                 data,
-                plans=(plan, data.plans[1]),
+                plans=(plan, dataclasses.replace(data.plans[1], difference=Difference(*apart))),
                 known_theta_risk=rest[0],
                 known_theta_standard_error=rest[1],
                 lower_bound=rest[2],
@@ -412,6 +495,7 @@ def test_whatever_the_numbers_there_is_a_page_and_no_warning(
         ({"counts": np.zeros((3, 2))}, r"counts must be \[S, A\] = \(2, 2\), got \(3, 2\)"),
         ({"grid": (2, 2)}, "2 x 2 cannot hold 2 states"),
         ({"directions": ("left",)}, "each of 2 actions, got 1"),
+        ({"draw_probabilities": np.ones(3) / 3}, r"3 probabilities of draws do not fit the plans.*\[400\] losses"),
         ({"history_objective": np.zeros(3)}, "3 objectives, 200 gradient norms"),
     ],
 )

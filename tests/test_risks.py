@@ -15,7 +15,7 @@ from prudent.arrays import in_float64
 from prudent.gradients import assess
 from prudent.risks import LARGEST_PAIRWISE, risk_value
 
-from .catalogue import RISKS, RiskCase
+from .catalogue import PERCENTILE, RISKS, RiskCase
 
 each_risk = pytest.mark.parametrize("case", RISKS, ids=lambda case: case.name)
 
@@ -149,6 +149,7 @@ ROUNDING = 1e-9
 # Each example is put to every risk of the table: the risks share one compiled function, and a new one costs
 # next to nothing.
 every_risk = pytest.mark.parametrize("cases", [RISKS], ids=["every_risk"])
+monotone_risks = pytest.mark.parametrize("cases", [(*RISKS, PERCENTILE)], ids=["every_monotone_risk"])
 
 
 @functools.cache
@@ -171,7 +172,7 @@ def same(cases: tuple[RiskCase, ...], one: np.ndarray, other: np.ndarray) -> Non
     at_most(cases, np.abs(one - other), np.full(len(cases), 100 * ROUNDING))
 
 
-@every_risk
+@monotone_risks
 @THOUSAND
 @given(**LARGER)
 def test_a_larger_loss_in_every_draw_is_no_less_risky(cases, level, one, more, weights):
@@ -189,14 +190,14 @@ def test_spreading_over_two_losses_is_no_more_risky(cases, level, one, other, sh
     at_most(cases, mixed, share * first + (1.0 - share) * second)
 
 
-@every_risk
+@monotone_risks
 @THOUSAND
 @given(**SCALED)
 def test_scaling_the_losses_scales_the_risk(cases, level, one, factor, weights):
     same(cases, rho(cases, level, factor * one, weights), factor * rho(cases, level, one, weights))
 
 
-@every_risk
+@monotone_risks
 @THOUSAND
 @given(**SURE)
 def test_a_sure_cost_adds_itself(cases, level, one, sure, weights):
@@ -255,6 +256,23 @@ def test_each_axiom_notices_a_measure_that_breaks_it(broken, law, drawn):
 
     with pytest.raises(AssertionError, match=broken.__name__):
         search()
+
+
+class LessTail(pr.Risk):
+    """Twice the mean less the tail: not monotone, and says so."""
+
+    monotone = False
+
+    def density(self, losses, probabilities):
+        return 2.0 - pr.CVaR(0.5).density(losses, probabilities)
+
+
+def test_a_risk_says_whether_it_is_monotone():
+    """A bound made of the least losses needs no more than that; a quantile has it, though it is not coherent."""
+    assert all(case.build(0.5).monotone for case in (*RISKS, PERCENTILE))
+    assert (0.5 * pr.CVaR(0.9) + 0.5 * pr.SmoothedVaR(0.9)).monotone
+    assert not LessTail().monotone
+    assert not (0.5 * pr.CVaR(0.9) + 0.5 * LessTail()).monotone
 
 
 # ---------------------------------------------------------------- limits and code paths

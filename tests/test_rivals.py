@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import prudent as pr
 from prudent.arrays import in_float64
@@ -206,6 +207,47 @@ class Coins(pr.Posterior):
 def test_refusals(call, message):
     with pytest.raises(pr.InputError, match=message):
         call()
+
+
+# ---------------------------------------------------------------- all at once
+
+
+def test_the_panel_is_made_of_the_rivals_by_their_own_names():
+    solver = pr.SampleAverage(samples=32, largest=32, starts=2, evaluation=judged["evaluation"])
+    made = pr.rivals(LAKE, BELIEF, radius=0.1, solver=solver, risk=pr.CVaR(0.9), **judged)
+    alone = {
+        "maximum-likelihood plan": pr.plug_in(LAKE, BELIEF, BELIEF.maximum_likelihood(), **judged),
+        "posterior-mean plan": pr.plug_in(LAKE, BELIEF, **judged),
+        "risk-neutral policy": pr.solve(LAKE, BELIEF, risk=pr.Expectation(), solver=solver, seed=SEED),
+        "robust plan": pr.robust(LAKE, BELIEF, 0.1, **judged),
+    }
+    assert list(made) == list(alone)
+    for name, rival in made.items():
+        np.testing.assert_array_equal(rival.policy.probabilities, alone[name].policy.probabilities)
+        np.testing.assert_allclose(rival.losses, alone[name].losses, rtol=1e-12)
+        assert rival.risk == pytest.approx(float(pr.CVaR(0.9)(rival.losses).value), rel=1e-12)
+        assert rival.status is alone[name].status
+
+
+def test_a_rival_that_cannot_be_made_is_left_out():
+    nothing = pr.rivals(LAKE, LAKE.prior, risk=pr.Expectation(), **judged)
+    assert list(nothing) == ["posterior-mean plan"], "no data, no radius, and the risk is neutral itself"
+    # A lake has no Dirichlet belief, so a table of its own is needed for the radius.
+    support = pr.Support.dense(2, 2)
+    family = pr.TabularFamily(support, np.eye(2), 0, 0.9)
+    log = pr.Transitions.from_records([(0, 0, 1)] * 9 + [(1, 1, 0)] * 4, states=2, actions=2)
+    belief = pr.Dirichlet.symmetric(support, 1.0).update(log)
+    made = pr.rivals(family, belief, risk=pr.CVaR(0.0), **judged)
+    assert list(made) == ["maximum-likelihood plan", "posterior-mean plan", "robust plan"]
+    radius = stats.chi2.ppf(0.9, 1) / 2 / np.array([[11.0, 2.0], [2.0, 6.0]])
+    known = pr.robust(family, belief, radius, risk=pr.CVaR(0.0), **judged)
+    np.testing.assert_array_equal(made["robust plan"].plan.values, known.plan.values)
+    curved = pr.rivals(family, belief, loss=pr.NegativeEntropy(), risk=pr.CVaR(0.0), **judged)
+    assert "robust plan" not in curved
+    with pytest.raises(pr.InputError, match="risk must be a risk"):
+        pr.rivals(family, belief, risk=0.9)
+    with pytest.raises(pr.InputError, match="radius of a KL ball must be >= 0"):
+        pr.rivals(family, belief, risk=pr.CVaR(0.0), radius=-1.0)
 
 
 # ---------------------------------------------------------------- the percentile objective

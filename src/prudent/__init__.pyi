@@ -12,6 +12,7 @@ from .baselines import RobustQLearning as RobustQLearning
 from .baselines import nested_plan as nested_plan
 from .baselines import robust_plan as robust_plan
 from .baselines import robust_q_learning as robust_q_learning
+from .baselines.panel import rivals as rivals
 from .baselines.rivals import nested as nested
 from .baselines.rivals import plug_in as plug_in
 from .baselines.rivals import robust as robust
@@ -136,6 +137,7 @@ from .solvers import History as History
 from .solvers import LastIterate as LastIterate
 from .solvers import NaturalGradient as NaturalGradient
 from .solvers import Optimiser as Optimiser
+from .solvers import ProxLinear as ProxLinear
 from .solvers import RandomIterate as RandomIterate
 from .solvers import SampleAverage as SampleAverage
 from .solvers import Solution as Solution

@@ -9,17 +9,18 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64
+from .arrays import Array, as_float, as_key, in_float64, require_size
 from .errors import InputError
-from .gradients import Problem, losses_on
+from .gradients import Problem, alone, losses_on
 from .losses import ExpectedCost, Loss, require_scalar
 from .models import AbstractFamily
 from .occupancies import Exact, Method
 from .policies import Softmax, TabularPolicy, action_probabilities
-from .posteriors import Posterior
+from .posteriors import Posterior, WeightedDraws, equally_weighted
 from .risks import CVaR, Expectation, Risk
 from .solvers.checks import check_models, check_parts
-from .solvers.solution import truncation_text, with_error
+from .solvers.judging import judgement, usual_draws
+from .solvers.solution import risk_rows, truncation_text, with_error
 
 
 class Evaluation(eqx.Module):
@@ -34,37 +35,58 @@ class Evaluation(eqx.Module):
     Attributes:
         losses: `[M]` loss at each draw.
         thetas: `[M, ...]` the draws.
+        probabilities: `[M]` of the draws: equal, or those of the posterior's atoms.
+        exact: whether the draws are the whole posterior; then there is no Monte-Carlo error.
         mean, mean_standard_error: posterior mean of the loss and its Monte-Carlo error.
+        mean_interval: its 95 % confidence interval.
         risk, risk_standard_error: the risk asked for and its Monte-Carlo error.
+        interval: its 95 % confidence interval; NaN where none can be had.
         weights: `[M]` the density xi* that attains the risk.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
     """
 
     losses: Float[Array, " M"]
     thetas: Float[Array, "M ..."]
+    probabilities: Float[Array, " M"]
+    exact: bool = eqx.field(static=True)
     mean: float
     mean_standard_error: float
+    mean_interval: tuple[float, float]
     risk: float
     risk_standard_error: float
+    interval: tuple[float, float]
     weights: Float[Array, " M"]
     truncation: float
 
     def quantile(self, levels: Any) -> np.ndarray:
         """Quantiles of the loss distribution, the value at risk of each level."""
-        return np.quantile(np.asarray(self.losses), levels, method="inverted_cdf")
+        shares = np.asarray(self.probabilities)
+        return np.quantile(np.asarray(self.losses), levels, weights=shares, method="inverted_cdf")
 
+    @in_float64
     def assess(self, risk: Risk) -> tuple[float, float]:
         """Any other risk on the same draws: its value and standard error."""
-        return float(risk(self.losses).value), float(risk.standard_error(self.losses))
+        judged = judgement(risk, np.asarray(self.losses), self._draws())
+        return judged.risk, judged.standard_error
+
+    def _draws(self) -> WeightedDraws:
+        return WeightedDraws(np.asarray(self.thetas), np.asarray(self.probabilities), self.exact)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The lines of the printed summary, as (label, text)."""
+        low, middle, high = self.quantile([0.05, 0.5, 0.95])
+        mean = f"{self.mean:.4f}" if self.exact else with_error(self.mean, self.mean_standard_error)
+        cut = [("truncation", truncation_text(self.truncation))] if self.truncation else []
+        return [
+            ("mean loss", mean),
+            *risk_rows(self.risk, self.risk_standard_error, self.interval, len(self.losses), self.exact),
+            ("5 %, 50 %, 95 %", f"{low:.4f}, {middle:.4f}, {high:.4f}"),
+            *cut,
+        ]
 
     def __str__(self) -> str:
-        low, middle, high = self.quantile([0.05, 0.5, 0.95])
-        return (
-            f"mean loss  {with_error(self.mean, self.mean_standard_error)}\n"
-            f"risk       {with_error(self.risk, self.risk_standard_error)}\n"
-            f"5 %, 50 %, 95 %  {low:.4f}, {middle:.4f}, {high:.4f}  ({len(self.losses)} draws)"
-            + (f"\ntruncation  {truncation_text(self.truncation)}" if self.truncation else "")
-        )
+        width = max(len(label) for label, _ in self.rows())
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
 
 
 @in_float64
@@ -76,7 +98,7 @@ def evaluate(
     risk: Risk | None = None,
     loss: Loss | None = None,
     occupancy: Method | None = None,
-    samples: int = 1000,
+    samples: int | None = None,
     seed: int | jax.Array = 1,
 ) -> Evaluation:
     """The loss distribution of a policy over fresh posterior draws.
@@ -88,7 +110,8 @@ def evaluate(
         risk: `CVaR(0.9)` when left out.
         loss: expected discounted cost when left out.
         occupancy: `Exact()` or `Truncated(horizon)`.
-        samples: number of draws.
+        samples: number of draws; when left out, 1000, or as many as put a hundred into the risk's tail where that is
+            cheap. The atoms of a posterior that is a few of them are used whole, whatever is said here.
         seed: policies evaluated under one seed meet the same draws, so their differences are sharp.
 
     >>> import numpy as np, prudent as pr
@@ -97,23 +120,34 @@ def evaluate(
     >>> bool(result.risk > result.mean)
     True
     """
-    problem = _problem(model, [belief], loss, CVaR(0.9) if risk is None else risk, occupancy)
+    risk = CVaR(0.9) if risk is None else risk
+    problem = _problem(model, [belief], loss, risk, occupancy)
     probabilities = action_probabilities(policy, *model.support.shape[:2])
-    thetas = belief.sample(as_key(seed), samples)
-    require_scalar(problem.loss, probabilities, check_models(model, thetas))
-    losses = losses_on(problem, probabilities[None], thetas[None])[0]
+    draws = belief.as_atoms()
+    if draws is None:
+        count = usual_draws(problem, risk) if samples is None else samples
+        draws = equally_weighted(belief.sample(as_key(seed), count))
+    elif samples is not None:
+        require_size("the number of draws", samples)
+    require_scalar(problem.loss, probabilities, check_models(model, draws.thetas))
+    losses = losses_on(alone(problem), probabilities[None], draws.thetas[None])[0]
     if not np.all(np.isfinite(losses)):
         worst = int(np.argmax(~np.isfinite(losses)))
-        raise InputError(f"the loss is {losses[worst]} at the posterior draw theta = {thetas[worst]}; check the loss")
-    mean, risk_value = Expectation()(losses), problem.risk(losses)
+        where = draws.thetas[worst]
+        raise InputError(f"the loss is {losses[worst]} at the posterior draw theta = {where}; check the loss")
+    mean, judged = judgement(Expectation(), losses, draws), judgement(risk, losses, draws)
     return Evaluation(
         losses=losses,
-        thetas=thetas,
-        mean=float(mean.value),
-        mean_standard_error=float(Expectation().standard_error(losses)),
-        risk=float(risk_value.value),
-        risk_standard_error=float(problem.risk.standard_error(losses)),
-        weights=np.asarray(risk_value.weights),
+        thetas=draws.thetas,
+        probabilities=draws.probabilities,
+        exact=draws.exact,
+        mean=mean.risk,
+        mean_standard_error=mean.standard_error,
+        mean_interval=mean.interval,
+        risk=judged.risk,
+        risk_standard_error=judged.standard_error,
+        interval=judged.interval,
+        weights=judged.weights,
         truncation=problem.occupancy.error_bound(float(model.discount)),
     )
 

@@ -26,6 +26,10 @@ from .arrays import (
     require_size,
 )
 from .errors import InputError
+from .row_sets import RowSet
+
+# Logits this far below the largest are as good as never.
+LOWEST_LOGIT = -50.0
 
 
 class TabularPolicy(eqx.Module):
@@ -193,6 +197,14 @@ class Parametrisation(eqx.Module):
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
         """`pi_alpha(a | s)`."""
 
+    def rows(self) -> RowSet | None:
+        """Which tables the parameters reach, where every row can be chosen by itself; None where that is not so."""
+        return None
+
+    def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"]:
+        """Parameters of a table in `rows()`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be told to be a table")
+
 
 class Softmax(Parametrisation):
     """Tabular softmax, `pi(a | s) = exp(alpha[s, a]) / sum_b exp(alpha[s, b])`; starts uniform.
@@ -211,6 +223,20 @@ class Softmax(Parametrisation):
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """Rowwise softmax."""
         return jax.nn.softmax(parameters, axis=-1)
+
+    def rows(self) -> RowSet | None:
+        """All tables, or those whose logits fit a box; a ball ties the rows together."""
+        if isinstance(self.within, Box):
+            return RowSet(ratio=float(np.exp(min(self.within.high - self.within.low, 700.0))))
+        return RowSet() if isinstance(self.within, Everywhere) else None
+
+    def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"]:
+        """Logarithms, the largest of a row 0, or at the top of the box."""
+        share = table / table.max(axis=-1, keepdims=True)
+        logits = np.maximum(np.log(np.maximum(share, np.exp(LOWEST_LOGIT))), LOWEST_LOGIT)
+        if isinstance(self.within, Box):
+            return np.clip(logits + self.within.high, self.within.low, self.within.high)
+        return logits
 
 
 class Direct(Parametrisation):
@@ -238,6 +264,15 @@ class Direct(Parametrisation):
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """The parameters."""
         return parameters
+
+    def rows(self) -> RowSet | None:
+        """All tables with entries of at least the floor."""
+        assert isinstance(self.within, Simplex)
+        return RowSet(floor=self.within.floor)
+
+    def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"]:
+        """The table."""
+        return table
 
 
 class Neural(Parametrisation):

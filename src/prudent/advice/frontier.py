@@ -19,12 +19,12 @@ from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
 from ..policies import Parametrisation, Softmax
-from ..posteriors import Posterior
+from ..posteriors import Posterior, WeightedDraws
 from ..risks import CVaR, Expectation, Risk
 from ..solvers import SampleAverage, Solution, solve, solve_many
 from ..solvers.certificates import certify, least_losses
 from ..solvers.draws import Draws, Run
-from ..solvers.judging import Judgement, known_of
+from ..solvers.judging import judgement, usual_draws
 
 # Draws on which the policies of all risks compete for each risk.
 COMPETITION = 2000
@@ -162,27 +162,33 @@ def frontier(
     require_kind("tail", tail, Risk, "a risk such as CVaR(0.9)")
     key = as_key(seed)
     parts: dict[str, Any] = {"loss": loss, "policy": policy, "occupancy": occupancy}
-    solutions = solve_many(model, [belief], risks, solver=solver, seed=key, **parts)[0]
-    own = jax.random.fold_in(key, 0)
     problem = Problem(
         model,
         ExpectedCost() if loss is None else loss,
-        Expectation(),
+        None,
         Softmax() if policy is None else policy,
         (Exact() if occupancy is None else occupancy).resolve(model.support),
     )
+    if solver.evaluation is None:
+        most = max(usual_draws(problem, risk) for risk in [*risks, tail])
+        solver = dataclasses.replace(solver, evaluation=most)
+    solutions = solve_many(model, [belief], risks, solver=solver, seed=key, **parts)[0]
+    own = jax.random.fold_in(key, 0)
     solutions = _competed(problem, belief, risks, solutions, solver, own, parts)
-    points = tuple(_point(describe(risk), run.losses, tail, run) for risk, run in zip(risks, solutions, strict=True))
+    known, draws = solutions[0], _draws_of(solutions[0])
+    points = tuple(
+        _point(describe(risk), run.losses, tail, run, draws) for risk, run in zip(risks, solutions, strict=True)
+    )
     judged: dict[str, Any] = {"loss": loss, "occupancy": occupancy, "evaluation": solver.evaluation, "seed": own}
-    rivals = [_point("plug-in", run.losses, tail, run) for run in _planned(plug_in, model, belief, judged)]
+    rivals = [_point("plug-in", run.losses, tail, run, draws) for run in _planned(plug_in, model, belief, judged)]
     if radius is not None:
         rivals += [
-            _point("robust", run.losses, tail, run) for run in _planned(robust, model, belief, judged, radius=radius)
+            _point("robust", run.losses, tail, run, draws)
+            for run in _planned(robust, model, belief, judged, radius=radius)
         ]
-    known = solutions[0]
-    lows, _ = least_losses(problem, Expectation(), np.asarray(known.thetas), np.asarray(known.policy.probabilities))
-    if lows is not None and len(lows) == len(known.thetas):
-        rivals.append(_point("theta known", lows, tail, None))
+    lows, _ = least_losses(problem, Expectation(), draws, np.asarray(known.policy.probabilities))
+    if lows is not None and len(lows) == len(draws):
+        rivals.append(_point("theta known", lows, tail, None, draws))
     return Frontier(points, tuple(rivals), tail)
 
 
@@ -206,24 +212,27 @@ def _competed(
 ) -> list[Solution]:
     """For each risk the best policy of all, after a warm start where another risk's policy was better."""
     pool = list(solutions)
-    thetas = Draws([Run(belief, risks[0], key_words(key), None)]).held_out(COMPETITION)[0]
+    draws = Draws([Run(belief, risks[0], key_words(key), None)]).held_out(COMPETITION)[0]
 
     def losses(run: Solution) -> np.ndarray:
-        return losses_on(problem, np.asarray(run.policy.probabilities)[None], thetas[None])[0]
+        return losses_on(problem, np.asarray(run.policy.probabilities)[None], draws.thetas[None])[0]
+
+    def scored(risk: Risk) -> list[float]:
+        return [float(risk(row, draws.probabilities).value) for row in scores]
 
     scores = [losses(run) for run in pool]
     again = dataclasses.replace(solver, starts=1)
     for j, risk in enumerate(risks):
-        values = [float(risk(row).value) for row in scores]
+        values = scored(risk)
         best = int(np.argmin(values))
-        if best != j and values[best] < values[j] - 1e-6 * abs(values[j]):
+        if best != j and values[best] < values[j] - 1e-6 * float(np.ptp(scores[j])):
             pool.append(
                 solve(problem.family, belief, risk=risk, solver=again, seed=key, start=pool[best].parameters, **parts)
             )
             scores.append(losses(pool[-1]))
     chosen = []
     for j, risk in enumerate(risks):
-        values = [float(risk(row).value) for row in scores]
+        values = scored(risk)
         best = int(np.argmin(values))
         chosen.append(solutions[j] if values[best] >= values[j] else _under(problem, pool[best], risk))
     return chosen
@@ -231,35 +240,26 @@ def _competed(
 
 def _under(problem: Problem, run: Solution, risk: Risk) -> Solution:
     """Another risk's solution, its risk and certificate restated for this one."""
-    known = known_of(risk, np.asarray(run.losses))
-    judged = Judgement(
-        np.asarray(run.thetas),
-        np.asarray(run.losses),
-        np.asarray(known.value),
-        known.weights,
-        np.asarray(known.standard_error),
-    )
-    table = np.asarray(run.policy.probabilities)
-    certificate = certify(problem, risk, run.parameters, table, judged, None, float("nan"))
+    judged = judgement(risk, np.asarray(run.losses), _draws_of(run))
+    certificate = certify(problem, np.asarray(run.policy.probabilities), judged, risk, None, float("nan"))
     return dataclasses.replace(
         run,
-        risk=known.value,
-        risk_standard_error=known.standard_error,
-        weights=known.weights,
+        risk=judged.risk,
+        risk_standard_error=judged.standard_error,
+        interval=judged.interval,
+        weights=judged.weights,
         certificate=certificate,
         checkpoint=None,
     )
 
 
-def _point(name: str, losses: Any, tail: Risk, solution: Solution | None) -> FrontierPoint:
+def _draws_of(run: Solution) -> WeightedDraws:
+    """The draws a solution was judged on."""
+    return WeightedDraws(np.asarray(run.thetas), np.asarray(run.probabilities), run.exact)
+
+
+@in_float64
+def _point(name: str, losses: Any, tail: Risk, solution: Solution | None, draws: WeightedDraws) -> FrontierPoint:
     losses = np.asarray(losses)
-    mean, worst = Expectation(), tail
-    return FrontierPoint(
-        name,
-        float(mean(losses).value),
-        float(mean.standard_error(losses)),
-        float(worst(losses).value),
-        float(worst.standard_error(losses)),
-        losses,
-        solution,
-    )
+    mean, worst = (judgement(risk, losses, draws) for risk in (Expectation(), tail))
+    return FrontierPoint(name, mean.risk, mean.standard_error, worst.risk, worst.standard_error, losses, solution)

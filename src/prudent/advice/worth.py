@@ -229,9 +229,9 @@ class Question:
     def _mean(self, belief: Posterior) -> float:
         """The present policy's mean loss under a belief, on the draws of its solve."""
         run = Run(belief, self.risks[0], key_words(self.key), None)
-        thetas = Samples(self.solver).fitted(run, 0)
+        draws = Samples(self.solver, self.problem).fitted(run, 0)
         table = np.asarray(self.base.policy.probabilities)
-        return float(losses_on(self.problem, table[None], thetas[None]).mean())
+        return float(draws.probabilities @ losses_on(self.problem, table[None], draws.thetas[None])[0])
 
 
 def _objective(solution: Any) -> float:

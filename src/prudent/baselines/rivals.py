@@ -26,8 +26,8 @@ from ..posteriors import Point, Posterior
 from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..solvers import BRPG, History, Solution, Status, solve
 from ..solvers.checks import check_models, check_parts
-from ..solvers.draws import Draws, Run
-from ..solvers.judging import judge
+from ..solvers.draws import fresh_draws
+from ..solvers.judging import USUAL_DRAWS, judge, usual_draws
 from ..solvers.starts import linear_cost
 from .nested import nested_plan
 from .q_learning import robust_q_learning
@@ -44,7 +44,7 @@ def plug_in(
     risk: Risk | None = None,
     planner: BRPG | None = None,
     occupancy: Method | None = None,
-    evaluation: int = 1000,
+    evaluation: int | None = None,
     seed: int | jax.Array = 0,
 ) -> Solution:
     """Plan as if theta were known, `min_pi F(lambda, P_theta)`, and judge the policy under the belief.
@@ -61,7 +61,7 @@ def plug_in(
         planner: gradient steps in the place of exact planning, as `solve` makes them; at one theta all draws are
             alike, so that one is made an iteration, whatever `planner.samples` says.
         occupancy: `Exact()` or `Truncated(horizon)`, for gradient steps and for the judgement.
-        evaluation: fresh posterior draws on which the risk is reported; `BRPG(evaluation=...)` of `solve`.
+        evaluation: fresh posterior draws on which the risk is reported, as in `SampleAverage`.
         seed: of these draws; give that of `solve`.
 
     >>> import prudent as pr
@@ -110,7 +110,7 @@ def robust(
     loss: Loss | None = None,
     risk: Risk | None = None,
     occupancy: Method | None = None,
-    evaluation: int = 1000,
+    evaluation: int | None = None,
     seed: int | jax.Array = 0,
 ) -> Solution:
     """The best policy against the worst kernel in KL balls around the one at theta, by `robust_plan`.
@@ -125,7 +125,7 @@ def robust(
         loss: what the policy is judged by, not planned for; expected discounted cost when left out.
         risk: the same; `CVaR(0.9)` when left out.
         occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
-        evaluation: fresh posterior draws on which the risk is reported.
+        evaluation: fresh posterior draws on which the risk is reported, as in `SampleAverage`.
         seed: of these draws; give that of `solve`.
 
     >>> import prudent as pr
@@ -152,7 +152,7 @@ def robust_by_q_learning(
     loss: Loss | None = None,
     risk: Risk | None = None,
     occupancy: Method | None = None,
-    evaluation: int = 1000,
+    evaluation: int | None = None,
     seed: int | jax.Array = 0,
 ) -> Solution:
     """The greedy policy of `robust_q_learning`, run on a simulator of the kernel at theta.
@@ -169,7 +169,7 @@ def robust_by_q_learning(
         loss: what the policy is judged by, not learned for; expected discounted cost when left out.
         risk: the same; `CVaR(0.9)` when left out.
         occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
-        evaluation: fresh posterior draws on which the risk is reported.
+        evaluation: fresh posterior draws on which the risk is reported, as in `SampleAverage`.
         seed: of these draws and of the simulator; give that of `solve`.
 
     >>> import prudent as pr
@@ -200,7 +200,7 @@ def nested(
     loss: Loss | None = None,
     static_risk: Risk | None = None,
     occupancy: Method | None = None,
-    evaluation: int = 1000,
+    evaluation: int | None = None,
     seed: int | jax.Array = 0,
 ) -> Solution:
     """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken anew at each.
@@ -216,7 +216,7 @@ def nested(
         loss: what the policy is judged by, not planned for; expected discounted cost when left out.
         static_risk: the risk of the loss that is reported, as `solve` minimises it; `risk` itself when left out.
         occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
-        evaluation: fresh posterior draws on which the risk is reported.
+        evaluation: fresh posterior draws on which the risk is reported, as in `SampleAverage`.
         seed: of all draws; give that of `solve`.
 
     >>> import prudent as pr
@@ -231,6 +231,17 @@ def nested(
     return court.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
 
 
+def require_judgeable(model: AbstractFamily, belief: Posterior, **judged: Any) -> None:
+    """Refuse parts that no policy can be judged with."""
+    _Court(model, belief, **judged)
+
+
+def verdict_on(run: Solution, model: AbstractFamily, belief: Posterior, **judged: Any) -> Solution:
+    """The policy of a run of `solve` for another risk, judged as a rival."""
+    court = _Court(model, belief, **judged)
+    return court.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+
+
 class _Court:
     """The judgement common to all baselines: the parts, checked, and the fresh draws of the belief."""
 
@@ -241,7 +252,7 @@ class _Court:
         loss: Loss | None,
         risk: Risk | None,
         occupancy: Method | None,
-        evaluation: int,
+        evaluation: int | None,
         seed: int | jax.Array,
     ):
         self.clock = time.perf_counter()
@@ -250,17 +261,17 @@ class _Court:
         risk = CVaR(0.9) if risk is None else risk
         method = Exact() if occupancy is None else occupancy
         check_parts(model, [belief], [risk], loss, method)
-        evaluation = require_size("evaluation, the number of fresh draws,", evaluation)
-        check_envelope(risk, evaluation)
-        run = Run(belief, risk, key_words(as_key(seed)), None)
-        self.thetas = Draws([run]).evaluation(evaluation)
-        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
-        self.problem = Problem(model, loss, alone, Softmax(), method.resolve(model.support))
-        require_scalar(loss, np.ones(model.support.shape[:2]), check_models(model, self.thetas[0][:4]))
+        self.problem, self.risk = Problem(model, loss, None, Softmax(), method.resolve(model.support)), risk
+        if evaluation is not None:
+            require_size("evaluation, the number of fresh draws,", evaluation)
+        check_envelope(risk, evaluation or USUAL_DRAWS)
+        count = evaluation or usual_draws(self.problem, risk)
+        self.draws = fresh_draws(belief, key_words(as_key(seed)), count)
+        require_scalar(loss, np.ones(model.support.shape[:2]), check_models(model, self.draws.thetas[:4]))
 
     def known(self, theta: Any) -> tuple[np.ndarray, MDP]:
         """Theta, the posterior mean when None, and the model there."""
-        shape = self.thetas.shape[2:]
+        shape = self.draws.thetas.shape[1:]
         name = "theta"
         if theta is None:
             mean = getattr(self.belief, "mean", None)
@@ -289,15 +300,18 @@ class _Court:
         plan: Any = None,
     ) -> Solution:
         """The solution that the policy makes."""
-        judged = judge(self.problem, np.asarray(policy.probabilities)[None], self.thetas)
+        judged = judge(self.problem, self.risk, np.asarray(policy.probabilities), self.draws)
         return Solution(
-            status=status if judged.finite().all() else Status.NON_FINITE,
+            status=status if judged.finite() else Status.NON_FINITE,
             policy=policy,
-            risk=float(judged.risk[0]),
-            risk_standard_error=float(judged.standard_error[0]),
-            losses=judged.losses[0],
-            weights=judged.weights[0],
-            thetas=judged.thetas[0],
+            risk=judged.risk,
+            risk_standard_error=judged.standard_error,
+            interval=judged.interval,
+            losses=judged.losses,
+            weights=judged.weights,
+            thetas=judged.draws.thetas,
+            probabilities=judged.draws.probabilities,
+            exact=judged.draws.exact,
             truncation=self.problem.occupancy.error_bound(float(self.problem.family.discount)),
             history=History(*np.empty((3, 0))) if history is None else history,
             iterations=iterations,

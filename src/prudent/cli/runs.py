@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, _error, show_run
-from .terminal import clear_errors, console
+from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, show_run
+from .terminal import apart, clear_errors, console, meaning, over, short, with_error
 
 Samples = Annotated[int | None, typer.Option(help="Posterior draws; else the file's.", min=2, show_default=False)]
 Folder = Annotated[Path, typer.Argument(help="The --out folder of prudent solve.", show_default=False)]
@@ -36,21 +36,25 @@ def evaluate(
         from ..problems import read_problem
         from ..problems.describing import risk_name
         from ..runs import evaluate_problem
+        from ..runs.judging import tail_level_of
         from ..runs.record import NUMBERS, number
 
         case = read_problem(problem, trust=trust)
         view = evaluate_problem(policy, case, samples=samples)
         if as_json:
-            said = {"policy": str(policy), "problem": str(problem), "draws": len(view.losses)}
+            said = {"policy": str(policy), "problem": str(problem), "draws": len(view.losses), "exact": view.exact}
             typer.echo(json.dumps(said | {name: number(getattr(view, name)) for name in NUMBERS}, indent=2))
             return
         terminal = console()
-        terminal.print(f"{policy} over {len(view.losses)} posterior draws", markup=False, highlight=False)
+        terminal.print(f"{policy} {over(view)}", markup=False, highlight=False)
         table = Table(show_header=False)
-        table.add_row(Text(risk_name(case.facts.file.risk)), f"{view.risk:.4f} ± {_error(view.risk_standard_error)}")
-        table.add_row("mean", f"{view.mean:.4f} ± {_error(view.mean_standard_error)}")
-        table.add_row("VaR", f"{view.value_at_risk:.4f}")
-        table.add_row("mean beyond VaR", f"{view.tail_mean:.4f}")
+        table.add_row(
+            Text(risk_name(case.facts.file.risk)), with_error(view.risk, view.risk_standard_error, view.exact)
+        )
+        table.add_row("mean", with_error(view.mean, view.mean_standard_error, view.exact))
+        level = tail_level_of(case.facts.file.risk)
+        table.add_row(f"VaR {level:g}", short(view.value_at_risk))
+        table.add_row(f"CVaR {level:g}", short(view.tail_mean))
         terminal.print(table)
 
 
@@ -68,6 +72,7 @@ def compare(
     """
     with clear_errors():
         import json
+        from dataclasses import asdict
 
         from rich.table import Table
         from rich.text import Text
@@ -83,8 +88,8 @@ def compare(
                     "folder": str(row.folder),
                     "status": row.saved.record["status"],
                     "same_problem": row.same_problem,
-                    "difference": row.difference,
-                    "difference_standard_error": number(row.difference_standard_error),
+                    "risk_difference": {k: number(v) for k, v in asdict(row.risk_difference).items()},
+                    "mean_difference": {k: number(v) for k, v in asdict(row.mean_difference).items()},
                 }
                 | {name: number(getattr(row.view, name)) for name in NUMBERS}
                 for row in rows
@@ -93,19 +98,22 @@ def compare(
             return
         first = rows[0].saved.case
         terminal = console()
-        terminal.print(f"Under the problem of {rows[0].folder}, on the same draws", markup=False, highlight=False)
+        terminal.print(f"Under the problem of {rows[0].folder}, {over(rows[0].view)}", markup=False, highlight=False)
         table = Table()
-        for column in ("run", "status", risk_name(first.facts.file.risk), "mean", "mean loss minus the first's"):
+        risk = risk_name(first.facts.file.risk)
+        for column in ("run", "status", risk, f"{risk} minus the first's", "mean", "mean minus the first's"):
             table.add_column(Text(column), justify="left" if column in ("run", "status") else "right")
         for row in rows:
             table.add_row(
                 Text(str(row.folder) + ("" if row.same_problem else " *")),
                 row.saved.record["status"].lower().replace("_", " "),
-                f"{row.view.risk:.4f} ± {_error(row.view.risk_standard_error)}",
-                f"{row.view.mean:.4f} ± {_error(row.view.mean_standard_error)}",
-                f"{row.difference:+.4f} ± {_error(row.difference_standard_error)}",
+                with_error(row.view.risk, row.view.risk_standard_error, row.view.exact),
+                apart(row.risk_difference),
+                with_error(row.view.mean, row.view.mean_standard_error, row.view.exact),
+                apart(row.mean_difference),
             )
         terminal.print(table)
+        typer.echo(meaning(rows[0].view.exact))
         if not all(row.same_problem for row in rows):
             typer.echo("* was solved for another question: other data, risk, loss or model")
 
@@ -115,6 +123,7 @@ def continue_(
     data: Annotated[
         list[Path] | None, typer.Option(help="A log of what was observed since: the next episode.", show_default=False)
     ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Count a log that was counted before once more.")] = False,
     iterations: Annotated[int | None, typer.Option(help="How many more at most.", min=0, show_default=False)] = None,
     tolerance: Annotated[float | None, typer.Option(help="Another tolerance.", min=0.0, show_default=False)] = None,
     out: Annotated[
@@ -136,6 +145,7 @@ def continue_(
         run = continue_run(
             folder,
             data=list(data) if data else None,
+            again=again,
             iterations=iterations,
             tolerance=tolerance,
             out=out,

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .terminal import clear_errors, console
+from .terminal import apart, clear_errors, console, meaning, over, short, with_error
 
 if TYPE_CHECKING:
-    from ..runs import Run
+    from collections.abc import Sequence
+
+    from ..runs import Run, View
+    from ..runs.record import Record
 
 Problem = Annotated[Path, typer.Argument(help="The problem file, TOML.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
@@ -71,7 +74,7 @@ def solve(
 ) -> None:
     """Solve a problem file: policy.csv, solution.json, weights.csv, a checkpoint and report.html in a folder.
 
-    The exit code is 0 if solved, 1 if not converged (the files are written all the same), 2 for bad input.
+    The exit code is 0 if it converged, 1 if not (the files are written all the same), 2 for bad input.
 
     Example: prudent solve problem.toml --out run
     """
@@ -125,29 +128,43 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     from rich.text import Text
 
     terminal = console()
-    risk = run.record.risk_name
-    heading = f"{run.record.loss_name} over {summary['draws']} fresh posterior draws, lower is better"
-    terminal.print(heading, markup=False, highlight=False)
+    risk, ours = run.record.risk_name, run.record.views[0]
+    terminal.print(f"{run.record.loss_name} {over(ours)}, lower is better", markup=False, highlight=False)
     table = Table()
     table.add_column("plan", no_wrap=True)
-    for column in (risk, "mean", f"VaR {summary['tail_level']:g}"):
+    for column in (risk, f"{risk} minus this policy's", "mean", f"VaR {summary['tail_level']:g}"):
         table.add_column(Text(column), justify="right")
     for view in run.record.views:
         table.add_row(
             Text(view.name),
-            f"{view.risk:.4f} ± {_error(view.risk_standard_error)}",
-            f"{view.mean:.4f} ± {_error(view.mean_standard_error)}",
-            f"{view.value_at_risk:.4f}",
+            with_error(view.risk, view.risk_standard_error, view.exact),
+            apart(view.difference),
+            with_error(view.mean, view.mean_standard_error, view.exact),
+            short(view.value_at_risk),
         )
     terminal.print(table)
     status = summary["status"].lower().replace("_", " ")
-    rows = [f"{status}: {summary['message']}", f"{summary['iterations']} iterations, {summary['seconds']:.1f} s"]
-    rows += _bound_words(summary)
+    rows = [meaning(ours.exact), f"{status}: {summary['message']}"]
+    rows.append(f"{summary['iterations']} iterations, {summary['seconds']:.1f} s")
+    rows += [*_plan_words(run.record.views), *_bound_words(summary), *_driver_words(run.record)]
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
     for row in rows:
         terminal.print(row, markup=False, highlight=False, soft_wrap=True)
+
+
+def _plan_words(views: Sequence[View]) -> list[str]:
+    """What the comparison with the deterministic policy and with the best rival comes to."""
+    from ..report.words import compared
+
+    certain = [view for view in views if view.kind == "deterministic"]
+    words = [f"one action in each state, at best as found: risk {compared(view.difference)}" for view in certain]
+    rivals = [view for view in views if view.kind == "rival"]
+    if rivals:
+        best = min(rivals, key=lambda view: view.risk)
+        words.append(f"best rival, {best.name}: risk {compared(best.difference)}")
+    return words
 
 
 def _bound_words(summary: dict[str, Any]) -> list[str]:
@@ -157,11 +174,28 @@ def _bound_words(summary: dict[str, Any]) -> list[str]:
         why = certificate["no_bound_because"] if certificate else None
         return [f"no lower bound on the risk of every policy: {why}"] if why else []
     few = certificate["draws"] < summary["draws"]
-    words = [f"no policy has a risk below {bound:.4f}" + (f" on the first {certificate['draws']} draws" if few else "")]
-    if summary["known_theta_risk"] is None:
-        return [f"{words[0]}, {gap:.4f} less than this one"]
-    return [*words, f"{gap:.4f} of the risk comes from not knowing theta: who is told it first risks {bound:.4f}"]
+    there = f"on the first {certificate['draws']} draws " if few else "" if summary["exact"] else "on these draws "
+    told = " (that of who is told theta before planning)" if summary["known_theta_risk"] is not None else ""
+    words = [
+        f"{there}the risk of every policy is at least {short(bound)}{told}, {short(gap)} less than this policy's"
+        + (" there" if few else "")
+    ]
+    if summary["exact"] and not few:
+        return [*words, "no policy is better by more, and learning theta is worth no more"]
+    if summary["gap_limit"] is not None:
+        most = f"{short(summary['gap_limit'])}, and learning theta is worth no more"
+        words.append(f"with 95 % confidence no policy is better by more than {most}")
+    return words
 
 
-def _error(value: float) -> str:
-    return "unknown" if value != value else f"{value:.4f}"
+def _driver_words(record: Record) -> list[str]:
+    """Which unknowns stand out, or that none does."""
+    certificate = record.summary["certificate"]
+    if certificate is None or not certificate["drivers_considered"]:
+        return []
+    looked = f"of {certificate['drivers_considered']:,} unknowns that the policy meets"
+    if not record.drivers:
+        return [f"{looked}, none stands out in what makes up the risk"]
+    first = record.drivers[0]
+    error = "" if record.summary["exact"] else f" (by chance alone {first.standard_error:.2g})"
+    return [f"{looked}, {first.name} moves farthest under the risk's weights: {first.shift:+.2f} s.d.{error}"]

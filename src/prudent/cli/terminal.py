@@ -12,6 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..report import Difference
+    from ..runs import View
+
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
@@ -42,3 +45,48 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 120)
+
+
+def over(view: View) -> str:
+    """What a policy was judged on."""
+    count = f"{len(view.losses):,}"
+    return f"over all {count} points of the posterior" if view.exact else f"over {count} fresh posterior draws"
+
+
+def short(value: float) -> str:
+    """A number with five digits."""
+    from ..report.words import number
+
+    return number(value, 5)
+
+
+def with_error(value: float, error: float, exact: bool) -> str:
+    """A number with its standard error, which there is none of where the posterior is used whole."""
+    from ..report.words import with_error
+
+    if exact:
+        return short(value)
+    return f"{short(value)} ± unknown" if error != error else with_error(value, error)
+
+
+def apart(difference: Difference | None) -> str:
+    """A difference with its 95 % interval."""
+    if difference is None:
+        return "–"
+    value, low, high = difference.value, difference.low, difference.high
+    if value == low == high:
+        return _signed(value)
+    return f"{_signed(value)} ± unknown" if low != low else f"{_signed(value)} ({_signed(low)} to {_signed(high)})"
+
+
+def _signed(value: float) -> str:
+    from ..report.words import number
+
+    return ("+" if value > 0 else "") + number(value, 3)
+
+
+def meaning(exact: bool) -> str:
+    """What the signs in a table of risks mean."""
+    if exact:
+        return "exact: the posterior is used whole, and nothing is sampled"
+    return "± one standard error of the draws; in brackets 95 % confidence intervals"

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
 from ..errors import InputError
-from ..gradients import Adjoint, Problem, arrange
+from ..gradients import Adjoint, Problem, arrange, equal_shares
 from ..risks import Expectation
 
 # Length of the step along which the gradient's change is measured.
@@ -101,24 +101,29 @@ def estimate_scales(
     repeated = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), problem.risk)
     together, apart = dataclasses.replace(problem, risk=repeated), dataclasses.replace(problem, risk=Expectation())
     stacked = jax.tree.map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
-    columns = _scales(
-        together, apart, stacked, arrange(thetas, together), arrange(against, apart), groups, against.shape[1]
-    )
+    sizes = (groups, thetas.shape[1], against.shape[1])
+    columns = _scales(together, apart, stacked, arrange(thetas, together), arrange(against, apart), sizes)
     return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
 
 
 @eqx.filter_jit
 def _scales(
-    together: Problem, apart: Problem, parameters: Any, thetas: Array, against: Array, groups: int, others: int
+    together: Problem, apart: Problem, parameters: Any, thetas: Array, against: Array, sizes: tuple[int, int, int]
 ) -> tuple[Float[Array, " G"], Float[Array, " G"], Float[Array, " G"]]:
+    groups, draws, others = sizes
+
     def total(parameters: Any) -> tuple[Array, Any]:
-        result, gradient = Adjoint()(together, parameters, thetas, jnp.zeros((groups, 2), jnp.uint32))
+        result, gradient = Adjoint()(
+            together, parameters, thetas, equal_shares(groups, draws), jnp.zeros((groups, 2), jnp.uint32)
+        )
         return result.value, _vectors(gradient, groups)
 
     value, gradient = total(parameters)
     # Every theta compared with is a group of its own: its risk is its one loss.
     copies = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters)
-    single, slopes = Adjoint()(apart, copies, against, jnp.zeros((groups * others, 2), jnp.uint32))
+    single, slopes = Adjoint()(
+        apart, copies, against, equal_shares(groups * others, 1), jnp.zeros((groups * others, 2), jnp.uint32)
+    )
     off = single.value.reshape(groups, others) - value[:, None]
     turned = _vectors(slopes, groups * others).reshape(groups, others, -1) - gradient[:, None]
     length = jnp.linalg.norm(gradient, axis=1, keepdims=True)

@@ -14,7 +14,7 @@ from ..arrays import Array, in_float64
 from ..baselines import plan
 from ..conformance import Conformance
 from ..envs import FrozenLake, frozen_lake
-from ..gradients import Adjoint, GradientEstimator, Problem, Variational, ZerothOrder, arrange
+from ..gradients import Adjoint, GradientEstimator, Problem, Variational, ZerothOrder, arrange, equal_shares
 from ..gradients.zeroth_order import directions
 from ..losses import (
     ChiSquare,
@@ -206,7 +206,8 @@ class Setting(eqx.Module):
     def gradient(self, estimator: GradientEstimator, problem: Problem) -> Float[np.ndarray, "G S A"]:
         """The estimate of every group."""
         thetas = arrange(np.asarray(self.thetas), problem)
-        return np.asarray(_gradient(estimator, problem, self.logits, thetas, self.keys))
+        shares = equal_shares(*np.shape(self.thetas)[:2])
+        return np.asarray(_gradient(estimator, problem, self.logits, thetas, shares, self.keys))
 
     def along_directions(self, gradient: Array, count: int) -> Float[np.ndarray, "G S A"]:
         """What smoothing tends to as the radius vanishes: `1/m sum_j <g, u_j> u_j` along the same directions."""
@@ -216,8 +217,8 @@ class Setting(eqx.Module):
 
 
 @eqx.filter_jit
-def _gradient(estimator: GradientEstimator, problem: Problem, logits: Array, thetas: Array, keys: Array) -> Any:
-    return estimator(problem, logits, thetas, keys)[1]
+def _gradient(estimator: GradientEstimator, problem: Problem, *arguments: Array) -> Any:
+    return estimator(problem, *arguments)[1]
 
 
 @eqx.filter_jit

@@ -129,7 +129,7 @@ def compare(
         setting.model, beliefs, [CVaR(LEVEL), CVaR(0.0)], solver=solver, seed=seed, progress=False, certify=True
     )
     methods = {CAUTIOUS: [row[0] for row in found], "Bayesian risk, mean": [row[1] for row in found]}
-    rivals = [_rivals(setting, belief, key, solver.evaluation) for belief, key in zip(beliefs, keys, strict=True)]
+    rivals = [_rivals(setting, belief, key, len(found[0][0].losses)) for belief, key in zip(beliefs, keys, strict=True)]
     methods |= {name: [row[name] for row in rivals] for name in rivals[0]}
     truth = setting.model.at(setting.truth)
     optimum = float(truth.start @ plan(truth).values)

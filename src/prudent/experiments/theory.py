@@ -16,7 +16,7 @@ from ..arrays import Array, as_key, in_float64
 from ..baselines import plan
 from ..envs import frozen_lake
 from ..episodes.adaptive import estimate_scales
-from ..gradients import Adjoint, Problem, arrange
+from ..gradients import Adjoint, Problem, arrange, equal_shares
 from ..losses import ExpectedCost
 from ..occupancies import Exact
 from ..policies import Softmax
@@ -261,9 +261,9 @@ def _problem(level: float, groups: int) -> Problem:
 
 def _gradients(problem: Problem, logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:
     arranged = arrange(np.asarray(thetas), problem)
-    return np.asarray(_adjoint(problem, np.ascontiguousarray(logits), arranged))
+    return np.asarray(_adjoint(problem, np.ascontiguousarray(logits), arranged, equal_shares(*np.shape(thetas)[:2])))
 
 
 @eqx.filter_jit
-def _adjoint(problem: Problem, logits: Array, thetas: Array) -> Array:
-    return Adjoint()(problem, logits, thetas, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
+def _adjoint(problem: Problem, logits: Array, thetas: Array, shares: Array) -> Array:
+    return Adjoint()(problem, logits, thetas, shares, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]

@@ -7,13 +7,14 @@ from .objective import (
     Problem,
     arrange,
     assess,
+    equal_shares,
     is_direct,
     losses_of,
     losses_on,
     model_bytes,
     objective,
 )
-from .tables import Sample, Slopes, assessed, model_slopes, pulled_back, slopes_of
+from .tables import Sample, Slopes, alone, assessed, model_slopes, pulled_back, slopes_of
 from .variational import Variational
 from .zeroth_order import ZerothOrder
 
@@ -26,9 +27,11 @@ __all__ = [
     "Slopes",
     "Variational",
     "ZerothOrder",
+    "alone",
     "arrange",
     "assess",
     "assessed",
+    "equal_shares",
     "is_direct",
     "losses_of",
     "losses_on",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jaxtyping import UInt32
+from jaxtyping import Float, UInt32
 
 from ..arrays import Array
 from .estimator import GradientEstimator
@@ -24,13 +24,18 @@ class Adjoint(GradientEstimator):
     """
 
     def __call__(
-        self, problem: Problem, parameters: Any, thetas: Array, keys: UInt32[Array, "G 2"]
+        self,
+        problem: Problem,
+        parameters: Any,
+        thetas: Array,
+        shares: Float[Array, "G R"],
+        keys: UInt32[Array, "G 2"],
     ) -> tuple[Objective, Any]:
         """The objectives and their gradients; no chance is involved, `keys` are not used."""
         del keys
 
         def total(parameters: Any) -> tuple[Array, Objective]:
-            result = objective(problem, parameters, thetas)
+            result = objective(problem, parameters, thetas, shares)
             # Row g depends on parameters g alone, so the gradient of the sum holds every row's gradient.
             return result.value.sum(), result
 

@@ -6,7 +6,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import UInt32
+from jaxtyping import Float, UInt32
 
 from ..arrays import Array
 from .objective import Objective, Problem
@@ -20,7 +20,12 @@ class GradientEstimator(eqx.Module):
 
     @abc.abstractmethod
     def __call__(
-        self, problem: Problem, parameters: Any, thetas: Array, keys: UInt32[Array, "G 2"]
+        self,
+        problem: Problem,
+        parameters: Any,
+        thetas: Array,
+        shares: Float[Array, "G R"],
+        keys: UInt32[Array, "G 2"],
     ) -> tuple[Objective, Any]:
         """The objectives and their gradients, both with leading axis G.
 
@@ -28,5 +33,6 @@ class GradientEstimator(eqx.Module):
             problem: what is minimised.
             parameters: of G runs, leading axis G.
             thetas: arranged draws of all runs.
+            shares: their probabilities.
             keys: words of a fresh random key for each run, for estimators that need chance.
         """

@@ -22,12 +22,13 @@ from ..risks import Risk, risk_value
 class Problem(eqx.Module):
     """What is minimised: everything of `rho_theta(F(lambda, P_theta))` but the belief about theta.
 
-    In a batch of G problems the arrays inside `risk` carry a leading axis G; the rest is shared.
+    In a batch of G problems the arrays inside `risk` carry a leading axis G; the rest is shared. It is None where
+    only losses are wanted.
     """
 
     family: AbstractFamily
     loss: Loss
-    risk: Risk
+    risk: Risk | Any
     policy: Parametrisation
     occupancy: Method
 
@@ -81,11 +82,11 @@ def losses_of(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Ar
     return batch.losses(problem.loss, problem.family).reshape(probabilities.shape[0], -1)
 
 
-def objective(problem: Problem, parameters: Any, thetas: Array) -> Objective:
-    """The G objectives at parameters with leading axis G, on equally weighted, arranged draws."""
+def objective(problem: Problem, parameters: Any, thetas: Array, shares: Float[Array, "G R"]) -> Objective:
+    """The G objectives at parameters with leading axis G, on arranged draws with these probabilities."""
     probabilities = jax.vmap(problem.policy.probabilities)(parameters)
     losses = losses_of(problem, probabilities, thetas)
-    value, weights = assess(problem.risk, losses)
+    value, weights = assess(problem.risk, losses, shares)
     return Objective(value, losses, weights)
 
 
@@ -121,7 +122,13 @@ def losses_on(problem: Problem, probabilities: Float[Array, "G S A"], thetas: Fl
     return losses
 
 
-def assess(risk: Risk, losses: Float[Array, "G R"]) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:
-    """Risk and xi* of each row, under a risk whose arrays have a leading axis G."""
-    equal = jnp.full(losses.shape[1], 1.0 / losses.shape[1])
-    return jax.vmap(lambda risk, row: risk_value(risk, row, equal))(risk, losses)
+def equal_shares(groups: int, draws: int) -> Float[np.ndarray, "G R"]:
+    """The probabilities of draws that count alike."""
+    return np.full((groups, draws), 1.0 / draws)
+
+
+def assess(
+    risk: Risk, losses: Float[Array, "G R"], shares: Float[Array, "G R"]
+) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:
+    """Risk and xi* of each row of weighted losses, under a risk whose arrays have a leading axis G."""
+    return jax.vmap(risk_value)(risk, losses, jnp.asarray(shares))

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from ..arrays import Array, to_numpy
 from ..occupancies import batch_axis
 from ..policies import Parametrisation
+from ..posteriors import WeightedDraws
 from ..risks import Risk, risk_value
 from .objective import Problem, arrange, is_direct, losses_on, model_bytes, occupancies_of
 
@@ -35,15 +36,17 @@ class Sample(NamedTuple):
 
     Attributes:
         tables: `[K, S, A]`.
-        thetas: `[R, ...]`.
+        draws: R of them.
         risk: without a batch axis.
         active: `[K]` which policies to look at; the others cost nothing, and what is said of them means nothing.
+        floor: about the least risk that could be hoped for; NaN where it is not known.
     """
 
     tables: Float[np.ndarray, "K S A"]
-    thetas: Float[np.ndarray, "R ..."]
+    draws: WeightedDraws
     risk: Risk
     active: np.ndarray
+    floor: float = float("nan")
 
 
 class Slopes(NamedTuple):
@@ -54,6 +57,8 @@ class Slopes(NamedTuple):
         losses, weights: of each draw, and the density xi* behind the risk.
         slope: `sum_k p_k xi*_k mu_k(s) Q_k(s, a)`.
         visits: `sum_k p_k xi*_k mu_k(s)`, the metric of a natural step.
+        each: `[R, S, A]` for each policy, the slopes of all draws, for steps that keep the risk; None where they were
+            not kept, being too large together.
         models: how many models were solved for it.
     """
 
@@ -62,6 +67,7 @@ class Slopes(NamedTuple):
     weights: Float[np.ndarray, "K R"]
     slope: Float[np.ndarray, "K S A"]
     visits: Float[np.ndarray, "K S"]
+    each: tuple[np.ndarray | None, ...]
     models: int
 
 
@@ -117,19 +123,19 @@ def slopes_of(problem: Problem, samples: list[Sample]) -> list[Slopes]:
     """Objectives and slopes of the active policies of several samples, their models in one stream of chunks."""
     shape = samples[0].tables.shape[1:]
     wanted = [(i, int(k)) for i, sample in enumerate(samples) for k in np.flatnonzero(sample.active)]
-    models = sum(len(samples[i].thetas) for i, _ in wanted)
+    models = sum(len(samples[i].draws) for i, _ in wanted)
     if 8 * models * int(np.prod(shape)) > KEPT_BYTES:
         return [_in_two_passes(problem, sample) for sample in samples]
     if not wanted:
         return [_reduced(sample, {}) for sample in samples]
     tables = np.stack([samples[i].tables[k] for i, k in wanted])
-    pool, places = _pool([samples[i].thetas for i, _ in wanted])
+    pool, places = _pool([samples[i].draws.thetas for i, _ in wanted])
     which = np.repeat(np.arange(len(wanted)), [len(place) for place in places])
     found = model_slopes(problem, tables, pool, which, np.concatenate(places))
     parts: list[dict[int, tuple]] = [{} for _ in samples]
     begin = 0
     for i, k in wanted:
-        here = slice(begin, begin + len(samples[i].thetas))
+        here = slice(begin, begin + len(samples[i].draws))
         parts[i][k] = tuple(part[here] for part in found)
         begin = here.stop
     return [_reduced(sample, part) for sample, part in zip(samples, parts, strict=True)]
@@ -147,56 +153,59 @@ def _pool(samples: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
 
 def _reduced(sample: Sample, parts: dict[int, tuple]) -> Slopes:
     """The average over each policy's models under its weights."""
-    draws = len(sample.thetas)
-    losses = np.zeros((len(sample.tables), draws))
+    count = len(sample.draws)
+    losses = np.zeros((len(sample.tables), count))
     for k, (loss, _, _) in parts.items():
         losses[k] = loss
     value, weights = _active(sample, losses)
     slope, visits = np.zeros(sample.tables.shape), np.zeros(sample.tables.shape[:2])
     for k, (_, slopes, met) in parts.items():
-        slope[k] = np.tensordot(weights[k] / draws, slopes, axes=1)
-        visits[k] = weights[k] / draws @ met
-    return Slopes(value, losses, weights, slope, visits, draws * len(parts))
+        share = sample.draws.probabilities * weights[k]
+        slope[k] = np.tensordot(share, slopes, axes=1)
+        visits[k] = share @ met
+    each = tuple(parts[k][1] if k in parts else None for k in range(len(losses)))
+    return Slopes(value, losses, weights, slope, visits, each, count * len(parts))
 
 
 def _active(sample: Sample, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Risk and xi* of the active policies, NaN and 0 for the others."""
     value, weights = np.full(len(losses), np.nan), np.zeros(losses.shape)
     if sample.active.any():
-        value[sample.active], weights[sample.active] = assessed(sample.risk, losses[sample.active])
+        value[sample.active], weights[sample.active] = assessed(
+            sample.risk, losses[sample.active], sample.draws.probabilities
+        )
     return value, weights
 
 
 def _in_two_passes(problem: Problem, sample: Sample) -> Slopes:
     """For models too large to keep every slope: losses first, then only the models that have a weight."""
-    draws = len(sample.thetas)
-    losses = np.zeros((len(sample.tables), draws))
+    draws = sample.draws
+    losses = np.zeros((len(sample.tables), len(draws)))
     slope, visits = np.zeros(sample.tables.shape), np.zeros(sample.tables.shape[:2])
     active, size = np.flatnonzero(sample.active), chunk_size(problem)
     for k in active:
-        losses[k] = losses_on(alone(problem), sample.tables[k][None], sample.thetas[None])[0]
+        losses[k] = losses_on(alone(problem), sample.tables[k][None], draws.thetas[None])[0]
     value, weights = _active(sample, losses)
     for k in active:
-        tail = np.flatnonzero(weights[k])
+        share = draws.probabilities * weights[k]
+        tail = np.flatnonzero(share)
         for begin in range(0, len(tail), size):
             rows = tail[begin : begin + size]
-            _, slopes, met = model_slopes(
-                problem, sample.tables[k][None], sample.thetas, np.zeros(len(rows), int), rows
-            )
-            slope[k] += np.tensordot(weights[k, rows] / draws, slopes, axes=1)
-            visits[k] += weights[k, rows] / draws @ met
-    return Slopes(value, losses, weights, slope, visits, draws * len(active))
+            _, slopes, met = model_slopes(problem, sample.tables[k][None], draws.thetas, np.zeros(len(rows), int), rows)
+            slope[k] += np.tensordot(share[rows], slopes, axes=1)
+            visits[k] += share[rows] @ met
+    return Slopes(value, losses, weights, slope, visits, (None,) * len(losses), len(draws) * len(active))
 
 
-def assessed(risk: Risk, losses: Float[np.ndarray, "K R"]) -> tuple[np.ndarray, np.ndarray]:
-    """Risk and xi* of each row under one risk; row by row, so that the number of rows compiles nothing anew."""
-    rows = [to_numpy(_assess(risk, row)) for row in losses]
+def assessed(
+    risk: Risk, losses: Float[np.ndarray, "K R"], probabilities: Float[np.ndarray, " R"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Risk and xi* of each row under one risk; row by row, so that the number of rows compiles nothing again."""
+    rows = [to_numpy(_assess(risk, row, probabilities)) for row in losses]
     return np.array([value for value, _ in rows]), np.stack([weights for _, weights in rows])
 
 
-@eqx.filter_jit
-def _assess(risk: Risk, losses: Float[Array, " R"]) -> tuple[Array, Array]:
-    return risk_value(risk, losses, jnp.full(losses.shape, 1.0 / losses.shape[0]))
+_assess = eqx.filter_jit(risk_value)
 
 
 @eqx.filter_jit

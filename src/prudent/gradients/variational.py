@@ -57,7 +57,12 @@ class Variational(GradientEstimator):
             raise InputError(f"Variational tolerance must be one number >= 0, got {self.tolerance}")
 
     def __call__(
-        self, problem: Problem, parameters: Any, thetas: Array, keys: UInt32[Array, "G 2"]
+        self,
+        problem: Problem,
+        parameters: Any,
+        thetas: Array,
+        shares: Float[Array, "G R"],
+        keys: UInt32[Array, "G 2"],
     ) -> tuple[Objective, Any]:
         """The objectives and their gradients; no chance is involved, `keys` are not used."""
         del keys
@@ -72,13 +77,13 @@ class Variational(GradientEstimator):
             known = batch._replace(occupancies=lax.stop_gradient(batch.occupancies))
             groups = jax.tree.leaves(parameters)[0].shape[0]
             losses = known.losses(problem.loss, family).reshape(groups, -1)
-            value, weights = assess(problem.risk, losses)
+            value, weights = assess(problem.risk, losses, shares)
             saddle = jax.vmap(cost_of, in_axes=batch.axis, out_axes=batch.axis)(
                 known.occupancies, known.probability, known.cost
             )
             states = (0, 1) if batch.axis else (1, 2)
             values = (saddle * batch.occupancies).sum(axis=states).reshape(groups, -1)
-            return (weights * values).mean(axis=1).sum(), Objective(value, losses, weights)
+            return (shares * weights * values).sum(), Objective(value, losses, weights)
 
         gradient, result = jax.grad(total, has_aux=True)(parameters)
         return result, gradient

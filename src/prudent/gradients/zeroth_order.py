@@ -48,17 +48,21 @@ class ZerothOrder(GradientEstimator):
             raise InputError(f"ZerothOrder radius must be one number > 0, got {self.radius}; 0.001 suits most losses")
 
     def __call__(
-        self, problem: Problem, parameters: Any, thetas: Array, keys: UInt32[Array, "G 2"]
+        self,
+        problem: Problem,
+        parameters: Any,
+        thetas: Array,
+        shares: Float[Array, "G R"],
+        keys: UInt32[Array, "G 2"],
     ) -> tuple[Objective, Any]:
         """The objectives, and the smoothed gradients along directions drawn from `keys`."""
-        base = objective(problem, parameters, thetas)
-        draws = base.losses.shape[1]
+        base = objective(problem, parameters, thetas, shares)
 
         def add(total: Any, number: Array) -> tuple[Any, None]:
             direction = jax.vmap(problem.policy.within.tangent)(directions(keys, number, parameters))
             moved = jax.tree.map(lambda alpha, u: alpha + self.radius * u, parameters, direction)
             losses = losses_of(problem, jax.vmap(problem.policy.probabilities)(moved), thetas)
-            slope = (base.weights * (losses - base.losses)).sum(axis=1) / (draws * self.radius)
+            slope = (shares * base.weights * (losses - base.losses)).sum(axis=1) / self.radius
             return jax.tree.map(lambda sum_, u: sum_ + jax.vmap(jnp.multiply)(slope, u), total, direction), None
 
         total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, parameters), jnp.arange(self.directions))

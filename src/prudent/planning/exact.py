@@ -8,6 +8,10 @@ one compiled loop, on two facts of the Bellman operator `T v = min_a c + discoun
 
 So the constant part of the error, the slowest to die out, is removed in closed form at each improvement, and
 the residual that is left certifies the values: they are off by at most `residual / (1 - discount)`.
+
+A constant added to all costs changes no policy, but its rounding would drown what does. So planning is for the costs
+less their level, which is given back at the end as `level / (1 - discount)`, and what counts as a tie or as an error
+is measured by the values of those costs: policies do not change when costs are shifted or scaled.
 """
 
 from __future__ import annotations
@@ -45,6 +49,12 @@ MOST_IMPROVEMENTS = 100_000
 
 EPSILON = float(np.finfo(np.float64).eps)
 
+# Differences of this share of the terms they are between are rounding.
+TIE = 1e-12
+
+# Error of a large model's values when no tolerance is given, as a share of the values' spread.
+ACCURACY = 1e-10
+
 
 class Plan(eqx.Module):
     """An optimal policy of a known model.
@@ -57,7 +67,7 @@ class Plan(eqx.Module):
     Attributes:
         policy: deterministic, greedy for the values; of actions that tie within rounding, the first.
         values: `[S]` optimal expected discounted cost from each state.
-        residual: largest violation of the Bellman equation; the values are off by at most
+        residual: largest violation of the Bellman equation, rounding counted in; the values are off by at most
             `residual / (1 - discount)`.
         iterations: policy improvements made.
     """
@@ -69,16 +79,18 @@ class Plan(eqx.Module):
 
 
 @in_float64
-def plan(mdp: MDP, tolerance: float = 1e-8) -> Plan:
+def plan(mdp: MDP, tolerance: float | None = None) -> Plan:
     """Exact planning for expected discounted cost, `V = min_a c + discount P V`.
 
     Policy iteration with a direct solve for small models, exact to rounding; modified policy iteration on
-    successor lists for large ones, which ends when its certificate says so.
+    successor lists for large ones, which ends when its certificate says so. The policy is that of `a c + b`, too,
+    for any `a > 0` and b, as far as the digits of the costs tell.
 
     Args:
         mdp: the known model.
-        tolerance: largest error of any state's value, > 0. Rounding may leave more for costs far above 1
-            or a discount near 1; the plan's `residual` says what was reached.
+        tolerance: largest error of any state's value, > 0, in the unit of the costs. Left out, it is 1e-10 times the
+            spread of the values, `max V - min V`, whatever the unit. Rounding may leave more for a tolerance far below
+            the values or a discount near 1; the plan's `residual` says what was reached.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake()
@@ -87,45 +99,85 @@ def plan(mdp: MDP, tolerance: float = 1e-8) -> Plan:
     32.56
     """
     require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
-    if not isinstance(tolerance, int | float | np.number) or not 0.0 < tolerance < np.inf:
-        raise InputError(f"tolerance must be a number > 0, the largest error of the values, got {tolerance!r}")
-    action, values, residual, iterations = planned(mdp, float(tolerance))
+    tolerance = require_tolerance(tolerance, "the largest error of the values")
+    action, values, residual, iterations = planned(mdp, tolerance)
     return Plan(TabularPolicy.deterministic(action, mdp.kernel.support.actions), values, residual, iterations)
 
 
-def planned(mdp: MDP, tolerance: float) -> tuple[np.ndarray, np.ndarray, float, int]:
+def require_tolerance(tolerance: float | None, meaning: str) -> float | None:
+    """A tolerance that can be met, or None where it is left to the planner."""
+    if tolerance is None:
+        return None
+    if not isinstance(tolerance, int | float | np.number) or not 0.0 < tolerance < np.inf:
+        raise InputError(f"tolerance must be a number > 0, {meaning}, got {tolerance!r}")
+    return float(tolerance)
+
+
+def level_of(cost: Float[np.ndarray, "... S A"]) -> Float[np.ndarray, ...]:
+    """The median of the states' least costs: a few forbidding costs, or a prize, do not move it."""
+    return np.median(cost.min(axis=-1), axis=-1)
+
+
+def planned(mdp: MDP, tolerance: float | None) -> tuple[np.ndarray, np.ndarray, float, int]:
     """Actions `[S]`, values `[S]`, residual and improvements, by the method that suits the size."""
-    if mdp.kernel.support.states <= LARGEST_DIRECT:
-        return _directly(mdp)
-    arguments = (mdp.kernel.support.successor, mdp.kernel.probability, mdp.cost, mdp.discount, tolerance)
-    action, values, residual, iterations = jax.device_get(_by_sweeps(*arguments))
-    if iterations >= MOST_IMPROVEMENTS:
-        raise InputError(
-            f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {residual:.3g} left; "
-            "raise the tolerance or lower the discount"
-        )
-    return np.asarray(action), np.asarray(values), float(residual), int(iterations)
-
-
-def _directly(mdp: MDP) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Policy iteration, each policy evaluated by one direct solve."""
     cost, discount = np.asarray(mdp.cost), float(mdp.discount)
-    states = mdp.kernel.support.states
-    index, probability = mdp.kernel.support.index(), np.asarray(mdp.kernel.probability)
+    probability = np.asarray(mdp.kernel.probability)
+    level = float(level_of(cost))
+    if mdp.kernel.support.states <= LARGEST_DIRECT:
+        action, values, residual, iterations = _directly(mdp.kernel.support.index(), probability, cost, level, discount)
+    else:
+        limits = (0.0, ACCURACY) if tolerance is None else (tolerance, 0.0)
+        arguments = (mdp.kernel.support.successor, mdp.kernel.probability, cost - level, mdp.discount, *limits)
+        action, values, residual, iterations = map(np.asarray, jax.device_get(_by_sweeps(*arguments)))
+        if iterations >= MOST_IMPROVEMENTS:
+            raise InputError(
+                f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {residual:.3g} left; "
+                "raise the tolerance or lower the discount"
+            )
+    error = rounding(probability, values, np.asarray(level), discount)
+    return action, values + level / (1.0 - discount), float(residual + error), int(iterations)
+
+
+def rounding(
+    probability: Float[np.ndarray, "... S A B"],
+    values: Float[np.ndarray, "... S"],
+    level: Float[np.ndarray, ...],
+    discount: float,
+) -> Float[np.ndarray, ...]:
+    """What rounding may hide of a residual found at values of the costs less their level.
+
+    That of one improvement, whose sums have as many terms as successors; that of giving the level back; and what
+    the level's values are off by where rows of the kernel do not sum to 1 exactly.
+    """
+    whole = np.abs(level) / (1.0 - discount)
+    largest = np.abs(values).max(axis=-1)
+    off = np.abs(probability.sum(axis=-1) - 1.0).max(axis=(-1, -2))
+    terms = 2 * (probability.shape[-1] + 4)
+    return EPSILON * (terms * largest + 4.0 * (1.0 - discount) * (whole + largest)) + discount * off * whole
+
+
+def _directly(
+    index: np.ndarray, probability: np.ndarray, cost: np.ndarray, level: float, discount: float
+) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Policy iteration on the costs less their level, each policy evaluated by one direct solve."""
+    states, cost = len(cost), cost - level
     rows = np.arange(states)
     action = cost.argmin(axis=1)
     for iteration in range(MOST_IMPROVEMENTS):
         cell = rows[:, None] * states + index[rows, action]
         weight = probability[rows, action].ravel()
-        chain = np.bincount(cell.ravel(), weight, minlength=states * states).reshape(states, states)
-        values = np.linalg.solve(np.eye(states) - discount * chain, cost[rows, action])
+        chain = discount * np.bincount(cell.ravel(), weight, minlength=states * states).reshape(states, states)
+        paid = cost[rows, action]
+        values = np.linalg.solve(np.eye(states) - chain, paid)
         quality = cost + discount * (probability * values[index]).sum(axis=2)
         best = quality.min(axis=1)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
-        near = 1e-12 * (1.0 + np.abs(values))
+        near = TIE * (np.abs(paid) + chain @ np.abs(values))
         change = quality[rows, action] - best > near
         if not change.any():
-            first = (quality <= (best + near)[:, None]).argmax(axis=1)
+            # Costs far above their spread have lost digits, and so have the ties among them.
+            lost = EPSILON * abs(level) / (1.0 - discount)
+            first = (quality <= (best + near + lost)[:, None]).argmax(axis=1)
             return first, values, float(np.abs(best - values).max()), iteration
         action = np.where(change, quality.argmin(axis=1), action)
     raise InputError(f"policy iteration did not settle in {MOST_IMPROVEMENTS} improvements; check the costs for ties")
@@ -207,11 +259,13 @@ class Moves(eqx.Module):
 
 @jax.jit
 def _by_sweeps(
-    successor: Array | None, probability: Array, cost: Array, discount: Array, tolerance: float
+    successor: Array | None, probability: Array, cost: Array, discount: Array, tolerance: float, share: float
 ) -> tuple[Array, Array, Array, Array]:
-    """Modified policy iteration: improve, remove the constant error, then sweep the new policy."""
+    """Modified policy iteration: improve, remove the constant error, then sweep the new policy.
+
+    It ends when no value is off by more than the tolerance, or than this share of the values' spread.
+    """
     moves = Moves.of(successor, probability, cost, discount)
-    target = (1.0 - discount) * tolerance
 
     def unfinished(state: tuple) -> Array:
         return ~state[1] & (state[2] < MOST_IMPROVEMENTS)
@@ -225,6 +279,7 @@ def _by_sweeps(
         values, gap = values + middle / (1.0 - discount), gap - middle
         since = jnp.where(half < 0.9 * least, 0, since + 1)
         rounding = (since > 0) & (half <= 64.0 * EPSILON * jnp.abs(values).max())
+        target = (1.0 - discount) * (tolerance + share * (values.max() - values.min()))
         done = (half <= target) | rounding
         values = lax.cond(
             done,

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..arrays import in_float64
 from ..kernels import Kernel, Support
 from ..models import MDP
-from .exact import LARGEST_DIRECT, MOST_IMPROVEMENTS, planned
+from .exact import EPSILON, LARGEST_DIRECT, MOST_IMPROVEMENTS, TIE, level_of, planned, rounding
 
 # Matrices of a batch of direct solves.
 SOLVE_BYTES = 32 * 2**20
@@ -52,26 +53,28 @@ def _policy_iteration(
     support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, first: np.ndarray | None
 ) -> Plans:
     models, states = cost.shape[:2]
-    rows = np.arange(states)
+    rows, level = np.arange(states), level_of(cost)
+    cost = cost - level[:, None, None]
     action = cost.argmin(axis=2) if first is None else np.broadcast_to(first, (models, states)).copy()
     values, best = np.zeros((models, states)), np.zeros((models, states))
     left = np.arange(models)
     for _ in range(MOST_IMPROVEMENTS):
         chosen = action[left]
-        chain = _chains(support, probability[left], chosen)
+        chain = discount * _chains(support, probability[left], chosen)
         each = np.arange(len(left))[:, None]
         paid = cost[left[:, None], rows, chosen]
-        values[left] = np.linalg.solve(np.eye(states) - discount * chain, paid[..., None])[..., 0]
+        values[left] = np.linalg.solve(np.eye(states) - chain, paid[..., None])[..., 0]
         quality = cost[left] + discount * onward(support, probability[left], values[left])
         best[left] = quality.min(axis=2)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
-        near = 1e-12 * (1.0 + np.abs(values[left]))
+        near = TIE * (np.abs(paid) + (chain @ np.abs(values[left])[..., None])[..., 0])
         change = quality[each, rows, chosen] - best[left] > near
         action[left] = np.where(change, quality.argmin(axis=2), chosen)
         left = left[change.any(axis=1)]
         if not left.size:
             break
-    return Plans(action, values, np.abs(best - values).max(axis=1) / (1.0 - discount))
+    error = np.abs(best - values).max(axis=1) + rounding(probability, values, level, discount)
+    return Plans(action, values + level[:, None] / (1.0 - discount), error / (1.0 - discount))
 
 
 def _chains(support: Support, probability: np.ndarray, action: np.ndarray) -> Float[np.ndarray, "M S S"]:
@@ -97,11 +100,12 @@ def onward(
     return np.einsum("msab,msab->msa", probability, values[:, support.index()])
 
 
+@in_float64
 def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, discount: float) -> Plans:
     plans = []
     for table, costs in zip(probability, cost, strict=True):
         start = np.full(len(costs), 1.0 / len(costs))
-        action, values, residual, _ = planned(MDP(Kernel(support, table), costs, start, discount), 1e-6)
+        action, values, residual, _ = planned(MDP(Kernel(support, table), costs, start, discount), None)
         plans.append((action, values, residual / (1.0 - discount)))
     return Plans(*(np.stack(column) for column in zip(*plans, strict=True)))
 
@@ -122,19 +126,30 @@ def least_costs(
     """
     if horizon is None:
         plans = plan_many(support, probability, cost, discount, first)
-        # Rounding, or a large model's tolerance, is taken off, so that the bound stays one.
-        return plans.values @ start - plans.error
-    values = np.zeros(cost.shape[:2])
+        values, error = plans.values, plans.error
+    else:
+        values, error = _stages(support, probability, cost, discount, horizon)
+    # Rounding, or a large model's tolerance, is taken off, so that the bound stays one.
+    return values @ start - error - start.size * EPSILON * np.abs(values).max(axis=1)
+
+
+def _stages(
+    support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, horizon: int
+) -> tuple[Float[np.ndarray, "M S"], Float[np.ndarray, " M"]]:
+    """Values of the best policy that may change with time, stage by stage from the last, and their rounding."""
+    values, error = np.zeros(cost.shape[:2]), np.zeros(len(cost))
     for _ in range(horizon + 1):
+        later = np.abs(values).max(axis=1)
         values = (cost + discount * onward(support, probability, values)).min(axis=2)
-    return values @ start
+        error = discount * error + EPSILON * (probability.shape[3] + 4) * np.maximum(later, np.abs(values).max(axis=1))
+    return values, error
 
 
 def robust_actions(
     support: Support, probability: Float[np.ndarray, "M S A B"], cost: Float[np.ndarray, "M S A"], discount: float
 ) -> Int[np.ndarray, " S"]:
     """The best actions if every pair, each time, may follow the worst of these models: `V = min_a max_m c + P V`."""
-    values = np.zeros(cost.shape[1])
+    values, cost = np.zeros(cost.shape[1]), cost - level_of(cost.max(axis=0))
     quality = cost.max(axis=0)
     for _ in range(ROBUST_SWEEPS):
         everyone = np.broadcast_to(values, cost.shape[:2])

@@ -1,6 +1,6 @@
 """What is believed of theta after the data, `mu_N` in the paper."""
 
-from .base import Invertible, Posterior
+from .base import Invertible, Posterior, WeightedDraws, equally_weighted
 from .beta import Beta
 from .box import WithinBox
 from .dirichlet import Dirichlet
@@ -22,6 +22,8 @@ __all__ = [
     "Pooled",
     "Posterior",
     "Sobol",
+    "WeightedDraws",
     "WithinBox",
     "draw_sets",
+    "equally_weighted",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +12,38 @@ from jaxtyping import Float
 
 from ..arrays import Array, generator, require_finite, require_size
 from ..errors import InputError
+
+# A posterior of up to this many atoms is used whole, not sampled.
+MOST_ATOMS = 4096
+
+
+class WeightedDraws(NamedTuple):
+    """Points that stand for a posterior.
+
+    Attributes:
+        thetas: the points.
+        probabilities: positive, summing to 1; equal for draws.
+        exact: whether the points are the whole posterior, not a sample of it.
+    """
+
+    thetas: Float[np.ndarray, "M ..."]
+    probabilities: Float[np.ndarray, " M"]
+    exact: bool
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def first(self, count: int) -> WeightedDraws:
+        """The first few, as a sample of their own."""
+        if count >= len(self):
+            return self
+        share = self.probabilities[:count]
+        return WeightedDraws(self.thetas[:count], share / share.sum(), False)
+
+
+def equally_weighted(thetas: Float[np.ndarray, "M ..."]) -> WeightedDraws:
+    """A sample of independent draws."""
+    return WeightedDraws(thetas, np.full(len(thetas), 1.0 / len(thetas)), False)
 
 
 class Posterior(eqx.Module):
@@ -23,6 +56,10 @@ class Posterior(eqx.Module):
     @abc.abstractmethod
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` independent draws of theta, batch axis first."""
+
+    def as_atoms(self) -> WeightedDraws | None:
+        """All of a posterior that is a few points: it is then used whole and nothing is sampled; None for others."""
+        return None
 
     def sample(self, key: jax.Array | int, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""

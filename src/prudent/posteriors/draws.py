@@ -10,14 +10,15 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, is_concrete, require_finite
 from ..errors import InputError
-from .base import Posterior
+from .base import MOST_ATOMS, Posterior, WeightedDraws
 
 
 class Draws(Posterior):
-    """Draws from anywhere, resampled: a sampler's export, an ensemble of fitted models, a bootstrap.
+    """A posterior of finitely many points: a list of models, a sampler's export, an ensemble, a bootstrap.
 
-    Chains come as one list: `thetas.reshape(-1, *thetas.shape[2:])` flattens `[chains, draws, ...]`.
-    What is drawn is never more than these points, so give many more than the samples of an iteration.
+    Chains come as one list: `thetas.reshape(-1, *thetas.shape[2:])` flattens `[chains, draws, ...]`. Up to 4,096 points
+    are used whole with their weights: nothing is sampled, and risks and bounds are exact for these points. More are
+    resampled.
 
     >>> import prudent as pr
     >>> belief = pr.Draws([[0.1, 0.4], [0.3, 0.2]], weights=[3, 1])
@@ -60,12 +61,23 @@ class Draws(Posterior):
         """The weighted average of the draws."""
         return np.average(np.asarray(self.thetas), axis=0, weights=self.weights)
 
+    def as_atoms(self) -> WeightedDraws | None:
+        """The points of positive weight, if there are at most 4,096."""
+        weights = np.ones(len(self.thetas)) if self.weights is None else np.asarray(self.weights)
+        kept = weights > 0
+        if kept.sum() > MOST_ATOMS:
+            return None
+        # Divided twice: a weight may be as large or as small as a float can be.
+        share = weights[kept] / weights.max()
+        return WeightedDraws(np.asarray(self.thetas)[kept], share / share.sum(), True)
+
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` of the draws with replacement, each as often as its weight says."""
         thetas = np.asarray(self.thetas)
         if self.weights is None:
             return thetas[generator.integers(len(thetas), size=n)]
-        return thetas[generator.choice(len(thetas), size=n, p=np.asarray(self.weights / np.sum(self.weights)))]
+        share = np.asarray(self.weights) / np.max(self.weights)
+        return thetas[generator.choice(len(thetas), size=n, p=share / share.sum())]
 
 
 class Point(Posterior):
@@ -85,6 +97,10 @@ class Point(Posterior):
     def mean(self) -> Float[Array, ...]:
         """The point."""
         return self.theta
+
+    def as_atoms(self) -> WeightedDraws:
+        """The point."""
+        return WeightedDraws(np.asarray(self.theta)[None], np.ones(1), True)
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` copies."""

@@ -78,10 +78,13 @@ class Case:
 
         return arguments_of(self)
 
-    def with_log(self, sources: Any) -> Case:
-        """The same problem after more has been observed; a path, a frame or a list of them."""
+    def with_log(self, sources: Any, again: bool = False) -> Case:
+        """The same problem after more has been observed; a path, a frame or a list of them.
+
+        A log that was counted before, by its path or by its rows, is refused unless it is to count `again`.
+        """
         several = sources if isinstance(sources, list | tuple) else [sources]
-        return case_of(self.facts.with_log(several), self.family)
+        return case_of(self.facts.with_log(several, again), self.family)
 
     def digest(self) -> str:
         """A number for the question asked: names, log, model, loss and risk; not how it is solved."""

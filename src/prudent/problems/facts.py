@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,15 @@ from ..tables import LogCounts, Names, count_log, entries_of, read_table
 from .schema import Imitation, ProblemFile, QuadraticDistance
 
 LARGEST_COST = 1e100
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A log that was counted: what it was called, where it is, and a digest of its rows."""
+
+    name: str
+    path: str | None
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class Facts:
         cost_values: `[K]` these costs.
         target: `[S]` or `[S, A]` what the loss compares with, or None.
         source: the problem file, for messages.
+        counted: the logs that make up `log`.
     """
 
     file: ProblemFile
@@ -39,15 +50,57 @@ class Facts:
     cost_values: np.ndarray | None
     target: np.ndarray | None
     source: str
+    counted: tuple[Counted, ...] = ()
 
     def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
         return f"state {self.states[state]}, action {self.actions[action]}"
 
-    def with_log(self, sources: Any) -> Facts:
-        """The same problem after more has been observed."""
-        more = count_log(sources, self.states, self.actions, leave=("cost",) if self.costs is not None else ())
-        return replace(self, log=more if self.log is None else self.log.joined(more))
+    def with_log(self, sources: Any, again: bool = False) -> Facts:
+        """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
+        leave = ("cost",) if self.costs is not None else ()
+        logs = [count_log([each], self.states, self.actions, leave=leave) for each in sources]
+        more = tuple(counted(each, log) for each, log in zip(sources, logs, strict=True))
+        if not again:
+            refuse_repeats(more, self.counted, "count it all the same with --again (again=True)")
+        return replace(self, log=_joined(logs if self.log is None else [self.log, *logs]), counted=self.counted + more)
+
+
+def counted(source: Any, log: LogCounts, folder: Path | None = None) -> Counted:
+    """The log that a source was counted to, with a digest that does not depend on the order of its rows."""
+    digest = hashlib.sha256()
+    paid = np.lexsort((log.cost_action, log.cost_state))
+    for column in (log.state, log.action, log.next_state, log.count):
+        digest.update(np.ascontiguousarray(column).tobytes() + b"|")
+    for column in (log.cost_state, log.cost_action, log.cost_count, log.cost_total):
+        digest.update(np.ascontiguousarray(column[paid]).tobytes() + b"|")
+    if not isinstance(source, str | Path):
+        return Counted("the frame", None, digest.hexdigest())
+    named = str(source)
+    path = named if named.startswith("minari:") else str(((folder or Path()) / named).resolve())
+    return Counted(named, path, digest.hexdigest())
+
+
+def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: str) -> None:
+    """Refuse a log at a path, or with rows, that was counted already."""
+    for each in more:
+        for other in before:
+            if each.digest == other.digest:
+                also = "" if each.name == other.name else f" as {other.name}"
+                raise InputError(f"{each.name}: its rows were counted before{also}; leave it out, or {fix}")
+            if each.path is not None and each.path == other.path:
+                raise InputError(
+                    f"{each.name}: was counted before, and has other rows now; name a file that holds the new rows "
+                    f"alone, or, if this one does, {fix}"
+                )
+        before = (*before, each)
+
+
+def _joined(logs: list[LogCounts]) -> LogCounts:
+    whole = logs[0]
+    for log in logs[1:]:
+        whole = whole.joined(log)
+    return whole
 
 
 def declared(kind: str, value: Any) -> Names:
@@ -73,11 +126,10 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
     names = {"state": states, "action": actions, "next_state": states}
     costs, values = _costs(file, names, folder, source)
     listed = _successors(file, names, folder, source)
-    log = None
-    if file.data.transitions is not None:
-        logs = file.data.transitions
-        paths = [logs] if isinstance(logs, str) else logs
-        log = count_log(paths, states, actions, folder, ("cost",) if costs is not None or sizes is not None else ())
+    given = file.data.transitions
+    paths = [] if given is None else [given] if isinstance(given, str) else given
+    leave = ("cost",) if costs is not None or sizes is not None else ()
+    logs = [count_log([path], states, actions, folder, leave) for path in paths]
     (states, state_places), (actions, action_places) = states.settled(), actions.settled()
     places = [state_places, action_places, state_places]
     for what, known in (("state", states), ("action", actions)):
@@ -89,16 +141,21 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
             return None
         return np.stack([places[k][index[:, k]] for k in range(index.shape[1])], axis=1)
 
+    logs = [log.renumbered(state_places, action_places) for log in logs]
+    seen = tuple(counted(path, log, folder) for path, log in zip(paths, logs, strict=True))
+    if not file.data.again:
+        refuse_repeats(seen, (), "count it all the same with data.again = true")
     return Facts(
         file=file,
         states=states,
         actions=actions,
-        log=None if log is None else log.renumbered(state_places, action_places),
+        log=_joined(logs) if logs else None,
         listed=renumbered(listed),
         costs=renumbered(costs),
         cost_values=values,
         target=_target(file, states, actions, folder),
         source=str(source),
+        counted=seen,
     )
 
 

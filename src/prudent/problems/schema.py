@@ -195,6 +195,9 @@ class Data(Section):
         default=None,
         description="the log: a file, `minari:name`, or a list of them; may be left out where nothing was seen",
     )
+    again: bool = Field(
+        default=False, description="count a log that is listed twice, or has the rows of another one, as often as it is"
+    )
     costs: str | Costs | None = Field(
         default=None,
         description="a file with `state`, `action`, `cost`, and `next_state` if costs differ by it; or a table "

@@ -90,7 +90,7 @@ def axis(title: str = "", **settings: Any) -> dict[str, Any]:
     }
 
 
-def named_places(names: Sequence[str], length: int = 22) -> tuple[dict[str, Any], int]:
+def named_places(names: Sequence[str], length: int = 23) -> tuple[dict[str, Any], int]:
     """An axis with a name at each whole number from the top down, and the pixels its names need on the left.
 
     A phone has 300 pixels for names and figure together, so long names are cut; hover texts have them whole.

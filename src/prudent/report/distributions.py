@@ -15,50 +15,66 @@ BINS = 60
 POINTS = 1500  # of a curve; more cannot be told apart on a screen
 
 
-def loss_range(plans: tuple[PlanView, ...]) -> tuple[float, float] | None:
+def loss_range(
+    plans: tuple[PlanView, ...], shares: np.ndarray | None = None, most: float = 0.995
+) -> tuple[float, float] | None:
     """One range for all plans: from the smallest loss to the far tail, every mark included; None if none is finite."""
-    finite = [losses[drawable(losses)] for losses in (np.asarray(plan.losses, float) for plan in plans)]
-    finite = [losses for losses in finite if losses.size]
-    if not finite:
+    both = [(np.asarray(plan.losses, float), _equal(plan) if shares is None else shares) for plan in plans]
+    found = [(losses[drawable(losses)], share[drawable(losses)]) for losses, share in both]
+    found = [(losses, share) for losses, share in found if share.sum() > 0]
+    if not found:
         return None
     marks = [mark for plan in plans for mark in (plan.value_at_risk, plan.tail_mean, plan.mean)]
     marked = [float(mark) for mark in marks if mark is not None and drawable(mark)]
-    low = min([float(losses.min()) for losses in finite] + marked)
-    high = max([float(np.quantile(losses, 0.995)) for losses in finite] + marked)
+    low = min([float(losses.min()) for losses, _ in found] + marked)
+    tails = [np.quantile(losses, most, method="inverted_cdf", weights=share) for losses, share in found]
+    high = max([float(tail) for tail in tails] + marked)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         margin = max(0.05 * abs(low), 0.5)
         return low - margin, high + margin
     return low, high + 0.02 * (high - low)
 
 
-def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], label: str, last: bool) -> Any:
+def _equal(plan: PlanView) -> np.ndarray:
+    return np.full(len(plan.losses), 1.0 / max(len(plan.losses), 1))
+
+
+def loss_figure(
+    plan: PlanView,
+    position: int,
+    limits: tuple[float, float],
+    label: str,
+    last: bool,
+    shares: np.ndarray | None = None,
+) -> Any:
     """The histogram of one plan's losses, its tail in full colour, with VaR and CVaR marked."""
+    shares = _equal(plan) if shares is None else shares
     graphs = plotly_graphs()
     losses = np.asarray(plan.losses, float)
     edges = np.linspace(*limits, BINS + 1)
-    finite = losses[drawable(losses)]
+    drawn = drawable(losses)
     edge = plan.value_at_risk if plan.value_at_risk is not None and drawable(plan.value_at_risk) else np.inf
     colour = plan_colour(position)
     figure = blank(168 if last else 140, bottom=BOTTOM if last else 22)
-    shares = np.zeros(BINS)
-    for part, strength in ((finite[finite <= edge], 0.5), (finite[finite > edge], 1.0)):
-        heights = 100.0 * np.histogram(part, edges)[0] / max(losses.size, 1)
+    below = np.zeros(BINS)
+    for part, strength in ((drawn & (losses <= edge), 0.5), (drawn & (losses > edge), 1.0)):
+        heights = 100.0 * np.histogram(losses[part], edges, weights=shares[part])[0]
         figure.add_trace(
             graphs.Bar(
                 x=0.5 * (edges[1:] + edges[:-1]),
                 y=heights,
-                base=shares,
+                base=below,
                 width=0.94 * (edges[1] - edges[0]),
                 marker={"color": faded(colour, strength), "line": {"width": 0}},
                 hovertext=[
-                    f"{number(low)} to {number(high)}<br>{number(height, 3)} % of draws"
+                    f"{number(low)} to {number(high)}<br>{number(height, 3)} % of the posterior"
                     for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
                 ],
                 hoverinfo="text",
             )
         )
-        shares = shares + heights
-    top = 1.08 * max(float(shares.max()), 1e-9)
+        below = below + heights
+    top = 1.08 * max(float(below.max()), 1e-9)
     for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
         if value is not None and drawable(value):
             figure.add_trace(
@@ -73,21 +89,21 @@ def loss_figure(plan: PlanView, position: int, limits: tuple[float, float], labe
             )
     figure.update_layout(
         xaxis=axis(figure_text(label, 40) if last else "", range=list(limits), showgrid=False),
-        yaxis=axis("% of draws", range=[0.0, top], nticks=4, rangemode="tozero"),
+        yaxis=axis("% of posterior", range=[0.0, top], nticks=4, rangemode="tozero"),
         bargap=0,
         barmode="overlay",
     )
     return figure
 
 
-def losses_left_out(plan: PlanView, limits: tuple[float, float] | None) -> str:
+def losses_left_out(plan: PlanView, limits: tuple[float, float] | None, shares: np.ndarray | None = None) -> str:
     """What a histogram does not show, in words."""
-    losses = np.asarray(plan.losses, float)
-    finite = losses[np.isfinite(losses)]
-    strange = (losses.size - finite.size) / max(losses.size, 1)
-    beyond = float((finite > limits[1]).sum()) / max(losses.size, 1) if limits else 0.0
-    parts = [f"{percent(beyond)} of draws lie further right"] if beyond else []
-    parts += [f"{percent(strange)} of draws have an infinite or undefined loss"] if strange else []
+    losses, shares = np.asarray(plan.losses, float), _equal(plan) if shares is None else shares
+    finite = np.isfinite(losses)
+    strange = float(shares[~finite].sum())
+    beyond = float(shares[finite & (losses > limits[1])].sum()) if limits else 0.0
+    parts = [f"{percent(beyond)} of the posterior lies further right"] if beyond else []
+    parts += [f"{percent(strange)} of the posterior has an infinite or undefined loss"] if strange else []
     return "; ".join(parts)
 
 
@@ -188,7 +204,7 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
 
 
 def driver_figure(drivers: tuple[Driver, ...]) -> Any:
-    """How far the tail's weights move each unknown, in posterior standard deviations."""
+    """How far the risk's weights move each unknown, in posterior standard deviations."""
     graphs = plotly_graphs()
     places, room = named_places([driver.name for driver in drivers])
     shifts = [driver.shift if drawable(driver.shift) else 0.0 for driver in drivers]
@@ -202,7 +218,8 @@ def driver_figure(drivers: tuple[Driver, ...]) -> Any:
             marker={"color": TAIL, "line": {"width": 0}},
             hovertext=[
                 f"{figure_text(driver.name)}<br>posterior mean {number(driver.plain)}, "
-                f"in the tail {number(driver.weighted)}<br>{number(driver.shift, 3)} s.d."
+                f"under ξ* {number(driver.weighted)}<br>{number(driver.shift, 3)} s.d., "
+                f"by chance {number(driver.standard_error, 2)}"
                 for driver in drivers
             ],
             hoverinfo="text",

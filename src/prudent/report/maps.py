@@ -232,7 +232,7 @@ def counts_figure(data: ReportData) -> Any:
     assert data.counts is not None
     counts = amounts(data.counts)
     states = busiest(data.plans[0], ROWS)
-    figure = table_figure(data, counts, states, NEUTRAL, "rows", float(counts[states].max()))
+    figure = table_figure(data, counts, states, NEUTRAL, "times seen", float(counts[states].max()))
     figure.data[0].z = np.sqrt(counts[states])
     figure.data[0].zmax = max(float(np.sqrt(counts[states].max())), 1.0)
     return figure

@@ -6,6 +6,8 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
+from .data import Difference
+
 # Characters that reorder what stands around them; a name may not do that to the page.
 REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -81,7 +83,9 @@ def with_error(value: float | None, error: float | None) -> str:
     >>> with_error(12.3456, 0.0789), with_error(3.0, float("nan")), with_error(None, None)
     ('12.346 ± 0.079', '3.000', 'not known')
     """
-    if value is None or error is None or not math.isfinite(value) or not math.isfinite(error) or error <= 0:
+    if value is None or error is None or not math.isfinite(value) or not math.isfinite(error):
+        return number(value)
+    if error <= 1e-12 * abs(value):
         return number(value)
     decimals = 1 - math.floor(math.log10(error))
     if decimals > 8 or decimals < -5:
@@ -90,18 +94,50 @@ def with_error(value: float | None, error: float | None) -> str:
     return f"{value:.{decimals}f} ± {error:.{decimals}f}".replace("-", "−", 1)
 
 
-def percent(share: float) -> str:
-    """A share as a percentage; never 0 % for what is not nothing.
+def compared(difference: Difference | None) -> str:
+    """How one risk compares with another on the same draws, in words that hold whatever the numbers.
 
-    >>> percent(0.1234), percent(0.0), percent(0.0001), percent(1.0)
-    ('12 %', '0 %', 'under 0.1 %', '100 %')
+    >>> compared(Difference(0.5, 0.1, 0.3, 0.7)), compared(Difference(-0.5, 0.0, -0.5, -0.5))
+    ('0.500 more (95 % interval 0.300 to 0.700)', '0.500 less (exact)')
+    >>> compared(Difference(0.02, 0.1, -0.18, 0.22)), compared(Difference(0.0, 0.0, 0.0, 0.0))
+    ('not clearly different (0.0200 more on these draws, 95 % interval −0.180 to 0.220)', 'the same')
+    """
+    if difference is None:
+        return "not compared"
+    value, low, high = difference.value, difference.low, difference.high
+    if not math.isfinite(value):
+        return "not comparable"
+    size = f"{number(abs(value), 3)} {'more' if value > 0 else 'less'}"
+    if value == low == high:
+        return f"{size} (exact)" if value else "the same"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{size} on these draws, with an error that is not known" if value else "the same on these draws"
+    interval = f"95 % interval {number(low, 3)} to {number(high, 3)}"
+    if is_clear(difference):
+        return f"{size} ({interval})"
+    return f"not clearly different ({size} on these draws, {interval})"
+
+
+def is_clear(difference: Difference | None) -> bool:
+    """Whether the interval of a difference leaves no doubt about its sign."""
+    return difference is not None and bool(difference.low > 0.0 or difference.high < 0.0)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage; never 0 % for what is not nothing, nor 100 % for what is not all.
+
+    >>> percent(0.1234), percent(0.0), percent(0.0001), percent(0.9999), percent(1.0)
+    ('12 %', '0 %', 'under 0.1 %', 'over 99.9 %', '100 %')
     """
     if not math.isfinite(share):
         return "an unknown share"
     hundred = 100.0 * share
     if 0 < hundred < 0.1:
         return "under 0.1 %"
-    return f"{hundred:.1f} %" if 0 < hundred < 9.95 else f"{hundred:.0f} %"
+    if 99.9 < hundred < 100.0 - 1e-7:
+        return "over 99.9 %"
+    fine = 0 < hundred < 9.95 or 99.0 < hundred <= 99.9
+    return f"{hundred:.1f} %" if fine else f"{hundred:.0f} %"
 
 
 def several(count: int, noun: str) -> str:

@@ -36,10 +36,11 @@ from .maps import (
     visits,
 )
 from .page import figure_html, render
-from .words import number, percent, seconds, several, with_error
+from .words import compared, is_clear, number, percent, seconds, several, with_error
 
 DRIVERS = 15
-THIN = 10  # rows of the log below which a pair is called thin
+THIN = 10  # sightings below which a pair is called thin
+USED = 1e-4  # share of discounted time from which a pair is relied on
 THIN_LISTED = 12
 
 
@@ -81,9 +82,12 @@ def report_html(data: ReportData) -> str:
         thin=None if data.counts is None else _thin(data, amounts(data.counts)),
         marked=any(plan.value_at_risk is not None or plan.tail_mean is not None for plan in data.plans),
         arrows=has_arrows(data),
+        long=len(thinned(data.history_objective)[1]) >= 60,
         wide=(data.grid[1] if data.grid and has_arrows(data) else len(data.actions)) > WIDE,
         tail_colour=TAIL,
         neutral_colour=NEUTRAL,
+        clear=is_clear,
+        compared=compared,
         exact=exact,
         number=number,
         with_error=with_error,
@@ -108,10 +112,11 @@ class _PlanWords(NamedTuple):
     record: Any
     against: str
     strange: str
+    kind: str
 
 
 def _plans(data: ReportData) -> list[_PlanWords]:
-    limits = loss_range(data.plans)
+    limits = _limits(data)
     words = []
     for position, plan in enumerate(data.plans):
         words.append(
@@ -121,91 +126,58 @@ def _plans(data: ReportData) -> list[_PlanWords]:
                 # The answer's own numbers go by the names they have in solution.json.
                 key=f"plans.{position}." if position else "",
                 record=plan,
-                against=_against(data, position) if position else "",
-                strange=losses_left_out(plan, limits),
+                against=compared(plan.difference) if position else "",
+                strange=losses_left_out(plan, limits, data.draw_probabilities),
+                kind=plan.kind if position else "policy",
             )
         )
     return words
 
 
-def _against(data: ReportData, position: int) -> str:
-    """How another plan's risk compares with the answer's."""
-    ours, theirs = data.plans[0], data.plans[position]
-    difference = theirs.risk - ours.risk
-    if not math.isfinite(difference):
-        return "not comparable"
-    if abs(difference) <= 2.0 * _difference_error(ours, theirs):
-        return "no clear difference"
-    share = _share(abs(difference), ours.risk)
-    share = f" ({share})" if share else ""
-    return f"{number(abs(difference), 3)}{share} {'more' if difference > 0 else 'less'}"
-
-
-def _share(part: float | None, risk: float) -> str:
-    """A part of a risk in per cent, where that means something."""
-    return percent(part / risk) if part is not None and 0 < part < 100.0 * risk else ""
-
-
-def _difference_error(ours: PlanView, theirs: PlanView) -> float:
-    """Standard error of the difference of two risks, draw by draw where the draws' part in the risks is known."""
-    parts = [_influence(plan) for plan in (ours, theirs)]
-    if parts[0] is not None and parts[1] is not None and len(parts[0]) == len(parts[1]) > 1:
-        return float(np.std(parts[0] - parts[1], ddof=1) / math.sqrt(len(parts[0])))
-    return _apart(ours.risk_standard_error, theirs.risk_standard_error)
-
-
-def _influence(plan: PlanView) -> np.ndarray | None:
-    """What each draw adds to a risk that is the plan's CVaR or its mean; None for any other risk."""
-    losses = np.asarray(plan.losses, float)
-    if not drawable(losses).all():
-        return None
-    edge, tail = plan.value_at_risk, plan.tail_mean
-    if edge is not None and tail is not None and tail > edge and math.isclose(plan.risk, tail, rel_tol=1e-9):
-        beyond = np.maximum(losses - edge, 0.0)
-        # The share of the tail is such that the mean of the parts is CVaR.
-        return edge + beyond * (tail - edge) / max(float(beyond.mean()), 1e-300)
-    return losses if math.isclose(plan.risk, plan.mean, rel_tol=1e-9) else None
-
-
-def _apart(*errors: float | None) -> float:
-    """Standard error of a difference of numbers whose draws are not compared."""
-    return math.hypot(*(error for error in errors if error is not None and math.isfinite(error)))
+def _limits(data: ReportData) -> tuple[float, float] | None:
+    """The range of the histograms; nothing of a posterior that is known whole is left out."""
+    return loss_range(data.plans, data.draw_probabilities, 1.0 if data.exact else 0.995)
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
-    """What not knowing theta costs, and how far the lower bound is."""
-    ours = data.plans[0]
-    draws = len(ours.losses)
-    unknown = _apart_from(ours.risk, data.known_theta_risk)
-    error = data.gap_standard_error
-    if error is None or data.known_theta_risk != data.lower_bound:
-        error = _apart(ours.risk_standard_error, data.known_theta_standard_error)
+    """What the plans' comparison comes to, and how far the lower bound is."""
+    draws = len(data.plans[0].losses)
+    rivals = [plan for plan in data.plans[1:] if plan.kind == "rival" and plan.difference and math.isfinite(plan.risk)]
+    best = min(rivals, key=lambda plan: plan.risk, default=None)
     few = data.bound_draws if data.bound_draws is not None and data.bound_draws < draws else None
-    gap = data.gap if few else _apart_from(ours.risk, data.lower_bound)
+    bound = data.lower_bound is not None and math.isfinite(data.lower_bound)
     return {
-        "unknown": unknown,
-        "unknown_share": _share(unknown, ours.risk),
-        "unknown_clear": unknown is not None and unknown > 2.0 * error,
-        "gap": gap,
-        "gap_share": _share(gap, ours.risk),
+        "best": best,
+        "rivals": len(rivals),
+        "verdict": "" if best is None else _verdict(best),
+        "gap": data.gap if bound and data.gap is not None and math.isfinite(data.gap) else None,
+        "limit": data.gap_limit if bound and data.gap_limit is not None and math.isfinite(data.gap_limit) else None,
         "few": few,
         "draws": draws,
+        "alike": data.weights is not None and float(np.ptp(data.weights)) <= 1e-9,
     }
 
 
-def _apart_from(risk: float, other: float | None) -> float | None:
-    return risk - other if other is not None and math.isfinite(risk - other) else None
+def _verdict(best: PlanView) -> str:
+    """What more is to be said of the best rival: that it is better, or that it cannot be told apart."""
+    assert best.difference is not None
+    if is_clear(best.difference):
+        return "better" if best.difference.value < 0 else ""
+    return "alike" if math.isfinite(best.difference.low) else ""
 
 
 def _figures(data: ReportData) -> dict[str, Any]:
     """Every figure of the page as HTML, None or empty where there is nothing to draw."""
-    limits = loss_range(data.plans)
+    limits = _limits(data)
     last = len(data.plans) - 1
     risks = risk_figure(data)
     drawn = {
         "risks": figure_html(risks, f"{data.risk_name} of each plan") if risks is not None else None,
         "losses": [
-            figure_html(loss_figure(plan, position, limits, data.loss_name, position == last), f"losses of {plan.name}")
+            figure_html(
+                loss_figure(plan, position, limits, data.loss_name, position == last, data.draw_probabilities),
+                f"losses of {plan.name}",
+            )
             for position, plan in enumerate(data.plans)
             if limits is not None
         ],
@@ -214,7 +186,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "objective": None,
         "gradient": None,
         "drivers": None,
-        "counts": figure_html(counts_figure(data), "rows of the log") if data.counts is not None else None,
+        "counts": figure_html(counts_figure(data), "how often each pair was seen") if data.counts is not None else None,
     }
     if drawable(data.history_objective).any():
         drawn["objective"] = figure_html(
@@ -226,7 +198,9 @@ def _figures(data: ReportData) -> dict[str, Any]:
             "gradient norm in each iteration",
         )
     if data.drivers:
-        drawn["drivers"] = figure_html(driver_figure(data.drivers[:DRIVERS]), "shift of each unknown in the tail")
+        drawn["drivers"] = figure_html(
+            driver_figure(data.drivers[:DRIVERS]), "shift of each unknown under the risk's weights"
+        )
     return drawn
 
 
@@ -248,7 +222,7 @@ def _notes(data: ReportData) -> dict[str, str]:
         "occupancy": left_out(data, BARS, "those any plan visits most"),
         "counts": left_out(data, ROWS, f"those {plan} visits most"),
         "history": f"Each point is the mean of {block} iterations. " if block > 1 else "",
-        "drivers": f"{several(unlisted, 'more unknown')} that matter less are left out here." if unlisted > 0 else "",
+        "drivers": f"Left out here: {several(unlisted, 'more unknown')} that moved less far." if unlisted > 0 else "",
     }
 
 
@@ -258,16 +232,20 @@ def _thin(data: ReportData, counts: np.ndarray) -> dict[str, Any]:
     time = amounts(plan.occupancy)
     total = float(visits(plan).sum())
     shares = time / total if total > 0 else np.zeros_like(time)
-    scarce = np.argwhere((counts < THIN) & (shares > 1e-4))
-    # Most time for each row of the log first.
-    order = sorted(scarce.tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0))
+    open_pairs = np.ones(counts.shape, bool) if data.certain is None else np.asarray(data.certain) <= 0
+    unseen, scarce = open_pairs & (counts <= 0), open_pairs & (counts < THIN)
+    # Most time for each sighting first.
+    order = sorted(
+        np.argwhere(scarce & (shares >= USED)).tolist(), key=lambda pair: -shares[*pair] / (counts[*pair] + 1.0)
+    )
     return {
         "limit": THIN,
-        "pairs": counts.size,
-        "rows": float(counts.sum()),
-        "unseen": int((counts <= 0).sum()),
-        "unseen_share": percent(float(shares[counts <= 0].sum())),
-        "thin_share": percent(float(shares[counts < THIN].sum())),
+        "pairs": int(open_pairs.sum()),
+        "certain": not open_pairs.all(),
+        "seen": float(counts.sum()),
+        "unseen": int(unseen.sum()),
+        "unseen_share": percent(float(shares[unseen].sum())),
+        "thin_share": percent(float(shares[scarce].sum())),
         "listed": [
             (data.states[state], data.actions[action], counts[state, action], percent(shares[state, action]))
             for state, action in order[:THIN_LISTED]

@@ -6,6 +6,7 @@ from .conformance import check_risk
 from .descent_ascent import DescentAscent
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
+from .intervals import effective_draws
 from .mixtures import Mixture, Share
 from .percentile import SmoothedVaR
 from .programs import Clarabel, EnvelopeStatus
@@ -37,6 +38,7 @@ __all__ = [
     "WorstCase",
     "check_envelope",
     "check_risk",
+    "effective_draws",
     "mass_above_and_level",
     "risk_value",
 ]

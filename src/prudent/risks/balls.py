@@ -15,11 +15,18 @@ from .base import BELOW_ONE, Risk, require_number
 from .quantiles import CVaR, WorstCase
 from .tails import excess_moments, normalised
 
-# Enough for the slowest of several thousand hard samples (near ties, tiny weights) to reach rounding.
-NEWTON_STEPS = 30
+# Every other step at least halves the bracket, so this is enough for any sample.
+NEWTON_STEPS = 120
 
-# Losses closer than some 1e-13 of their range are not told apart: this is the largest tilt.
-LARGEST_TILT = 1e14
+# A step of Newton's method this short, in the logarithm of the tilt, leaves nothing but rounding.
+ROUNDING = 1e-12
+
+SMALLEST = float(np.finfo(float).tiny)
+
+# Losses this close to the largest, as a share of their range, count as it; and the largest tilt, which tells apart the
+# others.
+TIE = 1e-13
+LARGEST_TILT = 1e15
 
 
 class KullbackLeiblerBall(Risk):
@@ -94,6 +101,7 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
     decays exponentially), so that Newton's method needs few steps; a bracket catches those that leave it.
     """
     y, width = normalised(losses, probabilities)
+    y = jnp.where(y >= -TIE, 0.0, y)
     at_top = (y >= 0) & (probabilities > 0)
     top = jnp.where(at_top, probabilities, 0.0).sum()
     limit = -jnp.log(top)
@@ -104,14 +112,15 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
 
     settled = _root(lax.stop_gradient(sample))
     # A loop of unknown length has no reverse derivative. One more step at the root has it, by the implicit function
-    # theorem, and moves nothing.
+    # theorem, and moves nothing; where the largest tilt is not enough it would leave.
     _, following = _newton(sample, settled)
-    tilt = jnp.exp(jnp.where(jnp.isfinite(following), following, settled))
+    tilt = jnp.exp(jnp.where(jnp.abs(following - settled) < 1e-6, following, settled))
     logs = _log_density(sample, tilt)
+    tilted = jnp.exp(logs)
     worst = at_top / top
     spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
     return _Tilted(
-        jnp.where(inside, jnp.exp(logs), jnp.where(given > 0, worst, 1.0)),
+        jnp.where(inside, tilted / (probabilities * tilted).sum(), jnp.where(given > 0, worst, 1.0)),
         jnp.where(inside, width / tilt * jnp.expm1(logs), jnp.where(given > 0, spread, losses)),
     )
 
@@ -121,17 +130,17 @@ def _root(sample: _Sample) -> Array:
 
     def unsettled(state: tuple) -> Array:
         *_, moved, number = state
-        return (moved > 1e-14) & (number < NEWTON_STEPS)
+        return (moved > ROUNDING) & (number < NEWTON_STEPS)
 
     def step(state: tuple) -> tuple:
-        low, high, log_tilt, _, number = state
+        low, high, log_tilt, moved, number = state
         error, newton = _newton(sample, log_tilt)
         below = error < 0
         low, high = jnp.where(below, log_tilt, low), jnp.where(below, high, log_tilt)
-        usable = jnp.isfinite(newton) & (newton > low) & (newton < high)
+        length = jnp.abs(newton - log_tilt)
+        usable = (newton > low) & (newton < high) & (length < 0.5 * moved)
         # A step of rounding size may leave the bracket it has just shrunk to.
-        close = jnp.abs(newton - log_tilt) < 1e-12
-        following = jnp.where(usable | close, newton, 0.5 * (low + high))
+        following = jnp.where(usable | (length < ROUNDING), newton, 0.5 * (low + high))
         return low, high, following, jnp.abs(following - log_tilt), number + 1
 
     # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
@@ -154,7 +163,9 @@ def _newton(sample: _Sample, log_tilt: Array) -> tuple[Array, Array]:
     mean = (tilted * y).sum()
     slope = tilt**2 * (tilted * (y - mean) ** 2).sum()
     others = jnp.where(sample.at_top, 0.0, probabilities * jnp.exp(tilt * y)).sum()
-    left = jnp.log1p(others / sample.top) - tilt * mean
+    left = jnp.logaddexp(0.0, jnp.log(others) - jnp.log(sample.top)) - tilt * mean
+    # Rounding may leave less than nothing of either, far from the root.
+    divergence, left = jnp.maximum(divergence, SMALLEST), jnp.maximum(left, SMALLEST)
     error = jnp.log(divergence) - jnp.log(left) - sample.target
     return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / left))
 
@@ -190,35 +201,41 @@ class ChiSquareBall(Risk):
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(C - v)^+ / E (C - v)^+` at the v that uses up the radius."""
-        y, _ = normalised(losses, probabilities)
-        active, mass, mean, slope = self._active(y, probabilities)
-        return jnp.where(active, jnp.maximum(1.0 + slope * (y - mean), 0.0) / mass, 0.0)
+        active, mass, centred, slope, _ = self._active(losses, probabilities)
+        density = jnp.where(active, jnp.maximum(1.0 + slope * centred, 0.0) / mass, 0.0)
+        # A steep slope makes the rounding of the mean large.
+        return density / (probabilities * density).sum()
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`xi^2 E (C - v)^+ / 2`; NaN where the ball reaches the sample's worst case."""
-        y, width = normalised(losses, probabilities)
-        active, mass, mean, slope = self._active(y, probabilities)
+        active, mass, centred, slope, width = self._active(losses, probabilities)
         # Less the constant 1 / (2 slope mass), without which this grows beyond all bounds as the radius goes to 0.
-        inner = (y - mean) * (1.0 + 0.5 * slope * (y - mean)) / mass
+        inner = centred * (1.0 + 0.5 * slope * centred) / mass
         outer = -0.5 / (jnp.where(slope > 0, slope, 1.0) * mass)
         carried = probabilities > 0
-        worst = (self.radius > 0) & (width > 0) & ~jnp.any(active & carried & (y < 0))
+        worst = (self.radius > 0) & (width > 0) & (slope == 0)
         return jnp.where(worst, jnp.nan, width * jnp.where(carried, jnp.where(active, inner, outer), 0.0))
 
-    def _active(self, y: Array, probabilities: Array) -> tuple[Array, Array, Array, Array]:
-        """Draws with positive density, their mass and mean, and `s = 1 / (mean - v)`: `xi = (1 + s (y - mean)) / mass`.
+    def _active(self, losses: Array, probabilities: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Draws with positive density, their mass, normalised losses less their mean, `s = 1 / (mean - v)`, the range.
 
-        `h(v) = E ((y - v)^+)^2 / (E (y - v)^+)^2` rises in v and is `1 + radius` at the optimum, so a draw is
-        active just if h is larger at its loss; at the largest loss h is infinite.
+        `xi = (1 + s (y - mean)) / mass`. The ratio `h(v) = E ((y - v)^+)^2 / (E (y - v)^+)^2` rises in v and is
+        `1 + radius` at the optimum, so a draw is active just if h is larger at its loss; at the largest loss h is
+        infinite. The mean is taken from the smallest active loss on, next to which tiny weights keep their digits.
         """
+        y, width = normalised(losses, probabilities)
         first, second = excess_moments(y, probabilities)
-        active = (second > (1.0 + self.radius) * first**2) | (y >= 0)
+        active = (second > (1.0 + self.radius) * first * first) | (y >= 0)
         weights = jnp.where(active, probabilities, 0.0)
         mass = weights.sum()
-        mean = (weights * y).sum() / mass
-        variance = (weights * (y - mean) ** 2).sum() / mass
-        room = jnp.maximum(mass * (1.0 + self.radius) - 1.0, 0.0)
-        return active, mass, mean, jnp.sqrt(room / jnp.where(variance > 0, variance, jnp.inf))
+        above = y - jnp.min(jnp.where(weights > 0, y, 0.0))
+        centred = above - (weights * above).sum() / mass
+        variance = (weights * centred**2).sum() / mass
+        # `mass (1 + radius) - 1`, which cancels for a small radius.
+        outside = jnp.where(active, 0.0, probabilities).sum()
+        room = jnp.where(mass < 0.5, mass * (1.0 + self.radius) - 1.0, self.radius - (1.0 + self.radius) * outside)
+        slope = jnp.sqrt(jnp.maximum(room, 0.0)) / jnp.sqrt(jnp.where(variance > 0, variance, jnp.inf))
+        return active, mass, centred, slope, width
 
 
 class TotalVariationBall(Risk):

@@ -17,9 +17,10 @@ from ..arrays import Array, in_float64
 from ..errors import InputError
 from .base import Risk, checked_sample
 from .descent_ascent import DescentAscent
-from .programs import Clarabel, EnvelopeStatus, Program, SetOfDensities, compiled, load_cvxpy
+from .programs import Clarabel, EnvelopeStatus, Program, Raw, SetOfDensities, compiled, load_cvxpy
 
-# Draws whose sign is checked, one program each, where the constraints are the whole set.
+# Draws whose sign is checked beforehand, one program each, where the constraints are the whole set. What is found for
+# given losses is checked at all draws.
 LARGEST_SIGN_CHECK = 64
 
 # How far a set of densities may stray from mass 1 and from xi >= 0, by the solver's accuracy.
@@ -57,7 +58,8 @@ class Envelope(Risk):
             `cvxpy.Variable(R)` and `probabilities` a NumPy array `[R]`. Further cvxpy variables may be used.
         norm_bound: B in `(sum p xi^q)^(1/q) <= B`; no bound when left out.
         order: q >= 1 of that norm; `math.inf` bounds every xi.
-        impose: add `xi >= 0` and `sum p xi = 1`; otherwise your constraints must imply both, and this is checked.
+        impose: add `xi >= 0` and `sum p xi = 1`; otherwise your constraints must imply both. This is checked beforehand
+            at up to 64 draws, and of every worst density at all draws: one that is none gives NaN and its status.
         solver: `Clarabel()`, or `DescentAscent()` as in the paper.
 
     Inside a solver's loop each assessment is a convex program of some milliseconds; the risks in closed form take
@@ -145,7 +147,8 @@ def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:
         return EnvelopeSolution(np.nan, nothing, np.nan, np.nan, EnvelopeStatus.FAILED, 0)
     middle, width = p @ losses, np.ptp(losses[p > 0])
     scale = width if width > 0 else 1.0
-    raw = program.solve(np.where(p > 0, (losses - middle) / scale, 0.0))
+    scaled = np.where(p > 0, (losses - middle) / scale, 0.0)
+    raw = _checked(program, program.solve(scaled), scaled)
     weights = np.maximum(raw.xi, 0.0)
     if not p @ weights > 0:
         return EnvelopeSolution(np.nan, nothing, np.nan, raw.residual, raw.status, raw.iterations)
@@ -153,6 +156,24 @@ def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:
     return EnvelopeSolution(
         float((p * weights) @ losses), weights, float(scale * raw.gap), raw.residual, raw.status, raw.iterations
     )
+
+
+def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
+    """With how far the worst xi is from a density; where the user's set is all there is, its worst xi must be one.
+
+    Descent-ascent never leaves the densities, so the worst xi of the user's own set is looked for besides.
+    """
+    whole, worst = not program.densities.impose, raw
+    if whole and isinstance(program.densities.solver, DescentAscent):
+        worst = program.extreme(program.probabilities * losses)
+    if np.isnan(worst.xi).any():
+        return worst
+    carried = worst.xi[program.probabilities > 0]
+    stray = max(-carried.min(), abs(program.probabilities @ worst.xi - 1.0))
+    residual = max(raw.residual, float(stray))
+    if whole and stray > SLACK * max(1.0, np.abs(carried).max()):
+        return raw._replace(xi=np.full_like(raw.xi, np.nan), residual=residual, status=EnvelopeStatus.NOT_A_DENSITY)
+    return raw._replace(residual=residual)
 
 
 def check_envelope(risk: Risk, draws: int) -> None:

@@ -48,6 +48,16 @@ class Mixture(Risk):
                     f"the weights of a Mixture must be >= 0 and sum to 1, got {self.weights}; divide by their sum"
                 )
 
+    @property
+    def monotone(self) -> bool:
+        """Whether every part is."""
+        return all(risk.monotone for risk in self.risks)
+
+    @property
+    def coherent(self) -> bool:
+        """If all parts are."""
+        return all(risk.coherent for risk in self.risks)
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the parts, mixed."""
         weights = jnp.asarray(self.weights) / jnp.asarray(self.weights).sum()
@@ -92,7 +102,7 @@ class Share:
             f"+ {1.0 - sum(self.weights):.9g} * Expectation()"
         )
 
-    density = influence = standard_error = __call__
+    density = influence = standard_error = interval = difference_interval = __call__
 
     def __repr__(self) -> str:
         terms = (f"{weight:g} * {type(risk).__name__}" for risk, weight in zip(self.risks, self.weights, strict=True))

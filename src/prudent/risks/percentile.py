@@ -23,9 +23,10 @@ class SmoothedVaR(Risk):
     as the width goes to 0 and the sample grows; the bias is about `h^2 q''(level) / 12`.
 
     **Not coherent**: it is blind to how bad the worst losses are, and the mean of two losses may have a larger
-    quantile than both. `solve` takes it and follows the true gradient of the smoothed value, but what holds for
-    coherent risks does not hold here, and `check_risk` refuses it. `CVaR(level)` is the coherent bound above it;
-    for a soft-robust objective, between the mean and the tail, mix `(1 - w) * Expectation() + w * CVaR(level)`.
+    quantile than both. It is monotone: losses that are nowhere larger have no larger quantiles. `solve` takes it and
+    follows the true gradient of the smoothed value, but what holds for coherent risks does not hold here, and
+    `check_risk` refuses it. `CVaR(level)` is the coherent bound above it; for a soft-robust objective, between the mean
+    and the tail, mix `(1 - w) * Expectation() + w * CVaR(level)`.
 
     Args:
         level: of the quantile, in (0, 1).
@@ -46,6 +47,11 @@ class SmoothedVaR(Risk):
         tiny = float(np.finfo(float).tiny)
         require_number(self, "level", tiny, BELOW_ONE, "(0, 1)", "; use WorstCase() for the limit 1.")
         require_number(self, "width", tiny, 1.0, "(0, 1]", "; 0.05 averages over a tenth of the draws")
+
+    @property
+    def coherent(self) -> bool:
+        """No: two densities it attains do not bound each other's values."""
+        return False
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(W(mass above + mass at the same loss) - W(mass above)) / mass at the same loss`, W the integral of w."""

@@ -30,6 +30,7 @@ class EnvelopeStatus(enum.Enum):
     INACCURATE = "the solver stopped short of its tolerance; look at gap and residual, or loosen the tolerance"
     INFEASIBLE = "no density satisfies the constraints; relax them"
     UNBOUNDED = "the constraints do not bound the density; use impose=True or give norm_bound"
+    NOT_A_DENSITY = "the constraints allow more than densities; add xi >= 0 and probabilities @ xi == 1, or impose=True"
     NOT_CONVERGED = "descent-ascent has not converged; give more iterations, another step, or use Clarabel()"
     FAILED = "the solver failed; check the losses for NaN and the constraints for extreme numbers"
 

@@ -19,10 +19,10 @@ def mass_above_and_level(losses: Float[Array, " R"], probabilities: Float[Array,
         return above, level
     order = jnp.argsort(losses)
     ordered = losses[order]
-    cumulative = jnp.concatenate([jnp.zeros(1), jnp.cumsum(probabilities[order])])
-    upper = cumulative[jnp.searchsorted(ordered, losses, side="right")]
-    lower = cumulative[jnp.searchsorted(ordered, losses, side="left")]
-    return cumulative[-1] - upper, upper - lower
+    # Summed from the worst loss on, so that small tails keep their digits.
+    cumulative = jnp.concatenate([jnp.zeros(1), jnp.cumsum(probabilities[order][::-1])])[::-1]
+    above = cumulative[jnp.searchsorted(ordered, losses, side="right")]
+    return above, cumulative[jnp.searchsorted(ordered, losses, side="left")] - above
 
 
 def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
@@ -56,6 +56,10 @@ def normalised(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) ->
 
 
 def quantile(losses: Float[Array, " R"], probabilities: Float[Array, " R"], above: Array, tail: Array) -> Array:
-    """The smallest loss of the worst `tail` share; the last draw of a tail that is whole up to rounding."""
-    inside = above < tail * (1.0 - 1e-9)
+    """The smallest loss of the worst `tail` share; of a tail that is whole up to rounding, the next loss below it.
+
+    Any number between the two neighbours of a whole tail is a quantile. This one makes the error larger, not smaller,
+    and never 0 for a tail of one draw.
+    """
+    inside = above <= tail * (1.0 + 1e-9)
     return jnp.min(jnp.where(inside & (probabilities > 0), losses, jnp.inf))

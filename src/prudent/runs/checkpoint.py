@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..problems import Case, Facts, case_of
+from ..problems.facts import Counted
 from ..problems.toml_file import parse
 from ..tables import LogCounts, Names
 from .tensors import read_tensors, write_tensors
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 else:
     Optimiser = Solution = Any  # importing them would import JAX, which refusing bad input does not need
 
-KIND = "prudent checkpoint, version 2"
+KIND = "prudent checkpoint, version 3"
 LOG = ("state", "action", "next_state", "count", "cost_state", "cost_action", "cost_total", "cost_count")
 TREES = ("state", "parameters", "history")
 
@@ -71,6 +73,7 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
         "actions": _names(facts.actions),
         "rows": 0 if facts.log is None else facts.log.rows,
         "sources": [] if facts.log is None else list(facts.log.sources),
+        "counted": [dataclasses.asdict(each) for each in facts.counted],
         "key": list(solution.checkpoint.key),
         "episode": episode,
         "problem": case.digest(),
@@ -147,7 +150,8 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
             _finite(table)
     if target is not None and target.shape not in (sizes[:1], sizes[:2]):
         raise ValueError("a target of the wrong shape")
-    facts = Facts(file, states, actions, log, listed, costs, values, target, str(record["source"]))
+    counted = tuple(_counted(each) for each in record["counted"])
+    facts = Facts(file, states, actions, log, listed, costs, values, target, str(record["source"]), counted)
     if file.family is None:
         return case_of(facts)
     from ..problems.family import import_family
@@ -156,6 +160,12 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
     if family.model.support.shape[:2] != sizes[:2]:
         raise InputError(f"{source}: family {file.family!r} has other sizes than when the run was made")
     return case_of(facts, family)
+
+
+def _counted(said: Any) -> Counted:
+    if not all(isinstance(text, str) or (name == "path" and text is None) for name, text in said.items()):
+        raise ValueError("a log that is not named by text")
+    return Counted(**said)
 
 
 def _declared(names: Any) -> Any:
@@ -208,9 +218,12 @@ def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
         policy=TabularPolicy(saved.policy),
         risk=float("nan"),
         risk_standard_error=float("nan"),
+        interval=(float("nan"), float("nan")),
         losses=nothing,
         weights=nothing,
         thetas=nothing,
+        probabilities=nothing,
+        exact=False,
         truncation=0.0,
         history=history,
         iterations=int(saved.record["iterations"]),

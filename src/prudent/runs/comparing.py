@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import InputError
 from ..problems import Case, read_problem
+from ..report.data import Difference
 from .checkpoint import Saved
 from .policy_files import read_policy
 from .solving import episode_seed, saved_policy
 from .view import View
-
-USUAL_DRAWS = 1000
 
 
 def evaluate_problem(
@@ -50,7 +47,7 @@ def _court(case: Case, episode: int, samples: int | None) -> Any:
 
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    draws = samples or case.facts.file.solver.evaluation or USUAL_DRAWS
+    draws = samples or case.facts.file.solver.evaluation
     return Court(arguments, draws, tail_level_of(arguments["risk"]))
 
 
@@ -62,22 +59,23 @@ class Comparison:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     problem = pr.write_example(folder)[0]
     ...     run = pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3})
-    ...     pr.compare_runs([run.folder])[0].difference
+    ...     pr.compare_runs([run.folder])[0].risk_difference.value
     0.0
 
     Attributes:
         folder: of the run.
         saved: what it holds.
         view: its policy under the first run's problem.
-        difference, difference_standard_error: mean of its losses minus the first run's, draw by draw.
+        risk_difference: its risk minus the first run's, draw by draw.
+        mean_difference: the mean of its losses minus that of the first run's, draw by draw.
         same_problem: whether it was solved for the same question.
     """
 
     folder: Path
     saved: Saved
     view: View
-    difference: float
-    difference_standard_error: float
+    risk_difference: Difference
+    mean_difference: Difference
     same_problem: bool
 
 
@@ -105,12 +103,14 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
     for folder, other in zip(folders, saved, strict=True):
         if (other.case.states, other.case.actions) != (first.case.states, first.case.actions):
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
+    from ..risks import Expectation
+
     court = _court(first.case, first.episode, samples)
     views = [court.view(str(folder), each.policy, occupancy=False) for folder, each in zip(folders, saved, strict=True)]
     rows = []
     for folder, each, view in zip(folders, saved, views, strict=True):
-        difference = view.losses - views[0].losses
-        error = difference.std(ddof=1) / np.sqrt(len(difference))
         same = each.record["problem"] == first.record["problem"]
-        rows.append(Comparison(Path(folder), each, view, float(difference.mean()), float(error), same))
+        both = view.losses, views[0].losses
+        apart = court.difference(*both), court.difference(*both, risk=Expectation())
+        rows.append(Comparison(Path(folder), each, view, *apart, same))
     return rows

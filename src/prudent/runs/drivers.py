@@ -1,53 +1,32 @@
-"""Which unknowns drive the tail: where the draws that make up the risk differ from all draws."""
+"""Which unknowns drive the risk, by name: where the draws that make up the risk differ from all draws."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..problems import Case
+from ..report.data import Driver
+from .view import View
 
 if TYPE_CHECKING:
     from ..solvers import Solution
 
 MOST_DRIVERS = 20
 
-# A shift smaller than this many standard errors is chance.
-CHANCE = 2.0
 
-
-@dataclass(frozen=True)
-class Driver:
-    """An unknown: its posterior mean, its mean under xi*, and their difference in posterior standard deviations."""
-
-    name: str
-    plain: float
-    weighted: float
-    shift: float
-
-
-def drivers_of(case: Case, solution: Solution) -> list[Driver]:
-    """The parts of theta that the certificate names, by more than chance, the furthest first.
-
-    A row of a table is shown by the successor that the risk's weights pull farthest; of two, which sum to 1, by the
-    one that grows.
-    """
-    thetas, weights = np.asarray(solution.thetas), np.asarray(solution.weights)
+def drivers_of(case: Case, solution: Solution, view: View) -> list[Driver]:
+    """The parts of theta that the certificate calls drivers, by name, those pulled farthest first."""
+    thetas = np.asarray(solution.thetas)
+    share, weights = view.draw_probabilities, view.weights
     named = _names_by_place(case, thetas.shape[1:])
     found = []
     for driver in () if solution.certificate is None else solution.certificate.drivers[:MOST_DRIVERS]:
-        entries = thetas[(slice(None), *driver.place)].reshape(len(thetas), -1)
-        plain, weighted, deviation = entries.mean(axis=0), weights @ entries / len(entries), entries.std(axis=0)
-        free = deviation > 1e-12
-        shift = np.where(free, (weighted - plain) / np.where(free, deviation, 1.0), 0.0)
-        pulled = np.abs(shift)
-        slot = int(shift.argmax()) if free.sum() == 2 else int(pulled.argmax())
-        if pulled[slot] > CHANCE * driver.standard_error:
-            name = named(*driver.place, slot)
-            found.append(Driver(name, float(plain[slot]), float(weighted[slot]), float(shift[slot])))
-    return sorted(found, key=lambda driver: -abs(driver.shift))
+        entry = thetas[(slice(None), *driver.place)]
+        plain, weighted = float(share @ entry), float((share * weights) @ entry)
+        found.append(Driver(named(*driver.place), plain, weighted, driver.shift, driver.standard_error))
+    return found
 
 
 def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:

@@ -1,35 +1,35 @@
-"""How good policies are on one set of fresh draws: any policy, and the rivals."""
+"""How good policies are on one set of fresh draws: any policy, the rivals, and two risks draw by draw."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
-from ..arrays import Array, as_key, in_float64, key_words
-from ..baselines.rivals import plug_in, robust
+from ..arrays import as_key, in_float64, key_words
+from ..baselines.panel import rivals, row_radius
 from ..errors import InputError
-from ..gradients import Problem, arrange, losses_on, model_bytes
-from ..gradients.objective import occupancies_of
+from ..gradients import Problem, losses_on
 from ..losses import ExpectedCost
 from ..occupancies import Exact
 from ..policies import Softmax, action_probabilities
-from ..posteriors import Dirichlet
+from ..posteriors import Dirichlet, WeightedDraws
 from ..problems import Case
 from ..problems.parts import pair_counts
+from ..report.data import Difference
 from ..risks import CVaR, Expectation, Risk
-from ..solvers.draws import Draws, Run
+from ..solvers.draws import Draws, Run, fresh_draws
+from ..solvers.drivers import mean_occupancies
+from ..solvers.judging import judgement, usual_draws
 from .view import View
 
-# Draws of a mean occupancy, and the working memory they may take.
-OCCUPANCY_DRAWS, OCCUPANCY_BYTES = 512, 128 * 2**20
+# Draws of a mean occupancy, unless the draws are the whole posterior.
+OCCUPANCY_DRAWS = 512
 
-# The robust plan's balls hold each row of the kernel with this probability, by the chi-square limit.
-ROBUST_COVERAGE = 0.9
+# Exact risks closer than this, as a share of their size, differ by rounding.
+ROUNDING = 1e-12
 
 
 class Court:
@@ -37,93 +37,122 @@ class Court:
 
     Args:
         arguments: of `solve`.
-        evaluation: how many draws.
+        evaluation: how many draws; as many as `solve` takes when None.
         tail_level: where value at risk and tail mean are taken.
+        solution: its draws are taken; else they are drawn anew.
     """
 
-    def __init__(self, arguments: dict[str, Any], evaluation: int, tail_level: float, thetas: Any = None):
+    def __init__(self, arguments: dict[str, Any], evaluation: int | None, tail_level: float, solution: Any = None):
         self.arguments, self.tail_level = arguments, tail_level
         self.model, self.belief, self.risk = arguments["model"], arguments["belief"], arguments["risk"]
-        words = key_words(as_key(arguments["seed"]))
-        run = Run(self.belief, self.risk, words, None)
-        self.thetas = Draws([run]).evaluation(evaluation)[0] if thetas is None else np.asarray(thetas)
+        self.words = key_words(as_key(arguments["seed"]))
         loss = ExpectedCost() if arguments["loss"] is None else arguments["loss"]
-        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.risk)
-        self.problem = Problem(self.model, loss, alone, Softmax(), Exact().resolve(self.model.support))
+        self.problem = Problem(self.model, loss, None, Softmax(), Exact().resolve(self.model.support))
+        self.fresh = self._fresh(evaluation) if solution is None else _drawn_by(solution)
 
     @in_float64
-    def view(self, name: str, policy: Any, losses: Any = None, occupancy: bool = True) -> View:
+    def _fresh(self, evaluation: int | None) -> WeightedDraws:
+        return fresh_draws(self.belief, self.words, evaluation or usual_draws(self.problem, self.risk))
+
+    def aside(self, number: int) -> WeightedDraws:
+        """Draws to choose policies by: others than those reported on, unless the posterior is used whole."""
+        return Draws([Run(self.belief, self.risk, self.words, None)]).held_out(number)[0]
+
+    @in_float64
+    def view(
+        self,
+        name: str,
+        policy: Any,
+        losses: Any = None,
+        occupancy: bool = True,
+        beside: View | None = None,
+        kind: str = "policy",
+        status: str = "",
+    ) -> View:
         """A policy judged on the draws; its losses there may be known already."""
         probabilities = action_probabilities(policy, *self.model.support.shape[:2])
+        thetas, share, exact = self.fresh
         if losses is None:
-            losses = losses_on(self.problem, probabilities[None], self.thetas[None])[0]
+            losses = losses_on(self.problem, probabilities[None], thetas[None])[0]
         losses = np.asarray(losses)
         if not np.all(np.isfinite(losses)):
             raise InputError(f"the loss of {name} is not a finite number at every posterior draw; check costs and loss")
-        assessed = self.risk(losses)
+        assessed, mean = self.risk(losses, share), Expectation()
         return View(
             name=name,
             probabilities=probabilities,
             losses=losses,
             weights=np.asarray(assessed.weights),
+            draw_probabilities=share,
+            exact=exact,
             risk=float(assessed.value),
-            risk_standard_error=float(self.risk.standard_error(losses)),
-            mean=float(Expectation()(losses).value),
-            mean_standard_error=float(Expectation().standard_error(losses)),
-            value_at_risk=float(np.quantile(losses, self.tail_level, method="inverted_cdf")),
-            tail_mean=float(CVaR(self.tail_level)(losses).value),
+            risk_standard_error=0.0 if exact else float(self.risk.standard_error(losses, share)),
+            mean=float(mean(losses, share).value),
+            mean_standard_error=0.0 if exact else float(mean.standard_error(losses, share)),
+            value_at_risk=float(np.quantile(losses, self.tail_level, method="inverted_cdf", weights=share)),
+            tail_mean=float(CVaR(self.tail_level)(losses, share).value),
             occupancy=self.mean_occupancy(probabilities) if occupancy else None,
+            kind=kind,
+            status=status,
+            difference=None if beside is None else self.difference(losses, beside.losses),
         )
+
+    def difference(self, losses: np.ndarray, others: np.ndarray, risk: Risk | None = None) -> Difference:
+        """The risk of losses less that of others, draw by draw."""
+        return risk_difference(self.risk if risk is None else risk, losses, others, self.fresh)
 
     def mean_occupancy(self, probabilities: np.ndarray) -> np.ndarray:
-        """`[S, A]` over the first draws, as many as fit in working memory."""
-        size = model_bytes(self.problem.occupancy, self.model.support)
-        draws = min(len(self.thetas), OCCUPANCY_DRAWS, max(1, OCCUPANCY_BYTES // size))
-        arranged = arrange(self.thetas[None, :draws], self.problem)
-        return np.asarray(_mean_occupancy(self.problem, probabilities[None], arranged))
+        """`[S, A]` over the first draws, or over the whole posterior."""
+        thetas, share, exact = self.fresh
+        few = len(thetas) if exact else min(len(thetas), OCCUPANCY_DRAWS)
+        return mean_occupancies(self.problem, probabilities, thetas[:few], share[None, :few] / share[:few].sum())[0]
 
-    def rivals(self, case: Case) -> list[View]:
-        """The plug-in plan and the robust plan; one that cannot be made for this problem is left out."""
-        common = {name: self.arguments[name] for name in ("loss", "risk", "seed")}
-        counts = pair_counts(case)
+    def rivals(self, case: Case, ours: View, iterations: int) -> list[View]:
+        """The plans of `pr.rivals`, beside ours; one that cannot be made for this problem is left out."""
+        common = {name: self.arguments[name] for name in ("loss", "risk", "seed", "solver")}
+        # A run that goes on makes a few iterations more; the risk-neutral one begins anew and gets as many as all.
+        most = max(iterations, common["solver"].iterations)
+        common["solver"] = dataclasses.replace(common["solver"], iterations=most)
+        made = rivals(self.model, self.belief, radius=self._radius(case), evaluation=2, **common)
         views = []
-        plans = (
-            ("plug-in plan", lambda: plug_in(self.model, self.belief, _plugged(self.belief), evaluation=2, **common)),
-            (
-                "robust plan",
-                lambda: robust(self.model, self.belief, self._radius(case, counts), evaluation=2, **common),
-            ),
-        )
-        for name, plan in plans:
+        for name, plan in made.items():
+            words = plan.status.name
+            known = name if words in ("PLANNED", "CONVERGED") else f"{name} ({words.lower().replace('_', ' ')})"
             try:
-                views.append(self.view(name, plan().policy.probabilities))
+                views.append(self.view(known, plan.policy, beside=ours, kind="rival", status=words))
             except InputError:
                 continue
         return views
 
-    def _radius(self, case: Case, counts: np.ndarray) -> Any:
-        """The file's radius, or `quantile / (2 n)` of the chi-square law of each row's likelihood ratio."""
+    def _radius(self, case: Case) -> Any:
+        """The file's radius; else that of `pr.rivals`, where the log's rows stand in for a Dirichlet's counts."""
         given = case.facts.file.rivals.robust_radius
-        if given is not None:
+        if given is not None or isinstance(self.belief, Dirichlet):
             return given
-        choices = self.model.support.allowed().sum(axis=-1)
-        prior = np.asarray(self.belief.prior).sum(axis=-1) if isinstance(self.belief, Dirichlet) else 1.0
-        quantile = stats.chi2.ppf(ROBUST_COVERAGE, np.maximum(choices - 1, 1))
-        return np.where(choices > 1, quantile / (2.0 * (counts + prior)), 0.0)
+        return row_radius(self.model.support, pair_counts(case) + 1.0)
 
 
-def tail_level_of(risk: Risk) -> float:
-    """The level of a risk that has one, 0.9 for any other."""
+def _drawn_by(solution: Any) -> WeightedDraws:
+    return WeightedDraws(np.asarray(solution.thetas), np.asarray(solution.probabilities), solution.exact)
+
+
+@in_float64
+def risk_difference(risk: Risk, losses: np.ndarray, others: np.ndarray, draws: WeightedDraws) -> Difference:
+    """The risk of losses less that of others on the same draws, with its standard error and 95 % interval.
+
+    Both are NaN where they are not known, and nothing is left open where the draws are the whole posterior.
+    """
+    ours, theirs = (judgement(risk, each, draws) for each in (losses, others))
+    value = ours.risk - theirs.risk
+    if draws.exact:
+        value = 0.0 if abs(value) <= ROUNDING * max(abs(ours.risk), abs(theirs.risk)) else value
+        return Difference(value, 0.0, value, value)
+    low, high = risk.difference_interval(losses, others, draws.probabilities)
+    error = ours.error_of_difference(theirs) if np.isfinite(low) else math.nan
+    return Difference(value, error, low, high)
+
+
+def tail_level_of(risk: Any) -> float:
+    """The level of a risk, or of a file's section on it, that has one; 0.9 for any other."""
     level = getattr(risk, "level", None)
     return 0.9 if level is None or not 0.0 < float(level) < 1.0 else float(level)
-
-
-def _plugged(belief: Any) -> Any:
-    """What a planner takes for known: observed frequencies where there are any, else the posterior mean."""
-    return belief.maximum_likelihood(unseen=belief.mean()) if isinstance(belief, Dirichlet) else None
-
-
-@eqx.filter_jit
-def _mean_occupancy(problem: Problem, probabilities: Array, thetas: Array) -> Array:
-    batch = occupancies_of(problem, probabilities, thetas)
-    return jnp.mean(batch.occupancies, axis=batch.axis)

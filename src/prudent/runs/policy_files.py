@@ -27,7 +27,7 @@ def policy_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tup
 
 
 def deterministic_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tuple[str, ...]) -> str:
-    """`state,action`: the most probable action of each state."""
+    """`state,action`, of a policy that is certain of its action in each state."""
     return csv_text(("state", "action"), zip(states, (actions[a] for a in probabilities.argmax(axis=1)), strict=True))
 
 

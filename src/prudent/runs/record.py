@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import math
 import platform
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 from ..errors import InputError
 from ..problems import Case
 from ..problems.describing import coverage, describe, loss_name, risk_name
-from .drivers import Driver
+from ..report.data import Difference, Driver
 from .record_check import ARRAYS, NUMBERS, check_record
 from .tensors import read_tensors, write_tensors
 from .view import View
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 else:
     Solution = Any  # importing it would import JAX, which refusing bad input does not need
 
-KIND = "prudent report record, version 2"
+KIND = "prudent report record, version 3"
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
 
 
@@ -38,10 +39,11 @@ class Record:
         risk_name, loss_name: in words.
         states, actions: names by number.
         grid, directions: how the policy is drawn, or None.
-        views: the answer, then its rivals, on the same draws.
-        drivers: which unknowns make up the tail.
+        views: the answer, the best deterministic policy found, then the rivals, on the same draws.
+        drivers: which unknowns drive the risk.
         objective, gradient_norm: `[T]` of every iteration.
-        counts: `[S, A]` rows of the log, or None.
+        counts: `[S, A]` how often each pair was seen, or None.
+        certain: `[S, A]` 1 where a pair has one possible successor, else 0.
     """
 
     summary: dict[str, Any]
@@ -57,6 +59,7 @@ class Record:
     objective: np.ndarray
     gradient_norm: np.ndarray
     counts: np.ndarray | None
+    certain: np.ndarray
 
 
 def versions() -> dict[str, str]:
@@ -69,24 +72,13 @@ def number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-# What to do about a status, in the words of the command line and the problem file.
-MESSAGES = {
-    "ITERATION_LIMIT": "all iterations were used before it converged; go on with prudent continue",
-    "STALLED": (
-        "the objective on the sample no longer falls though its gradient has not vanished, as at a kink of the risk; "
-        "more samples in [solver] make it smoother"
-    ),
-    "SAMPLE_LIMIT": (
-        "the objective was minimised on the largest sample, which still moved the answer by more than its standard "
-        "error; raise largest in [solver]"
-    ),
-    "DIVERGED": "the policy is worse than the one it started from; use a shorter step in [solver]",
-}
+# An argument of a function as the command line and the problem file know it; any other is a key of [solver].
+ARGUMENTS = {"resume": "prudent continue"}
 
 
 def message_of(solution: Solution) -> str:
-    """How the run ended and what to do about it."""
-    return MESSAGES.get(solution.status.name, solution.status.value)
+    """How the run ended and what to do about it: the status's own words, for those who do not write Python."""
+    return re.sub(r"\b(\w+)=", lambda found: ARGUMENTS.get(found[1], f"{found[1]} in [solver]"), solution.status.value)
 
 
 def is_solved(solution: Solution) -> bool:
@@ -97,18 +89,24 @@ def is_solved(solution: Solution) -> bool:
 def certified(solution: Solution, exact: bool) -> dict[str, Any]:
     """What the certificate says; `exact` if its bound is the risk of one who is told theta, and not below that."""
     certificate = solution.certificate
-    names = ("lower_bound", "lower_bound_standard_error", "gap", "gap_standard_error")
+    names = ("lower_bound", "lower_bound_standard_error", "gap", "gap_limit")
     said: dict[str, Any] = {name: number(getattr(certificate, name, None)) for name in names}
     whole = certificate is not None and certificate.draws == len(solution.losses)
     told = ("known_theta_risk", "lower_bound"), ("known_theta_risk_standard_error", "lower_bound_standard_error")
     said |= {name: said[source] if exact and whole else None for name, source in told}
     if certificate is None:
         return said | {"certificate": None}
-    names = ("in_sample", "stationarity", "stationarity_standard_error")
-    rest = {name: number(getattr(certificate, name)) for name in names}
-    interval = [number(end) for end in certificate.interval]
-    more = {"draws": certificate.draws, "interval": interval, "no_bound_because": certificate.reason or None}
+    rest = {name: number(getattr(certificate, name)) for name in ("in_sample", "stationarity")}
+    more = {"draws": certificate.draws, "exact": certificate.exact, "no_bound_because": certificate.reason or None}
+    more["drivers_considered"] = certificate.drivers_considered
     return said | {"certificate": more | rest}
+
+
+def said_of(view: View) -> dict[str, Any]:
+    """What is said of a plan, but for its arrays."""
+    numbers = {name: number(getattr(view, name)) for name in NUMBERS}
+    apart = None if view.difference is None else {k: number(v) for k, v in asdict(view.difference).items()}
+    return {"name": view.name, "kind": view.kind, "status": view.status, **numbers, "difference": apart}
 
 
 def record_of(
@@ -118,22 +116,27 @@ def record_of(
     drivers: list[Driver],
     tail_level: float,
     episode: int,
+    settings: dict[str, Any],
 ) -> Record:
-    """Gather what a solution, its rivals and its problem say."""
+    """Gather what a solution, its rivals and its problem say; `settings` are those the solver ran with."""
     ours, file = views[0], case.facts.file
     summary = {
         "status": solution.status.name,
         "message": message_of(solution),
         "solved": is_solved(solution),
+        "usable": solution.status.ok,
+        "exact": ours.exact,
         "risk": number(solution.risk),
         "risk_standard_error": number(solution.risk_standard_error),
+        "interval": [number(end) for end in solution.interval],
         **certified(solution, file.loss.kind == "expected-cost"),
         "mean": ours.mean,
         "mean_standard_error": number(ours.mean_standard_error),
         "tail_level": tail_level,
         "value_at_risk": ours.value_at_risk,
         "tail_mean": ours.tail_mean,
-        "rivals": [{"name": view.name} | {name: number(getattr(view, name)) for name in NUMBERS} for view in views[1:]],
+        "deterministic": next((said_of(view) for view in views if view.kind == "deterministic"), None),
+        "rivals": [said_of(view) for view in views if view.kind == "rival"],
         "draws": len(ours.losses),
         "iterations": solution.iterations,
         "seconds": solution.seconds,
@@ -143,7 +146,7 @@ def record_of(
         "states": len(case.states),
         "actions": len(case.actions),
         "log": {name: value for name, value in coverage(case).items() if name != "unseen"},
-        "settings": file.model_dump(mode="json"),
+        "settings": file.model_dump(mode="json") | {"solver": settings},
         "versions": versions(),
     }
     grid, directions = file.layout.grid, file.layout.directions
@@ -161,23 +164,32 @@ def record_of(
         objective=np.asarray(solution.history.objective),
         gradient_norm=np.asarray(solution.history.gradient_norm),
         counts=case.counts(),
+        certain=certain_pairs(case),
     )
+
+
+def certain_pairs(case: Case) -> np.ndarray:
+    """`[S, A]` 1 where a pair has one possible successor; of a family nothing is known, 0."""
+    successors = case.successors
+    if successors is None:
+        return np.zeros(case.shape[:2])
+    width = np.full(case.shape[:2], case.shape[2]) if successors.listed is None else successors.listed.sum(axis=2)
+    return (width == 1).astype(np.float64)
 
 
 def write_record(path: Path, record: Record) -> Path:
     """Write the record, so that the report can be made again without solving again."""
-    arrays = {"objective": record.objective, "gradient_norm": record.gradient_norm}
+    arrays = {"objective": record.objective, "gradient_norm": record.gradient_norm, "certain": record.certain}
     if record.counts is not None:
         arrays["counts"] = record.counts
+    arrays["draw_probabilities"] = record.views[0].draw_probabilities
     for place, view in enumerate(record.views):
         arrays |= {f"view.{place}.{name}": getattr(view, name) for name in ARRAYS}
     said = {
         name: getattr(record, name)
         for name in ("summary", "asked", "risk_name", "loss_name", "states", "actions", "grid", "directions")
     }
-    said["views"] = [
-        {"name": view.name} | {name: number(getattr(view, name)) for name in NUMBERS} for view in record.views
-    ]
+    said["views"] = [said_of(view) for view in record.views]
     said["drivers"] = [asdict(driver) for driver in record.drivers]
     return write_tensors(path, arrays, {"kind": KIND, **said})
 
@@ -187,7 +199,8 @@ def read_record(path: Path) -> Record:
     arrays, said = read_tensors(path, KIND)
     try:
         check_record(said, arrays)
-        views = tuple(_view(place, view, arrays) for place, view in enumerate(said["views"]))
+        exact = bool(said["summary"]["exact"])
+        views = tuple(_view(place, view, arrays, exact) for place, view in enumerate(said["views"]))
         grid, directions = said["grid"], said["directions"]
         return Record(
             summary=dict(said["summary"]),
@@ -203,12 +216,20 @@ def read_record(path: Path) -> Record:
             objective=arrays["objective"],
             gradient_norm=arrays["gradient_norm"],
             counts=arrays.get("counts"),
+            certain=arrays["certain"],
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise InputError(f"{path}: is damaged; solve again") from None
 
 
-def _view(place: int, said: dict[str, Any], arrays: dict[str, np.ndarray]) -> View:
-    parts: dict[str, Any] = {name: math.nan if said[name] is None else float(said[name]) for name in NUMBERS}
+def _view(place: int, said: dict[str, Any], arrays: dict[str, np.ndarray], exact: bool) -> View:
+    parts: dict[str, Any] = {name: _number(said[name]) for name in NUMBERS}
     parts |= {name: arrays[f"view.{place}.{name}"] for name in ARRAYS}
-    return View(name=str(said["name"]), **parts)
+    parts |= {name: str(said[name]) for name in ("name", "kind", "status")}
+    apart = said["difference"]
+    difference = None if apart is None else Difference(**{name: _number(value) for name, value in apart.items()})
+    return View(draw_probabilities=arrays["draw_probabilities"], exact=exact, difference=difference, **parts)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

@@ -26,22 +26,31 @@ class _Problem(_Open):
     digest: str
 
 
+class _Solver(_Open):
+    kind: str
+
+
 class _Settings(_Open):
     title: str
+    solver: _Solver
 
 
 class _Certificate(_Open):
     draws: int | None
+    no_bound_because: str | None
+    drivers_considered: int
 
 
 class _Summary(_Open):
     status: str
     message: str
     solved: bool
+    usable: bool
+    exact: bool
     risk: float | None
     lower_bound: float | None
     gap: float | None
-    gap_standard_error: float | None
+    gap_limit: float | None
     certificate: _Certificate | None
     tail_level: float
     known_theta_risk: float | None
@@ -54,8 +63,19 @@ class _Summary(_Open):
     versions: dict[str, str]
 
 
+class _Difference(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    value: float | None
+    standard_error: float | None
+    low: float | None
+    high: float | None
+
+
 class _View(_Open):
     name: str
+    kind: str
+    status: str
+    difference: _Difference | None
     risk: float | None
     risk_standard_error: float | None
     mean: float | None
@@ -70,6 +90,7 @@ class _Driver(BaseModel):
     plain: float
     weighted: float
     shift: float
+    standard_error: float
 
 
 class Said(_Open):
@@ -92,19 +113,20 @@ def check_record(said: dict[str, object], arrays: dict[str, np.ndarray]) -> None
     text = Said.model_validate(said)
     pairs = (len(text.states), len(text.actions))
     history = arrays["objective"].shape
-    wanted: dict[str, tuple[int, ...]] = {"objective": history, "gradient_norm": history}
+    wanted: dict[str, tuple[int, ...]] = {"objective": history, "gradient_norm": history, "certain": pairs}
     if "counts" in arrays:
         wanted["counts"] = pairs
+    draws = arrays["draw_probabilities"].shape
+    wanted["draw_probabilities"] = draws
     for place in range(len(text.views)):
-        draws = arrays[f"view.{place}.losses"].shape
         shapes = (pairs, draws, draws, pairs)
         wanted |= {f"view.{place}.{name}": shape for name, shape in zip(ARRAYS, shapes, strict=True)}
-        if len(draws) != 1 or not draws[0]:
-            raise ValueError("no losses")
+    if len(draws) != 1 or not draws[0]:
+        raise ValueError("no losses")
     if not text.views or len(history) != 1 or wanted.keys() != arrays.keys():
         raise ValueError("arrays that do not belong to a record")
     for name, shape in wanted.items():
         if arrays[name].dtype != np.float64 or arrays[name].shape != shape:
             raise ValueError(f"{name} is not what it should be")
-        if name.startswith(("view.", "counts")) and not np.all(np.isfinite(arrays[name])):
+        if name.startswith(("view.", "counts", "certain", "draw")) and not np.all(np.isfinite(arrays[name])):
             raise ValueError(f"{name} is not finite")

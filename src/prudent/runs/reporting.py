@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,7 @@ def report_data(record: Record) -> ReportData:
     from .. import report
 
     summary = record.summary
+    certificate = summary["certificate"] or {}
     plans = tuple(
         report.PlanView(
             name=view.name,
@@ -67,6 +67,8 @@ def report_data(record: Record) -> ReportData:
             tail_mean=view.tail_mean,
             probabilities=view.probabilities,
             occupancy=np.asarray(view.occupancy),
+            kind=view.kind,
+            difference=view.difference,
         )
         for view in record.views
     )
@@ -75,7 +77,7 @@ def report_data(record: Record) -> ReportData:
         asked=record.asked,
         status=summary["status"],
         status_message=summary["message"],
-        ok=summary["solved"],
+        ok=summary["usable"],
         risk_name=record.risk_name,
         loss_name=record.loss_name,
         tail_level=summary["tail_level"],
@@ -88,12 +90,19 @@ def report_data(record: Record) -> ReportData:
         known_theta_standard_error=summary["known_theta_risk_standard_error"],
         lower_bound=summary["lower_bound"],
         gap=summary["gap"],
-        gap_standard_error=summary["gap_standard_error"],
-        bound_draws=None if summary["certificate"] is None else summary["certificate"]["draws"],
+        gap_limit=summary["gap_limit"],
+        bound_draws=certificate.get("draws"),
+        no_bound_because=certificate.get("no_bound_because") or "",
+        draw_probabilities=record.views[0].draw_probabilities,
+        exact=summary["exact"],
+        weights=record.views[0].weights,
+        drivers_considered=certificate.get("drivers_considered"),
+        solver=summary["settings"]["solver"]["kind"],
         history_objective=record.objective,
         history_gradient_norm=record.gradient_norm,
-        drivers=tuple(report.Driver(**asdict(driver)) for driver in record.drivers),
+        drivers=record.drivers,
         counts=record.counts,
+        certain=record.certain,
         seed=summary["seed"],
         seconds=summary["seconds"],
         iterations=summary["iterations"],

@@ -101,6 +101,7 @@ def continue_run(
     folder: str | Path,
     *,
     data: Any = None,
+    again: bool = False,
     iterations: int | None = None,
     tolerance: float | None = None,
     out: str | Path | None = None,
@@ -116,7 +117,9 @@ def continue_run(
 
     Args:
         folder: of the run; everything needed is in its checkpoint.
-        data: a log of what was observed since: a path, a frame, or a list of them.
+        data: a log of what was observed since: a path, a frame, or a list of them. One that the run has counted
+            before, by its path or by its rows, is refused.
+        again: count it all the same.
         iterations: how many more at most; as many as before when left out.
         tolerance: another one; that of the run when left out.
         out: another folder to write to; the run's own when left out.
@@ -140,12 +143,12 @@ def continue_run(
     case, episode = saved.case, saved.episode
     if data is not None:
         several = data if isinstance(data, list | tuple) else [data]
-        case, episode = case.with_log(several), episode + 1
+        case, episode = case.with_log(several, again), episode + 1
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
     before = restored(saved, solver_of(saved.case.facts.file.solver, saved.case.shape), source)
-    wanted = _changed(case, changes)
-    arguments["solver"] = solver_of(wanted.facts.file.solver, case.shape)
+    case = _changed(case, changes)
+    arguments["solver"] = solver_of(case.facts.file.solver, case.shape)
     target = Path(folder) if out is None else places.prepare(Path(out), force)
     if data is None:
         return _carry_out(case, arguments, target, episode, report, progress, resume=before)
@@ -188,6 +191,7 @@ def _carry_out(
     progress: bool | None,
     **more: Any,
 ) -> Run:
+    from .deterministic import best_deterministic
     from .judging import Court, tail_level_of
 
     solution = _solve(arguments, progress=progress, **more)
@@ -197,15 +201,23 @@ def _carry_out(
             "check the costs"
         )
     tail_level = tail_level_of(arguments["risk"])
-    court = Court(arguments, len(solution.losses), tail_level, solution.thetas)
-    ours = court.view("this policy", solution.policy, solution.losses)
+    court = Court(arguments, len(solution.losses), tail_level, solution)
+    ours = court.view("this policy", solution.policy, solution.losses, status=solution.status.name)
     # The solver's own numbers: computed in another batch, the last digit may differ.
     same = {name: getattr(solution, name) for name in ("risk", "risk_standard_error")}
-    views = [dataclasses.replace(ours, weights=np.asarray(solution.weights), **same)]
-    if report:
-        views += court.rivals(case)
-    record = record_of(case, solution, views, drivers_of(case, solution), tail_level, episode)
+    ours = dataclasses.replace(ours, weights=np.asarray(solution.weights), **same)
+    rivals = court.rivals(case, ours, solution.iterations) if report else []
+    views = [ours, best_deterministic(court, [ours, *rivals]), *rivals]
+    settings = settings_of(case.facts.file.solver, arguments["solver"])
+    record = record_of(case, solution, views, drivers_of(case, solution, ours), tail_level, episode, settings)
     return Run(target, case, solution, record, _write(target, case, solution, record, episode, report))
+
+
+def settings_of(section: Any, solver: Any) -> dict[str, Any]:
+    """The solver's settings of a file, with the numbers that were in force where it names none."""
+    given = section.model_dump(mode="json")
+    usual: dict[str, Any] = {name: getattr(solver, name, None) for name, value in given.items() if value is None}
+    return given | {name: np.asarray(value).item() for name, value in usual.items() if np.ndim(value) == 0}
 
 
 def _write(
@@ -213,10 +225,11 @@ def _write(
 ) -> tuple[Path, ...]:
     """Write the files, the checkpoint first: from it alone a run can go on, whatever happens to the others."""
     probabilities = np.asarray(solution.policy.probabilities)
+    certain = record.views[1].probabilities
     texts: dict[str, Callable[[], str]] = {
         places.POLICY: lambda: policy_text(probabilities, case.states, case.actions),
-        places.DETERMINISTIC: lambda: deterministic_text(probabilities, case.states, case.actions),
-        places.WEIGHTS: lambda: weights_text(case, solution),
+        places.DETERMINISTIC: lambda: deterministic_text(certain, case.states, case.actions),
+        places.WEIGHTS: lambda: weights_text(case, solution, record.views[0].draw_probabilities),
         places.SOLUTION: lambda: json.dumps(record.summary, indent=2, allow_nan=False) + "\n",
     }
     written = [save_checkpoint(target / places.CHECKPOINT, case, solution, episode)]
@@ -228,15 +241,15 @@ def _write(
     return tuple(written)
 
 
-def weights_text(case: Case, solution: Solution) -> str:
-    """The posterior draws the risk was taken on: number, xi*, loss, and the unknowns unless there are too many."""
+def weights_text(case: Case, solution: Solution, probabilities: np.ndarray) -> str:
+    """The posterior draws the risk was taken on: number, probability, xi*, loss, and the unknowns unless too many."""
     thetas = np.asarray(solution.thetas)
     named = unknowns(case, thetas.shape[1:]) if thetas[0].size <= 50 * MOST_UNKNOWNS else {}
     named = named if len(named) <= MOST_UNKNOWNS else {}
     flat = thetas.reshape(len(thetas), -1)[:, list(named.values())]
-    weights, losses = np.asarray(solution.weights), np.asarray(solution.losses)
-    rows = ([str(k), *(repr(float(value)) for value in (weights[k], losses[k], *flat[k]))] for k in range(len(losses)))
-    return csv_text(("draw", "weight", "loss", *named), rows)
+    columns = np.column_stack([probabilities, np.asarray(solution.weights), np.asarray(solution.losses), flat])
+    rows = ([str(k), *(repr(float(value)) for value in row)] for k, row in enumerate(columns))
+    return csv_text(("draw", "probability", "weight", "loss", *named), rows)
 
 
 def saved_policy(folder: str | Path, trust: bool = False) -> Saved:

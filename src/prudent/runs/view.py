@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..report.data import Difference
+
 
 @dataclass(frozen=True)
 class View:
@@ -22,15 +24,22 @@ class View:
         probabilities: `[S, A]`.
         losses: `[M]` at each draw.
         weights: `[M]` the density that attains the risk.
+        draw_probabilities: `[M]` of the draws; equal unless the draws are the whole posterior.
+        exact: whether the draws are the whole posterior, so that nothing is sampled and standard errors are 0.
         risk, risk_standard_error, mean, mean_standard_error: over the draws.
         value_at_risk, tail_mean: quantile of the losses at the tail level, and the mean of the worst beyond it.
         occupancy: `[S, A]` mean over draws, not normalised; None where it was not asked for.
+        kind: `policy`, `deterministic` or `rival`.
+        status: how its planner ended, such as `PLANNED`.
+        difference: its risk less that of the policy it is set beside, draw by draw; None without one.
     """
 
     name: str
     probabilities: np.ndarray
     losses: np.ndarray
     weights: np.ndarray
+    draw_probabilities: np.ndarray
+    exact: bool
     risk: float
     risk_standard_error: float
     mean: float
@@ -38,3 +47,6 @@ class View:
     value_at_risk: float
     tail_mean: float
     occupancy: np.ndarray | None
+    kind: str = "policy"
+    status: str = ""
+    difference: Difference | None = None

@@ -19,12 +19,13 @@ from ..errors import InputError
 from ..gradients import GradientEstimator, Problem, arrange, is_direct, model_bytes
 from ..policies import Parametrisation
 from .draws import Chance, Draws, Run, stacked
-from .optimiser import Found, Optimiser
-from .outputs import Kept, LastIterate, Output, start, where
+from .judging import USUAL_DRAWS
+from .optimiser import Found, Optimiser, require_evaluation
+from .outputs import HeldOut, Kept, LastIterate, Output, start, where
 from .progress import Progress
 from .solution import Solution, Status, checkpoint_of
 
-GOING, CONVERGED, NON_FINITE = 0, 1, 2
+GOING, VANISHED, NON_FINITE = 0, 1, 2
 
 # A batch of runs: in cache for the direct solver (beyond it each model takes twice as long), else in memory.
 BATCH_BYTES = {True: 10 * 2**20, False: 256 * 2**20}
@@ -41,13 +42,15 @@ class BRPG(Optimiser):
     30
 
     Args:
-        samples: r, fresh posterior draws an iteration.
+        samples: r, fresh posterior draws an iteration; a posterior of no more atoms is used whole.
         iterations: T, iterations of this call (a resumed run adds them to those already made).
         step: length `1 / eta` of a plain gradient step, or any optax transformation.
-        tolerance: stop when the norm of the projected gradient, on the iteration's sample, is at most
-            this; 0 never stops early.
+        tolerance: stop when the norm of the projected gradient, on the iteration's sample, is at most this; 0 never
+            stops early. A small gradient by the logits does not tell a good policy from a saturated one: the
+            certificate's stationarity does.
         output: `LastIterate()`, `RandomIterate()` (the algorithm as stated) or `BestHeldOut()`.
-        evaluation: fresh posterior draws on which the answer's risk is reported.
+        evaluation: fresh posterior draws on which the answer's risk is reported; when left out, 1000, or as many as
+            put a hundred into the risk's tail where that is cheap.
         keep_iterates: whether the solution holds the parameters of every iteration, `Solution.iterates`.
     """
 
@@ -56,13 +59,14 @@ class BRPG(Optimiser):
     step: float | optax.GradientTransformation = eqx.field(static=True, default=1.0)
     tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
     output: Output = LastIterate()
-    evaluation: int = eqx.field(static=True, converter=as_whole, default=1000)
+    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None)
     keep_iterates: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
-        for name, least in (("samples", 1), ("iterations", 0), ("evaluation", 1)):
+        for name, least in (("samples", 1), ("iterations", 0)):
             require_size(f"BRPG {name}", getattr(self, name), least)
+        require_evaluation("BRPG", self.evaluation)
         if not isinstance(self.step, optax.GradientTransformation) and not (
             isinstance(self.step, int | float) and self.step is not True and 0 < self.step < float("inf")
         ):
@@ -76,7 +80,7 @@ class BRPG(Optimiser):
 
     def sizes(self) -> set[int]:
         """An iteration's draws and those of the report."""
-        return {self.samples, self.evaluation}
+        return {self.samples, self.evaluation or USUAL_DRAWS}
 
     def runs_at_once(self, problem: Problem) -> int:
         """As many as fit the cache or memory."""
@@ -100,7 +104,7 @@ class BRPG(Optimiser):
         else:
             state, histories, start = _restore(before, self, draws.runs, beginning)
             going = np.asarray(state.finished) == GOING
-        held_out = arrange(draws.held_out(self.output.held_out()), problem)
+        held_out = _set_aside(draws, self.output.held_out(), problem)
         state, trace, iterates = _iterate(problem, gradient, self, draws, state, held_out, start, progress)
         chosen = self.output.choose(state.kept, state.parameters, problem, held_out)
         sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
@@ -113,14 +117,14 @@ class BRPG(Optimiser):
             passed = jax.tree.map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates)
             if before is not None and before[g].iterates is not None and passed is not None:
                 passed = jax.tree.map(lambda *rows: np.concatenate(rows), before[g].iterates, passed)
-            ended = Status.CONVERGED if state.finished[g] == CONVERGED else Status.ITERATION_LIMIT
+            ended = Status.GRADIENT_VANISHED if state.finished[g] == VANISHED else Status.ITERATION_LIMIT
             found.append(
                 Found(
                     parameters=jax.tree.map(lambda leaf, g=g: leaf[g], parameters),
                     status=ended if sound[g] else Status.NON_FINITE,
                     history=history,
                     iterations=int(state.steps[g]),
-                    models=len(history) * self.samples,
+                    models=len(history) * draws.samples(self.samples),
                     in_sample=float(history[-NEWEST:, 0].mean()) if len(history) else float("nan"),
                     state=jax.tree.map(lambda leaf, g=g: leaf[g], state),
                     iterates=passed,
@@ -178,11 +182,12 @@ def iterate(
     settings: BRPG,
     state: State,
     thetas: Array,
+    shares: Float[Array, "G R"],
     keys: UInt32[Array, "G 2"],
 ) -> tuple[State, Float[Array, "3 G"]]:
     """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
     within = problem.policy.within
-    result, slope = gradient(problem, state.parameters, thetas, keys)
+    result, slope = gradient(problem, state.parameters, thetas, shares, keys)
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
     moved = jax.vmap(within.project)(optax.apply_updates(state.parameters, change))
     # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
@@ -192,7 +197,7 @@ def iterate(
     sound = jnp.isfinite(result.value) & jnp.isfinite(stationarity) & jnp.isfinite(length)
     # A tolerance of 0 never stops a run: one sample's gradient can vanish where the objective's does not.
     still = (stationarity <= settings.tolerance) & (settings.tolerance > 0.0)
-    done = jnp.where(sound, jnp.where(still, CONVERGED, GOING), NON_FINITE)
+    done = jnp.where(sound, jnp.where(still, VANISHED, GOING), NON_FINITE)
     going = (state.finished == GOING) & (done == GOING)
     return (
         State(
@@ -214,8 +219,9 @@ def run_block(
     settings: BRPG,
     state: State,
     thetas: Float[Array, "T ..."],
+    shares: Float[Array, "G R"],
     chance: Chance,
-    held_out: Array,
+    held_out: HeldOut,
     first: Int[Array, ""],
     span: Int[Array, 2],
 ) -> tuple[State, Array, Float[Array, "T 3 G"], Any]:
@@ -239,7 +245,7 @@ def run_block(
             state.kept, state.parameters, first + position, chance.uniforms[position], problem, held_out
         )
         kept = where(state.finished == GOING, kept, state.kept)
-        state, entries = iterate(problem, gradient, settings, state, thetas[position], chance.keys[position])
+        state, entries = iterate(problem, gradient, settings, state, thetas[position], shares, chance.keys[position])
         state = eqx.tree_at(lambda s: s.kept, state, kept)
         return position + 1, state, trace.at[position].set(entries), iterates
 
@@ -251,13 +257,21 @@ def run_block(
     return state, position, trace, iterates
 
 
+def _set_aside(draws: Draws, count: int, problem: Problem) -> HeldOut:
+    if not count:
+        return HeldOut(np.zeros((len(draws.runs), 0)), np.zeros((len(draws.runs), 0)))
+    several = draws.held_out(count)
+    thetas, shares = (np.stack([getattr(each, name) for each in several]) for name in ("thetas", "probabilities"))
+    return HeldOut(arrange(thetas, problem), shares)
+
+
 def _iterate(
     problem: Problem,
     gradient: GradientEstimator,
     settings: BRPG,
     draws: Draws,
     state: State,
-    held_out: np.ndarray,
+    held_out: HeldOut,
     start: int,
     progress: bool | None,
 ) -> tuple[State, np.ndarray, Any]:
@@ -267,7 +281,7 @@ def _iterate(
     length = int(np.prod(draws.sizes(settings.samples)))
     traces = [np.empty((0, 3, len(draws.runs)))]
     iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
-    iteration = start
+    iteration, shares = start, draws.shares(settings.samples)
     with Progress(progress, start, end) as bar:
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
             first = iteration - iteration % length
@@ -282,6 +296,7 @@ def _iterate(
                     loop_settings,
                     state,
                     thetas,
+                    shares,
                     chance,
                     held_out,
                     np.array(first, np.int32),
@@ -301,7 +316,7 @@ def _iterate(
 def _restore(
     before: Sequence[Solution], settings: BRPG, runs: Sequence[Run], beginning: State
 ) -> tuple[State, list[np.ndarray], int]:
-    """The batch's state from its solutions; a run that had converged goes on only at a lower tolerance."""
+    """The batch's state from its solutions; a run whose gradient had vanished goes on only at a lower tolerance."""
     checkpoints = [checkpoint_of(solution) for solution in before]
     state: State = stacked([checkpoint.state for checkpoint in checkpoints])
     for checkpoint, run in zip(checkpoints, runs, strict=True):
@@ -316,7 +331,7 @@ def _restore(
             "resume needs the model, policy and optimiser of the first call; its checkpoint holds other ones"
         )
     last = np.array([solution.history.gradient_norm[-1] if len(solution.history) else np.inf for solution in before])
-    revived = (state.finished == CONVERGED) & (last > np.asarray(settings.tolerance))
+    revived = (state.finished == VANISHED) & (last > np.asarray(settings.tolerance))
     steps = np.asarray(state.steps)
     going = (state.finished == GOING) | revived
     if np.unique(steps[going]).size > 1:

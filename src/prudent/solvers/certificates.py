@@ -1,7 +1,8 @@
 """How good an answer is: a bound no policy can beat, what chance leaves open, and what drives the risk.
 
-If theta were told before acting, the loss at theta could be `min_pi C(pi, theta)`. A coherent risk is monotone, so
-`rho(min_pi C(pi, theta))` is below the risk of every policy. On one sample of fresh draws this holds draw by draw.
+If theta were told before acting, the loss at theta could be `min_pi C(pi, theta)`. For a monotone risk
+`rho(min_pi C(pi, theta))` is below the risk of every policy. On one sample of fresh draws this holds draw by draw;
+of the posterior it holds up to what the sample leaves open, and exactly where the draws are all of its atoms.
 """
 
 from __future__ import annotations
@@ -10,79 +11,62 @@ import time
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..gradients import Problem
+from ..gradients import Problem, Sample
 from ..losses import ConvexLoss
-from ..models import TabularFamily
 from ..occupancies import Exact, Truncated
 from ..planning import least_costs
 from ..planning.convex import Search, searched
 from ..planning.exact import LARGEST_DIRECT
-from ..risks import Risk, SmoothedVaR
-from .descent import look
-from .judging import Judgement, known_of
+from ..posteriors import WeightedDraws
+from ..risks import Risk
+from ..row_sets import RowSet
+from .drivers import Driver, drivers_of
+from .judging import Judgement, judgement
+from .linear_model import Reach, improve
+from .prox_linear import linearised
 from .starts import linear_cost, linear_models
 
 # Fresh draws of which the bound is made where a plan of each takes long: convex losses and large models.
 FEW_DRAWS = 16
 
-# Accuracy of convex plans, a share of the uniform policy's loss where that is below 1, down to the least; a bound holds
-# at any accuracy.
-CONVEX_ACCURACY, LEAST_ACCURACY = 1e-3, 1e-9
+# Accuracy of convex plans, a share of the loss's spread; a bound holds at any accuracy.
+CONVEX_ACCURACY = 1e-3
 
-# Groups of draws whose gradients are compared for the standard error of their mean.
-GROUPS = 20
+# Atoms of which each is planned for by itself where a plan takes long.
+MOST_PLANNED_ATOMS = 64
 
-# Two-sided 95 % of the normal distribution.
-NORMAL = 1.959963984540054
-
-
-class Driver(eqx.Module):
-    """How far the risk's weights pull one part of theta from where the posterior has it.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> solution = pr.solve(lake, lake.prior, risk=pr.CVaR(0.9), solver=pr.BRPG(iterations=20))
-    >>> sorted(driver.place for driver in solution.certificate.drivers)  # slip is coordinate 0, escape is 1
-    [(0,), (1,)]
-
-    Attributes:
-        place: index of the coordinate of theta; of a tabular family, the (state, action) whose row it is.
-        shift: xi*-weighted mean less plain mean, in posterior standard deviations; of a row, the length of that vector.
-        standard_error: of the shift, if the weights told nothing.
-    """
-
-    place: tuple[int, ...] = eqx.field(static=True)
-    shift: float
-    standard_error: float
+# A predicted decrease of this share of the spread of losses is not looked at more closely.
+STATIONARY = 1e-5
 
 
 class Certificate(eqx.Module):
-    """What is known of an answer beyond its risk; all of it from fresh posterior draws.
+    """What is known of an answer beyond its risk; all of it from fresh posterior draws, or from all atoms.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> certificate = pr.solve(lake, lake.prior, risk=pr.CVaR(0.9)).certificate
-    >>> certificate.lower_bound <= certificate.risk, certificate.draws
-    (True, 1000)
+    >>> certificate.lower_bound <= certificate.risk, certificate.gap <= certificate.gap_limit, certificate.draws
+    (True, True, 1000)
 
     Attributes:
-        lower_bound: `rho(min_pi C(pi, theta))`, below the risk of every policy; None where it cannot be had.
+        lower_bound: `rho(min_pi C(pi, theta))`, below the risk of every policy on these draws; None where it cannot be
+            had.
         lower_bound_standard_error: its Monte-Carlo error.
         reason: why there is no bound; empty where there is one.
         risk: of the answer on the draws of the bound, which may be fewer than those of the solution.
-        gap: `risk - lower_bound`: no policy is better by more, and learning theta is worth no more; None without bound.
-        gap_standard_error: of the gap, draw by draw.
-        draws: fresh draws behind bound and gap.
-        interval: 95 % confidence interval of the solution's risk.
+        gap: `risk - lower_bound` on these draws; None without bound.
+        gap_limit: one-sided 95 % confidence limit of the gap under the posterior: no policy is better by more, and
+            learning theta is worth no more. The gap itself where it is exact; None where the draws are too few to tell.
+        draws: draws behind bound and gap.
+        exact: whether they are the whole posterior.
         in_sample: objective on the draws the policy was fitted to; the risk is usually above it.
-        stationarity: norm of the projected gradient of a unit step, on fresh draws.
-        stationarity_standard_error: length of the gradient's Monte-Carlo error; a norm about as large is no sign of a
-            slope. Both are NaN where the loss has no derivative.
-        drivers: parts of theta, those the risk's weights pull farthest first.
+        stationarity: the predicted decrease: on fresh draws no change of the table gains more, to first order; NaN
+            where the loss has no derivative.
+        drivers: parts of theta that the risk's weights pull away by more than chance, the farthest first.
+        drivers_considered: how many unknowns that the policy meets were looked at for it.
         seconds: wall time of the certificate.
     """
 
@@ -91,107 +75,113 @@ class Certificate(eqx.Module):
     reason: str = eqx.field(static=True)
     risk: float
     gap: float | None
-    gap_standard_error: float | None
+    gap_limit: float | None
     draws: int
-    interval: tuple[float, float]
+    exact: bool = eqx.field(static=True)
     in_sample: float
     stationarity: float
-    stationarity_standard_error: float
     drivers: tuple[Driver, ...]
+    drivers_considered: int
     seconds: float
 
     def rows(self) -> list[tuple[str, str]]:
         """Lines of a solution's summary, as (label, text)."""
-        if self.lower_bound is None or self.gap is None:
-            bound = [("lower bound", f"none: {self.reason}")]
-        else:
-            share = f" ({self.gap / abs(self.risk):.2%})" if self.risk else ""
-            fewer = f", {self.draws} draws"
-            bound = [
-                ("lower bound", f"{self.lower_bound:.4f} if theta were known{fewer}"),
-                ("gap", f"{self.gap:.4f}{share}: no policy is better by more"),
-            ]
-        low, high = self.interval
         driver = self.drivers[0] if self.drivers else None
         return [
-            ("interval", f"{low:.4f} to {high:.4f} (95 %)"),
             ("in sample", f"{self.in_sample:.4f}"),
-            *bound,
-            ("stationarity", f"{self.stationarity:.2g} ± {self.stationarity_standard_error:.2g}"),
+            *self._bound_rows(),
+            ("stationarity", f"{self.stationarity:.2g}: no change of the policy gains more, to first order"),
             *([("driven by", f"theta{list(driver.place)}, {driver.shift:+.2f} s.d.")] if driver else []),
         ]
 
+    def _bound_rows(self) -> list[tuple[str, str]]:
+        if self.lower_bound is None or self.gap is None:
+            return [("lower bound", f"none: {self.reason}")]
+        on = f"exact: all {self.draws} atoms" if self.exact else f"{self.draws} draws"
+        share = f" ({self.gap / self.risk:.2%})" if self.lower_bound > 0 else ""
+        return [
+            ("lower bound", f"{self.lower_bound:.4f} if theta were known ({on})"),
+            ("gap", f"{self.gap:.4f}{share}: {self._gap_text()}"),
+        ]
+
+    def _gap_text(self) -> str:
+        if self.exact:
+            return "no policy is better by more"
+        if self.gap_limit is None:
+            return (
+                f"on these {self.draws} draws no policy is better by more; they are too few to speak of the posterior"
+            )
+        return f"no policy is better by more than {self.gap_limit:.4f} (95 % confidence)"
+
 
 def certify(
-    problem: Problem,
-    risk: Risk,
-    parameters: Any,
-    table: Float[np.ndarray, "S A"],
-    judged: Judgement,
-    slopes: Float[np.ndarray, "N S A"] | None,
-    in_sample: float,
+    problem: Problem, table: Float[np.ndarray, "S A"], judged: Judgement, risk: Risk, slopes: Any, in_sample: float
 ) -> Certificate:
     """The certificate of a policy judged on fresh draws.
 
     Args:
         problem: what was minimised; its risk is not used.
+        table: the policy's probabilities.
+        judged: the policy on fresh draws.
         risk: of this run.
-        parameters: of the policy.
-        table: its probabilities.
-        judged: the policy on fresh draws, without a batch axis.
-        slopes: derivatives by the table at the first N of the draws; None where the loss has none.
+        slopes: `[N, S, A]` derivatives by the table at the first N of the draws; None where the loss has none.
         in_sample: the objective on the draws the policy was fitted to.
     """
     clock = time.perf_counter()
-    spread = NORMAL * float(judged.standard_error)
-    value = float(judged.risk)
-    lows, reason = least_losses(problem, risk, judged.thetas, table)
-    bound = error = gap = gap_error = None
-    draws = len(judged.thetas)
+    value, bound, error, gap, limit, draws = float(judged.risk), None, None, None, None, judged.draws
+    lows, reason = least_losses(problem, risk, judged.draws, table)
     if lows is not None:
-        draws = len(lows)
-        losses = np.asarray(judged.losses)[:draws]
+        draws = judged.draws.first(len(lows))
+        losses = np.asarray(judged.losses)[: len(lows)]
         # Rounding can put a draw's optimum a hair above the loss of the policy that attains it.
-        lows = np.minimum(lows, losses)
-        ours, theirs = known_of(risk, losses), known_of(risk, lows)
-        value, bound, error = ours.value, theirs.value, theirs.standard_error
-        gap, gap_error = max(0.0, value - bound), ours.error_of_difference(theirs, losses, lows)
-    norm, norm_error = stationarity(problem, parameters, np.asarray(judged.weights), slopes)
+        ours, theirs = (judgement(risk, values, draws) for values in (losses, np.minimum(lows, losses)))
+        value, bound, error = ours.risk, theirs.risk, theirs.standard_error
+        gap = max(0.0, value - bound)
+        limit = gap if draws.exact else _gap_limit(risk, ours, theirs)
+    named, considered = drivers_of(problem, table, judged.draws, judged.weights)
     return Certificate(
         lower_bound=bound,
         lower_bound_standard_error=error,
         reason=reason,
         risk=value,
         gap=gap,
-        gap_standard_error=gap_error,
-        draws=draws,
-        interval=(float(judged.risk) - spread, float(judged.risk) + spread),
+        gap_limit=limit,
+        draws=len(draws),
+        exact=draws.exact,
         in_sample=in_sample,
-        stationarity=norm,
-        stationarity_standard_error=norm_error,
-        drivers=drivers(
-            np.asarray(judged.thetas), np.asarray(judged.weights), isinstance(problem.family, TabularFamily)
-        ),
+        stationarity=stationarity(problem, risk, table, judged, slopes),
+        drivers=named,
+        drivers_considered=considered,
         seconds=time.perf_counter() - clock,
     )
 
 
+def _gap_limit(risk: Risk, ours: Judgement, theirs: Judgement) -> float | None:
+    # The upper end of a two-sided interval of 90 % is a one-sided limit of 95 %.
+    limit = risk.difference_interval(ours.losses, theirs.losses, ours.draws.probabilities, confidence=0.9)[1]
+    return max(float(limit), ours.risk - theirs.risk) if np.isfinite(limit) else None
+
+
 def least_losses(
-    problem: Problem, risk: Risk, thetas: np.ndarray, table: np.ndarray
+    problem: Problem, risk: Risk, draws: WeightedDraws, table: np.ndarray
 ) -> tuple[Float[np.ndarray, " M"] | None, str]:
     """Numbers at most `min_pi C(pi, theta)` at the first M draws, or None and the reason why there are none."""
-    family, loss = problem.family, problem.loss
+    family, loss, thetas = problem.family, problem.loss, draws.thetas
     support, discount = family.support, float(family.discount)
-    if _blind(risk):
-        return None, "the risk is not coherent"
+    if not risk.monotone:
+        return None, "the risk is not monotone, and a smaller loss at every draw need not have a smaller risk"
     if not isinstance(loss, ConvexLoss):
         return None, "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
-    if linear_cost(loss, family.at(thetas[0])) is None:
-        if isinstance(problem.occupancy, Truncated):
-            return None, "a truncated occupancy of a loss that is not linear has no planner"
-        return _least_convex(problem, thetas[:FEW_DRAWS])
-    if support.states > LARGEST_DIRECT:
-        thetas = thetas[:FEW_DRAWS]
+    linear = linear_cost(loss, family.at(thetas[0])) is not None
+    if not linear and isinstance(problem.occupancy, Truncated):
+        return None, "a truncated occupancy of a loss that is not linear has no planner"
+    if not linear or support.states > LARGEST_DIRECT:
+        # A few of the draws are a sample as well; a few of the atoms are not.
+        if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
+            return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
+        thetas = thetas if draws.exact else thetas[:FEW_DRAWS]
+    if not linear:
+        return _least_convex(problem, thetas)
     probability, cost = linear_models(family, loss, thetas)
     horizon = None if isinstance(problem.occupancy, Exact) else problem.occupancy.horizon
     start = np.asarray(family.start)
@@ -199,57 +189,23 @@ def least_losses(
     return least_costs(support, probability, cost, start, discount, horizon=horizon, first=first), ""
 
 
-def _blind(risk: Risk) -> bool:
-    return isinstance(risk, SmoothedVaR)
-
-
 def _least_convex(problem: Problem, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
     lows = np.empty(len(thetas))
     for k, theta in enumerate(thetas):
-        search = Search(problem.family.at(theta), problem.loss, CONVEX_ACCURACY)
-        size = abs(search.slope(search.occupancy)[0])
-        search.tolerance *= float(np.clip(size, LEAST_ACCURACY / CONVEX_ACCURACY, 1.0)) if np.isfinite(size) else 1.0
+        search = Search(problem.family.at(theta), problem.loss, None, CONVEX_ACCURACY)
         lows[k] = searched(search, 100, time.perf_counter()).lower_bound
     if not np.all(np.isfinite(lows)):
         return None, "the loss has no finite lower bound at a posterior draw"
     return lows, ""
 
 
-def stationarity(
-    problem: Problem, parameters: Any, weights: Float[np.ndarray, " M"], slopes: Float[np.ndarray, "N S A"] | None
-) -> tuple[float, float]:
-    """Norm of the projected gradient on the first N draws, and the length of the gradient's standard error."""
+def stationarity(problem: Problem, risk: Risk, table: np.ndarray, judged: Judgement, slopes: Any) -> float:
+    """What any change of the table gains at most, to first order, on the first draws."""
     if slopes is None or not np.all(np.isfinite(slopes)):
-        return float("nan"), float("nan")
-    draws = len(slopes)
-    groups = min(GROUPS, draws)
-    share = weights[:draws, None, None] / max(float(weights[:draws].mean()), np.finfo(float).tiny) * slopes
-    means = np.stack([part.mean(axis=0) for part in np.array_split(share, groups)])
-    sizes = np.array([len(part) for part in np.array_split(np.arange(draws), groups)]) / draws
-    # Row 0 is the whole sample's; the number of rows is fixed, so that one compiled function serves all.
-    rows = np.concatenate([np.tensordot(sizes, means, axes=1)[None], means])
-    repeated = _repeated(parameters, len(rows))
-    gradients, norms = look(problem.policy, repeated, rows)
-    if groups == 1:
-        return float(norms[0]), float("nan")
-    spread = ((gradients[1:] - gradients[0]) ** 2).sum(axis=1)
-    return float(norms[0]), float(np.sqrt((sizes**2 * spread).sum() * groups / (groups - 1)))
-
-
-def _repeated(parameters: Any, count: int) -> Any:
-    return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), parameters)
-
-
-def drivers(thetas: Float[np.ndarray, "M ..."], weights: Float[np.ndarray, " M"], rows: bool) -> tuple[Driver, ...]:
-    """Parts of theta by how far the weights pull their mean, in posterior standard deviations; known ones left out."""
-    spread = thetas.std(axis=0)
-    varies = spread > 1e-12 * (1.0 + np.abs(thetas).max(axis=0))
-    share = weights / len(weights)
-    shift = np.where(
-        varies, (np.tensordot(share - 1.0 / len(share), thetas, axes=1)) / np.where(varies, spread, 1.0), 0.0
-    )
-    error = float(np.sqrt(max(0.0, len(share) * (share**2).sum() - 1.0) / len(share)))
-    if rows and thetas.ndim == 4:
-        varies, shift = varies.any(axis=2), np.linalg.norm(shift, axis=2)
-    places = sorted(np.argwhere(varies).tolist(), key=lambda place: -abs(shift[tuple(place)]))
-    return tuple(Driver(tuple(place), float(shift[tuple(place)]), error) for place in places)
+        return float("nan")
+    draws = judged.draws.first(len(slopes))
+    sample = Sample(table[None], draws, risk, np.ones(1, bool))
+    losses = np.asarray(judged.losses)[: len(slopes)]
+    enough = STATIONARY * float(np.ptp(losses))
+    reach = Reach(table, problem.policy.rows() or RowSet())
+    return improve(linearised(sample, table, losses, slopes), reach, enough).most

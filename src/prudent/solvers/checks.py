@@ -72,14 +72,14 @@ def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:
 
 
 def check_start(
-    problem: Problem, initial: Any, thetas: Float[np.ndarray, "G N ..."], gradient: GradientEstimator
+    problem: Problem, initial: Any, thetas: Float[np.ndarray, "N ..."], gradient: GradientEstimator
 ) -> None:
     """The models at a few draws of every run are proper MDPs, and the loss is a finite number at the first.
 
     So is its derivative, unless the estimator uses values alone.
     """
     family = problem.family
-    mdp = check_models(family, thetas.reshape(-1, *thetas.shape[2:]))
+    mdp = check_models(family, thetas)
     policy = _check_policy(problem.policy, initial, family.support.shape[:2])
     visits = _first_occupancy(mdp, policy, problem.occupancy)
     check_loss_at(problem.loss, visits, mdp, differentiable=not isinstance(gradient, ZerothOrder))

@@ -18,13 +18,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, to_numpy
-from ..gradients import Slopes, pulled_back
+from ..gradients import Sample, Slopes, pulled_back
 from ..policies import Everywhere, ParameterSet, Parametrisation, Softmax, action_tables
 
-GOING, CONVERGED, STALLED, NON_FINITE, MERGED = 0, 1, 2, 3, 4
+# Why a point no longer moves. Where the policy has no table of its own, its gradient vanishing is all that is known.
+# A point that is held is a start that was given: it never moves, and competes with the others as it is.
+# One that is unfinished was left behind by a larger sample before it had converged.
+GOING, CONVERGED, STALLED, NON_FINITE, MERGED, VANISHED, HELD, UNFINISHED = range(8)
 
-# A step is accepted if the objective fell by this share of what its slope foresaw, or by less than rounding.
+# A step is accepted if the objective fell by this share of the predicted decrease, or by less than rounding.
 SUFFICIENT, ROUNDING = 0.1, 1e-12
+
+# Predicted decreases below this share of the size of the losses drown in the error of iterative solves.
+NOISE = 1e-9
 
 # Evaluations without a fall of a tenth of the tolerance, after which a run has stalled.
 PATIENCE = 25
@@ -36,11 +42,13 @@ class Climb(eqx.Module):
     Attributes:
         parameters, tables: the current points.
         value: their objectives.
-        scale: the size of the losses behind them, to which tolerances are relative.
-        slope, visits: derivative by the table and its metric, at the point or blended from nearby points.
+        spread: of the losses behind them over the draws, or what there is to gain, whichever is larger; tolerances are
+            relative to it, never to the level, so that a constant added to all costs changes nothing.
+        size: the largest of the losses, to which rounding is relative.
+        slope, visits: derivative by the table and its metric.
         gradient: derivative by the parameters, flat.
         norm: length of the projected gradient of a unit step.
-        left: what a first-order model says can still be gained.
+        left: the predicted decrease: at most this is gained by any change of the table, to first order.
         memory: what the step remembers.
         trial: the parameters to look at next.
         length: of the newest accepted move.
@@ -52,7 +60,8 @@ class Climb(eqx.Module):
     parameters: Any
     tables: Float[np.ndarray, "K S A"]
     value: Float[np.ndarray, " K"]
-    scale: Float[np.ndarray, " K"]
+    spread: Float[np.ndarray, " K"]
+    size: Float[np.ndarray, " K"]
     slope: Float[np.ndarray, "K S A"]
     visits: Float[np.ndarray, "K S"]
     gradient: Float[np.ndarray, "K D"]
@@ -71,34 +80,41 @@ class Descent(eqx.Module):
     """A kind of step: it proposes trial points and learns from what was found there."""
 
     @abc.abstractmethod
-    def remember(self, climb: Climb) -> Any:
-        """What there is to remember at the first point."""
+    def blank(self, climb: Climb) -> Any:
+        """A memory of the right shapes, with nothing in it."""
+
+    @abc.abstractmethod
+    def remember(self, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes) -> Any:
+        """What there is to remember at the first points, of which this was found."""
 
     @abc.abstractmethod
     def propose(self, policy: Parametrisation, climb: Climb) -> Any:
         """The next trial parameters."""
 
     @abc.abstractmethod
-    def foreseen(self, climb: Climb, moved: Float[np.ndarray, "K D"], tables: np.ndarray) -> Float[np.ndarray, " K"]:
-        """The change of the objective that the slope foresees for a trial."""
+    def predicted(self, climb: Climb, moved: Float[np.ndarray, "K D"], tables: np.ndarray) -> Float[np.ndarray, " K"]:
+        """The decrease of the objective that is predicted for a trial."""
 
     @abc.abstractmethod
     def learn(
         self,
+        policy: Parametrisation,
         climb: Climb,
         moved: Float[np.ndarray, "K D"],
-        tables: np.ndarray,
+        sample: Sample,
         found: Slopes,
         gradient: np.ndarray,
         accept: Any,
-    ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """The memory after a trial, and the slope and visits to go on with."""
+    ) -> Any:
+        """The memory after trial points were judged; the climb is still at the points before them."""
 
     @abc.abstractmethod
-    def left(
-        self, policy: Parametrisation, tables: np.ndarray, slope: np.ndarray, norm: np.ndarray
-    ) -> Float[np.ndarray, " K"]:
-        """First-order measure of what is left to gain; 0 at a stationary point."""
+    def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
+        """At most this is gained by any change of the policy, to first order; 0 at a stationary point."""
+
+    @abc.abstractmethod
+    def stuck(self, climb: Climb) -> Bool[np.ndarray, " K"]:
+        """Where there is no trial left that could be told from the point itself."""
 
 
 def flat(tree: Any) -> Float[np.ndarray, "K D"]:
@@ -162,7 +178,8 @@ def begin(parameters: Any, states: int, actions: int) -> Climb:
         parameters=parameters,
         tables=table,
         value=nothing,
-        scale=nothing,
+        spread=nothing,
+        size=nothing,
         slope=table,
         visits=np.zeros((count, states)),
         gradient=np.zeros((count, size)),
@@ -186,85 +203,99 @@ def trial_tables(policy: Parametrisation, climb: Climb) -> Float[np.ndarray, "K 
 
 
 def advance(
-    step: Descent, policy: Parametrisation, climb: Climb, tables: np.ndarray, found: Slopes, tolerance: float
+    step: Descent, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes, tolerance: float
 ) -> Climb:
     """One iteration: judge the trial points by what was found there, and propose the next ones."""
     if climb.rounds == 0:
-        return _first(step, policy, climb, tables, found, tolerance)
+        return _first(step, policy, climb, sample, found, tolerance)
     going = np.asarray(climb.finished) == GOING
     gradient, norm = look(policy, climb.trial, found.slope)
     moved = flat(climb.trial) - flat(climb.parameters)
-    foreseen = step.foreseen(climb, moved, tables)
-    enough = climb.value + SUFFICIENT * np.minimum(foreseen, 0.0) + ROUNDING * climb.scale
+    predicted = step.predicted(climb, moved, sample.tables)
+    spread, size = sizes(sample, found)
+    enough = climb.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * climb.size
     # A trial whose objective is no number is only a step too far.
     accept = going & np.isfinite(norm) & (found.value <= enough)
-    memory, slope, visits = step.learn(climb, moved, tables, found, gradient, accept)
+    memory = step.learn(policy, climb, moved, sample, found, gradient, accept)
     climb = dataclasses.replace(
         climb,
         parameters=choose(accept, climb.trial, climb.parameters),
-        tables=choose(accept, tables, climb.tables),
+        tables=choose(accept, sample.tables, climb.tables),
         value=np.where(accept, found.value, climb.value),
-        scale=np.where(accept, _scale(found), climb.scale),
-        slope=choose(going, slope, climb.slope),
-        visits=choose(going, visits, climb.visits),
+        spread=np.where(accept, spread, climb.spread),
+        size=np.where(accept, size, climb.size),
+        slope=choose(accept, found.slope, climb.slope),
+        visits=choose(accept, found.visits, climb.visits),
         gradient=choose(accept, gradient, climb.gradient),
         norm=np.where(accept, norm, climb.norm),
         memory=choose(going, memory, climb.memory),
         length=np.where(accept, np.linalg.norm(moved, axis=1), 0.0),
         rounds=climb.rounds + 1,
     )
-    fell = going & (climb.value < climb.anchor - 0.1 * tolerance * climb.scale)
+    fell = going & (climb.value < climb.anchor - 0.1 * allowed(climb, tolerance))
     idle = np.where(fell, 0, climb.idle + going)
-    left = step.left(policy, climb.tables, climb.slope, climb.norm)
-    done = np.where(left <= tolerance * climb.scale, CONVERGED, np.where(idle >= PATIENCE, STALLED, GOING))
-    return _proposed(step, policy, climb, left, np.where(fell, climb.value, climb.anchor), idle, done)
+    ended = np.where(idle >= PATIENCE, STALLED, GOING)
+    return _proposed(step, policy, climb, np.where(fell, climb.value, climb.anchor), idle, ended, tolerance)
 
 
 def _first(
-    step: Descent, policy: Parametrisation, climb: Climb, tables: np.ndarray, found: Slopes, tolerance: float
+    step: Descent, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes, tolerance: float
 ) -> Climb:
     gradient, norm = look(policy, climb.trial, found.slope)
-    scale = _scale(found)
-    left = step.left(policy, tables, found.slope, norm)
-    going = np.asarray(climb.finished) == GOING
+    spread, size = sizes(sample, found)
     sound = np.isfinite(found.value) & np.isfinite(norm)
-    done = np.where(sound, np.where(left <= tolerance * scale, CONVERGED, GOING), NON_FINITE)
     climb = dataclasses.replace(
         climb,
-        tables=tables,
-        value=np.where(going, found.value, np.inf),
-        scale=scale,
+        tables=sample.tables,
+        value=np.where(sample.active, found.value, np.inf),
+        spread=spread,
+        size=size,
         slope=found.slope,
         visits=found.visits,
         gradient=gradient,
         norm=norm,
         rounds=1,
     )
-    climb = dataclasses.replace(climb, memory=step.remember(climb))
-    return _proposed(step, policy, climb, left, found.value, climb.idle, done)
+    climb = dataclasses.replace(climb, memory=step.remember(policy, climb, sample, found))
+    return _proposed(step, policy, climb, found.value, climb.idle, np.where(sound, GOING, NON_FINITE), tolerance)
 
 
 def _proposed(
-    step: Descent, policy: Parametrisation, climb: Climb, left: Any, anchor: Any, idle: Any, done: Any
+    step: Descent, policy: Parametrisation, climb: Climb, anchor: Any, idle: Any, ended: Any, tolerance: float
 ) -> Climb:
-    finished = np.where(np.asarray(climb.finished) == GOING, done, climb.finished)
+    left = step.left(policy, climb)
+    code = VANISHED if policy.rows() is None else CONVERGED
+    ended = np.where((ended == GOING) & step.stuck(climb), STALLED, ended)
+    ended = np.where((ended != NON_FINITE) & (left <= allowed(climb, tolerance)), code, ended)
+    finished = np.where(np.asarray(climb.finished) == GOING, ended, climb.finished)
     climb = dataclasses.replace(climb, left=left, anchor=anchor, idle=idle, finished=finished.astype(np.int64))
     return dataclasses.replace(climb, trial=to_numpy(step.propose(policy, climb)))
+
+
+def allowed(climb: Climb, tolerance: float) -> Float[np.ndarray, " K"]:
+    """The predicted decrease below which a point has converged: a share of the spread, or what drowns in rounding."""
+    return np.asarray(tolerance * climb.spread + NOISE * climb.size)
+
+
+def sizes(sample: Sample, found: Slopes) -> tuple[np.ndarray, np.ndarray]:
+    """Spread and size of the losses of each policy.
+
+    Where a policy makes the losses of all draws alike, as against the worst case, the spread is what it leaves to gain.
+    """
+    spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
+    return spread, np.abs(found.losses).max(axis=1) + np.finfo(float).tiny
 
 
 def merged(climb: Climb, tolerance: float) -> Climb:
     """Points whose objective is that of a better one, within a tenth of the tolerance, go no further."""
     finished = np.array(climb.finished)
-    alive = np.flatnonzero((finished != NON_FINITE) & (finished != MERGED))
+    alive = np.flatnonzero(~np.isin(finished, (NON_FINITE, MERGED, HELD)))
     order = alive[np.argsort(climb.value[alive], kind="stable")]
+    near = 0.1 * allowed(climb, tolerance)
     for worse, better in zip(order[1:], order[:-1], strict=True):
-        if climb.value[worse] - climb.value[better] <= 0.1 * tolerance * climb.scale[better]:
+        if climb.value[worse] - climb.value[better] <= near[better]:
             finished[worse] = MERGED
     return dataclasses.replace(climb, finished=finished)
-
-
-def _scale(found: Slopes) -> np.ndarray:
-    return (found.weights * np.abs(found.losses)).mean(axis=1) + np.finfo(float).tiny
 
 
 def only(climb: Climb, start: int) -> Any:

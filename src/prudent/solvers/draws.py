@@ -11,7 +11,8 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, Stream, as_float, stream
 from ..errors import InputError
-from ..posteriors import Posterior, draw_sets
+from ..gradients import equal_shares
+from ..posteriors import Posterior, WeightedDraws, draw_sets, equally_weighted
 from ..risks import Risk
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
@@ -21,12 +22,20 @@ BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
 
 
 class Run(NamedTuple):
-    """One run of a batch: its belief, its risk, the words of its random key and its first parameters."""
+    """One run of a batch.
+
+    Attributes:
+        belief, risk: of the run.
+        words: of its random key.
+        start: its first parameters.
+        given: whether the user chose them; then nothing worse on held-out draws is returned.
+    """
 
     belief: Posterior
     risk: Risk
     words: tuple[int, ...]
     start: Any
+    given: bool = False
 
 
 class Chance(NamedTuple):
@@ -42,11 +51,18 @@ class Chance(NamedTuple):
 
 
 class Draws:
-    """Posterior draws for the runs of a batch; runs that share belief and key share their draws."""
+    """Posterior draws for the runs of a batch; runs that share belief and key share their draws.
+
+    The beliefs of a batch have atoms all alike or not at all: atoms are used whole in the place of any draws.
+    """
 
     def __init__(self, runs: Sequence[Run]):
         self.runs = runs
-        self.shape = self.evaluation(1).shape[2:]
+        self.atoms = [run.belief.as_atoms() for run in runs]
+        shapes = {fresh_draws(run.belief, run.words, 1).thetas.shape[1:] for run in runs}
+        if len(shapes) > 1:
+            raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
+        self.shape = shapes.pop()
 
     def _each(self, make: Callable[[Posterior, np.random.Generator], Any], *path: int) -> list[Any]:
         made: dict[tuple, Any] = {}
@@ -56,37 +72,46 @@ class Draws:
                 made[name] = make(run.belief, stream(run.words, *path))
         return [made[id(run.belief), run.words] for run in self.runs]
 
-    def _thetas(self, n: int, *path: int) -> Float[np.ndarray, "G N ..."]:
-        drawn = self._each(lambda belief, random: draw(belief, random, n), *path)
-        shapes = {theta.shape for theta in drawn}
-        if len(shapes) > 1:
-            raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
-        return np.stack(drawn)
+    def _weighted(self, n: int, *path: int) -> list[WeightedDraws]:
+        if self.atoms[0] is not None:
+            return [atoms for atoms in self.atoms if atoms is not None]
+        return self._each(lambda belief, random: equally_weighted(draw(belief, random, n)), *path)
 
-    def first(self, n: int) -> Float[np.ndarray, "G N ..."]:
-        """A few draws for the checks before the start."""
-        return self._thetas(n, Stream.ITERATION, 0)
+    def first(self, n: int) -> Float[np.ndarray, "N ..."]:
+        """A few draws of every run for the checks before the start."""
+        return np.concatenate([draws.thetas[:n] for draws in self._weighted(n, Stream.ITERATION, 0)])
 
-    def held_out(self, n: int) -> Float[np.ndarray, "G N ..."]:
-        """Draws that no gradient sees, for the output rule; none when `n` is 0."""
-        return self._thetas(n, Stream.HELD_OUT) if n else np.zeros((len(self.runs), 0, 1))
+    def held_out(self, n: int) -> list[WeightedDraws]:
+        """Draws of each run that no gradient sees, for the output rule; the atoms, where there are any."""
+        return self._weighted(n, Stream.HELD_OUT)
 
-    def evaluation(self, n: int) -> Float[np.ndarray, "G N ..."]:
-        """Draws that neither the gradients nor the output rule see."""
-        return self._thetas(n, Stream.EVALUATION)
+    def samples(self, wanted: int) -> int:
+        """Draws of an iteration: those wanted, or all atoms where that is no more."""
+        atoms = self.atoms[0]
+        return len(atoms) if atoms is not None and self._whole(wanted) else wanted
 
-    def sizes(self, samples: int) -> tuple[int, int]:
+    def shares(self, wanted: int) -> Float[np.ndarray, "G R"]:
+        """Probabilities of an iteration's draws."""
+        if self._whole(wanted):
+            return np.stack([atoms.probabilities for atoms in self.atoms if atoms is not None])
+        return equal_shares(len(self.runs), wanted)
+
+    def _whole(self, wanted: int) -> bool:
+        return self.atoms[0] is not None and len(self.atoms[0]) <= wanted
+
+    def sizes(self, wanted: int) -> tuple[int, int]:
         """Iterations in a unit, and units in a block."""
-        size = 8 * samples * int(np.prod(self.shape))
+        size = 8 * self.samples(wanted) * int(np.prod(self.shape))
         unit = int(np.clip(UNIT_BYTES // size, 1, UNIT_ITERATIONS))
         return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.runs)), 1, BLOCK_UNITS))
 
-    def block(self, samples: int, first: int, start: int, end: int) -> tuple[Float[np.ndarray, "T G R ..."], Chance]:
+    def block(self, wanted: int, first: int, start: int, end: int) -> tuple[Float[np.ndarray, "T G R ..."], Chance]:
         """Draws and other random numbers of the block of iterations that begins at `first`.
 
         Only the units that hold iterations `start..end-1` are drawn; the others are left empty.
         """
-        unit, units = self.sizes(samples)
+        samples, whole = self.samples(wanted), self._whole(wanted)
+        unit, units = self.sizes(wanted)
         thetas = np.zeros((units * unit, len(self.runs), samples, *self.shape))
         chance = Chance(
             np.zeros((units * unit, len(self.runs))), np.zeros((units * unit, len(self.runs), 2), np.uint32)
@@ -98,7 +123,7 @@ class Draws:
             rows = slice(number * unit, (number + 1) * unit)
             drawn = self._each(
                 lambda belief, random: (
-                    draw(belief, random, samples, unit),
+                    None if whole else draw(belief, random, samples, unit),
                     random.random(unit),
                     random.integers(2**32, size=(unit, 2), dtype=np.uint32),
                 ),
@@ -106,10 +131,19 @@ class Draws:
                 begins // unit,
             )
             for g, (theta, uniform, words) in enumerate(drawn):
-                thetas[rows, g] = theta.reshape(unit, samples, *self.shape)
+                atoms = self.atoms[g]
+                thetas[rows, g] = (
+                    atoms.thetas if whole and atoms is not None else theta.reshape(unit, samples, *self.shape)
+                )
                 chance.uniforms[rows, g] = uniform
                 chance.keys[rows, g] = words
         return thetas, chance
+
+
+def fresh_draws(belief: Posterior, words: tuple[int, ...], n: int) -> WeightedDraws:
+    """Draws that neither the gradients nor an output rule see; all atoms, where the belief is a few of them."""
+    atoms = belief.as_atoms()
+    return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n)) if atoms is None else atoms
 
 
 def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:

@@ -11,21 +11,25 @@ import numpy as np
 
 from ..arrays import as_key, in_float64, key_words, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, GradientEstimator, Problem, ZerothOrder
+from ..gradients import Adjoint, GradientEstimator, Problem, ZerothOrder, alone
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Exact, Method
-from ..policies import Parametrisation, Softmax, TabularPolicy, action_tables, projected
+from ..policies import Parametrisation, Softmax, TabularPolicy, action_table, projected
 from ..posteriors import Posterior
 from ..risks import CVaR, Envelope, Risk
 from .brpg import BRPG
+from .certificates import Certificate
 from .certificates import certify as certified
 from .checks import check_method, check_parts, check_start, start_at
-from .draws import Draws, Run, stacked
-from .judging import Judgement, judge, judge_closely
-from .optimiser import Optimiser
+from .draws import Draws, Run, fresh_draws, stacked
+from .judging import Judgement, judge, judge_closely, usual_draws
+from .optimiser import Found, Optimiser, digest_of
 from .sample_average import SampleAverage
-from .solution import Checkpoint, History, Solution, Status, checkpoint_of
+from .solution import Checkpoint, History, Solution, Status, checkpoint_of, resumable
+
+# Settings of a solver that a resumed run may change.
+FREE_SETTINGS = ("iterations", "tolerance", "evaluation")
 
 
 def solve(
@@ -131,7 +135,7 @@ def default_solver(gradient: GradientEstimator, risks: Sequence[Any]) -> Optimis
 
 
 class Parts:
-    """The parts of a call with their defaults filled in."""
+    """The parts of a call with their defaults filled in; all risks are judged on the same fresh draws."""
 
     def __init__(
         self, risks: Sequence[Risk], loss: Any, policy: Any, gradient: Any, solver: Any, occupancy: Any, certify: bool
@@ -142,6 +146,14 @@ class Parts:
         self.settings = default_solver(self.gradient, risks) if solver is None else solver
         self.occupancy = Exact() if occupancy is None else occupancy
         self.certify = bool(certify)
+        self.evaluation = 0
+
+    def digests(self, risk: Risk) -> tuple[tuple[str, str], ...]:
+        """What a resumed run must share with the first call, each part by its name; how long it runs may differ."""
+        settings = {name: value for name, value in vars(self.settings).items() if name not in FREE_SETTINGS}
+        named = {"risk": risk, "loss": self.loss, "policy": self.policy, "gradient": self.gradient}
+        named |= {"solver": (type(self.settings).__name__, settings), "occupancy": self.occupancy}
+        return tuple((name, digest_of(part)) for name, part in named.items())
 
 
 @in_float64
@@ -173,14 +185,14 @@ def solve_grid(
         return initial if start is None else start_at(start[i][j], initial, parts.policy)
 
     runs = [
-        (i, j, Run(belief, risk, key_words(key), first(i, j)))
+        (i, j, Run(belief, risk, key_words(key), first(i, j), start is not None))
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
-    question = Problem(model, parts.loss, risks[0], parts.policy, method)
+    question = Problem(model, parts.loss, None, parts.policy, method)
+    parts.evaluation = parts.settings.evaluation or max(usual_draws(question, risk) for risk in risks)
     grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
-    for columns in _alike(risks):
-        alike = [run for run in runs if run[1] in columns]
+    for alike in _alike(runs):
         for batch in _batches(alike, parts.settings.runs_at_once(question)):
             before = None if resume is None else [resume[i][j] for i, j, _ in batch]
             solutions = _solve_batch(model, method, [run for _, _, run in batch], parts, before, progress)
@@ -202,12 +214,14 @@ def _batches(runs: list[tuple], fit: int) -> list[list[tuple]]:
     return batches
 
 
-def _alike(risks: Sequence[Risk]) -> list[list[int]]:
-    """Indices of risks that differ in numbers only, and so can share one compiled call."""
-    groups: dict[Any, list[int]] = {}
-    for j, risk in enumerate(risks):
-        leaves, structure = jax.tree.flatten(risk)
-        groups.setdefault((structure, *(np.shape(leaf) for leaf in leaves)), []).append(j)
+def _alike(runs: list[tuple]) -> list[list[tuple]]:
+    """Runs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
+    groups: dict[Any, list[tuple]] = {}
+    for run in runs:
+        leaves, structure = jax.tree.flatten(run[2].risk)
+        atoms = run[2].belief.as_atoms()
+        name = (structure, *(np.shape(leaf) for leaf in leaves), None if atoms is None else len(atoms))
+        groups.setdefault(name, []).append(run)
     return list(groups.values())
 
 
@@ -222,63 +236,77 @@ def _solve_batch(
     clock = time.perf_counter()
     problem = Problem(model, parts.loss, stacked([run.risk for run in runs]), parts.policy, method)
     draws = Draws(runs)
-    initial = stacked([run.start for run in runs])
     if before is None:
-        check_start(problem, jax.tree.map(lambda leaf: leaf[0], initial), draws.first(4), parts.gradient)
-    found = parts.settings.optimise(problem, parts.gradient, draws, before, progress)
-    tables = np.asarray(action_tables(parts.policy, stacked([run.parameters for run in found])))
-    fresh = draws.evaluation(parts.settings.evaluation)
-    slopes: list[Any] = [None] * len(runs)
-    if parts.certify and not isinstance(parts.gradient, ZerothOrder):
-        judged, slopes = judge_closely(problem, [run.risk for run in runs], tables, fresh)
+        check_start(problem, runs[0].start, draws.first(4), parts.gradient)
     else:
-        judged = judge(problem, tables, fresh)
-    worse = _worse_than(problem, initial, judged, [run.history[:, 0] for run in found])
-    seconds = time.perf_counter() - clock
+        for solution, run in zip(before, runs, strict=True):
+            resumable(solution, parts.digests(run.risk), run.words)
+    found = parts.settings.optimise(problem, parts.gradient, draws, before, progress)
+    # The risk's numbers would otherwise be traced along for nothing.
+    problem = alone(problem)
     solutions = []
-    for g, (run, answer) in enumerate(zip(runs, found, strict=True)):
-        own = Judgement(*(part[g] for part in judged))
-        sound = bool(judged.finite()[g])
-        certificate = None
-        if parts.certify and sound:
-            certificate = certified(problem, run.risk, answer.parameters, tables[g], own, slopes[g], answer.in_sample)
-        solutions.append(
-            Solution(
-                status=_status(answer.status, sound, bool(worse[g])),
-                policy=TabularPolicy(tables[g]),
-                risk=float(own.risk),
-                risk_standard_error=float(own.standard_error),
-                losses=own.losses,
-                weights=own.weights,
-                thetas=own.thetas,
-                truncation=method.error_bound(float(model.discount)),
-                history=History(*answer.history.T),
-                iterations=answer.iterations,
-                seconds=seconds,
-                parameters=answer.parameters,
-                checkpoint=Checkpoint(answer.state, run.words),
-                models=answer.models,
-                certificate=certificate,
-                iterates=answer.iterates,
-            )
-        )
+    for answer, run in zip(found, runs, strict=True):
+        judged, certificate = _judged(problem, run, answer, parts)
+        solutions.append(_solution(problem, run, answer, judged, certificate, parts, time.perf_counter() - clock))
     return solutions
 
 
-def _worse_than(problem: Problem, initial: Any, ours: Judgement, objectives: list[np.ndarray]) -> np.ndarray:
-    """Which runs ended clearly above the risk of the policy they began with, on the same fresh draws.
+def _judged(problem: Problem, run: Run, answer: Found, parts: Parts) -> tuple[Judgement, Certificate | None]:
+    """An answer on fresh draws, and its certificate where one is wanted and can be had."""
+    table = np.asarray(action_table(problem.policy, answer.parameters))
+    fresh = fresh_draws(run.belief, run.words, parts.evaluation)
+    if not parts.certify:
+        return judge(problem, run.risk, table, fresh), None
+    slopes = None
+    if isinstance(parts.gradient, ZerothOrder):
+        judged = judge(problem, run.risk, table, fresh)
+    else:
+        judged, slopes = judge_closely(problem, run.risk, table, fresh)
+    certificate = certified(problem, table, judged, run.risk, slopes, answer.in_sample) if judged.finite() else None
+    return judged, certificate
 
-    The start is evaluated only if the sampled objective of some run looks as if it had risen.
+
+def _solution(
+    problem: Problem,
+    run: Run,
+    answer: Found,
+    judged: Judgement,
+    certificate: Certificate | None,
+    parts: Parts,
+    seconds: float,
+) -> Solution:
+    return Solution(
+        status=_status(problem, run, answer, judged),
+        policy=TabularPolicy(np.asarray(action_table(problem.policy, answer.parameters))),
+        risk=judged.risk,
+        risk_standard_error=judged.standard_error,
+        interval=judged.interval,
+        losses=judged.losses,
+        weights=judged.weights,
+        thetas=judged.draws.thetas,
+        probabilities=judged.draws.probabilities,
+        exact=judged.draws.exact,
+        truncation=problem.occupancy.error_bound(float(problem.family.discount)),
+        history=History(*answer.history.T),
+        iterations=answer.iterations,
+        seconds=seconds,
+        parameters=answer.parameters,
+        checkpoint=Checkpoint(answer.state, run.words, parts.digests(run.risk)),
+        models=answer.models,
+        certificate=certificate,
+        iterates=answer.iterates,
+    )
+
+
+def _status(problem: Problem, run: Run, answer: Found, judged: Judgement) -> Status:
+    """How the run ended; an answer clearly above the start's risk, on the same fresh draws, has diverged.
+
+    The start is evaluated only if the sampled objective looks as if it had risen.
     """
-    if not any(
-        len(objective) > 1 and objective[-len(objective) // 4 :].mean() > objective[0] for objective in objectives
-    ):
-        return np.zeros(len(ours.risk), dtype=bool)
-    first = judge(problem, np.asarray(action_tables(problem.policy, initial)), ours.thetas)
-    return ours.clearly_above(first)
-
-
-def _status(ended: Status, sound: bool, worse: bool) -> Status:
-    if not sound or ended is Status.NON_FINITE:
+    if not judged.finite() or answer.status is Status.NON_FINITE:
         return Status.NON_FINITE
-    return Status.DIVERGED if worse else ended
+    objective = answer.history[:, 0]
+    if len(objective) < 2 or objective[-len(objective) // 4 :].mean() <= objective[0]:
+        return answer.status
+    first = judge(problem, run.risk, np.asarray(action_table(problem.policy, run.start)), judged.draws)
+    return Status.DIVERGED if judged.clearly_above(first) else answer.status

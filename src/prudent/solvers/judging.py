@@ -1,114 +1,118 @@
-"""How good policies are on draws that no iteration has seen."""
+"""How good a policy is on draws that no iteration has seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..arrays import to_numpy
-from ..gradients import Problem, assess, losses_on, model_slopes
+from ..gradients import Problem, losses_on, model_bytes, model_slopes
+from ..posteriors import WeightedDraws, equally_weighted
 from ..risks import Risk, risk_value
 
-# Derivatives of single draws that are kept, and how few of them tell a standard error.
+# Derivatives of single draws that are kept, and the fewest that are.
 SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
+
+# Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
+# their kernels take together, what is worked through, and their number.
+USUAL_DRAWS, TAIL_DRAWS = 1000, 100
+CHEAP_KERNELS, CHEAP_WORK, CHEAP_DRAWS = 2**27, 2**29, 100_000
 
 
 class Judgement(NamedTuple):
-    """The policies of G runs on M draws each: thetas, losses, the risk with its density and standard error."""
-
-    thetas: np.ndarray
-    losses: np.ndarray
-    risk: np.ndarray
-    weights: np.ndarray
-    standard_error: np.ndarray
-
-    def finite(self) -> np.ndarray:
-        """Which runs have a risk and losses that are numbers."""
-        return np.isfinite(self.risk) & np.isfinite(self.losses).all(axis=1)
-
-    def clearly_above(self, other: Judgement) -> np.ndarray:
-        """Which runs have a larger risk than another's on the same draws, beyond what chance explains.
-
-        A risk without a standard error of its own is compared by that of the losses' differences.
-        """
-        noise = np.maximum(self.standard_error, other.standard_error)
-        difference = self.losses - other.losses
-        paired = difference.std(axis=1) / np.sqrt(difference.shape[1])
-        noise = np.where(np.isnan(noise), paired, noise)
-        return self.risk - other.risk > 5.0 * noise + 1e-9 * np.abs(other.risk)
-
-
-def judge(problem: Problem, probabilities: np.ndarray, thetas: np.ndarray) -> Judgement:
-    """The risk of policies `[G, S, A]` on draws `[G, M, ...]`, under a risk whose arrays have a leading axis G."""
-    losses = losses_on(problem, probabilities, thetas)
-    return Judgement(thetas, losses, *to_numpy(_assess(problem.risk, losses)))
-
-
-def judge_closely(
-    problem: Problem, risks: Sequence[Risk], probabilities: np.ndarray, thetas: np.ndarray
-) -> tuple[Judgement, list[np.ndarray]]:
-    """`judge`, and for each run the losses' derivatives by the table at its first draws, as many as memory takes."""
-    groups, draws = thetas.shape[:2]
-    few = int(np.clip(SLOPE_BYTES // (8 * probabilities[0].size), min(draws, FEWEST_SLOPES), draws))
-    losses = np.empty((groups, draws))
-    # The models of all runs go through in one stream.
-    which, flat = np.repeat(np.arange(groups), few), thetas.reshape(-1, *thetas.shape[2:])
-    places = (np.arange(groups)[:, None] * draws + np.arange(few)).ravel()
-    found, slope, _ = model_slopes(problem, probabilities, flat, which, places)
-    losses[:, :few] = found.reshape(groups, few)
-    slopes = list(slope.reshape(groups, few, *probabilities.shape[1:]))
-    if few < draws:
-        losses[:, few:] = losses_on(problem, probabilities, thetas[:, few:])
-    known = [known_of(risk, row) for risk, row in zip(risks, losses, strict=True)]
-    parts = (np.array([getattr(one, name) for one in known]) for name in ("value", "weights", "standard_error"))
-    return Judgement(thetas, losses, *parts), slopes
-
-
-class Known(NamedTuple):
-    """All there is to know of a risk on one sample.
+    """A policy on draws: its losses, their risk and how well that is known.
 
     Attributes:
-        value, weights: the risk and the density xi* that attains it.
-        influence: derivative of the value by each draw's weight, centred; NaN where there is none.
-        standard_error: of the value.
+        draws: the draws.
+        losses: `[M]` at each.
+        risk: the risk.
+        weights: `[M]` the density xi* that attains it.
+        influence: `[M]` derivative of the risk by each draw's probability, centred; NaN where there is none.
+        standard_error: of the risk; 0 on a whole posterior.
+        interval: of the risk, 95 %; the risk itself on a whole posterior, NaN where none can be had.
     """
 
-    value: float
+    draws: WeightedDraws
+    losses: np.ndarray
+    risk: float
     weights: np.ndarray
     influence: np.ndarray
     standard_error: float
+    interval: tuple[float, float]
 
-    def error_of_difference(self, other: Known, losses: np.ndarray, others: np.ndarray) -> float:
+    def finite(self) -> bool:
+        """Whether the risk and all losses are numbers."""
+        return bool(np.isfinite(self.risk) and np.all(np.isfinite(self.losses)))
+
+    def error_of_difference(self, other: Judgement) -> float:
         """Standard error of the difference of two risks on the same draws; of the losses', where a risk has none."""
-        if len(losses) == 1:
+        if self.draws.exact:
+            return 0.0
+        if len(self.losses) == 1:
             return float("nan")
         difference = self.influence - other.influence
         if not np.all(np.isfinite(difference)):
-            difference = losses - others
-        return float(np.sqrt(((difference - difference.mean()) ** 2).sum()) / len(losses))
+            difference = self.losses - other.losses
+        share = self.draws.probabilities
+        return float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
+
+    def clearly_above(self, other: Judgement) -> bool:
+        """Whether the risk is larger than another's on the same draws, beyond what chance explains."""
+        noise = self.error_of_difference(other)
+        noise = 0.0 if np.isnan(noise) else noise
+        return self.risk - other.risk > 5.0 * noise + 1e-9 * np.abs(np.r_[self.losses, other.losses]).max()
 
 
-def known_of(risk: Risk, losses: np.ndarray) -> Known:
-    """Value, density, influence and standard error of a sample of equally weighted losses."""
-    value, weights, influence = to_numpy(_know(risk, losses))
-    influence = influence - influence.mean()
-    error = np.sqrt((influence**2).sum()) / len(losses) if len(losses) > 1 else np.nan
-    return Known(float(value), weights, influence, float(error))
+def judgement(risk: Risk, losses: np.ndarray, draws: WeightedDraws) -> Judgement:
+    """The risk of losses on draws, and how well it is known."""
+    value, weights, influence = to_numpy(_know(risk, losses, draws.probabilities))
+    value, share = float(value), draws.probabilities
+    influence = influence - share @ influence
+    if draws.exact:
+        return Judgement(draws, losses, value, weights, influence, 0.0, (value, value))
+    error = float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
+    interval = risk.interval(losses, share) if np.all(np.isfinite(losses)) else (float("nan"), float("nan"))
+    return Judgement(draws, losses, value, weights, influence, error, interval)
+
+
+def judge(problem: Problem, risk: Risk, table: np.ndarray, draws: WeightedDraws) -> Judgement:
+    """A policy's losses on draws, and their risk."""
+    return judgement(risk, losses_on(problem, table[None], draws.thetas[None])[0], draws)
+
+
+def judge_closely(
+    problem: Problem, risk: Risk, table: np.ndarray, draws: WeightedDraws
+) -> tuple[Judgement, np.ndarray]:
+    """`judge`, and `[N, S, A]` the losses' derivatives by the table at the first N draws, as many as memory takes."""
+    count = len(draws)
+    few = int(np.clip(SLOPE_BYTES // (8 * table.size), min(count, FEWEST_SLOPES), count))
+    losses = np.empty(count)
+    losses[:few], slopes, _ = model_slopes(problem, table[None], draws.thetas, np.zeros(few, int), np.arange(few))
+    if few < count:
+        losses[few:] = losses_on(problem, table[None], draws.thetas[None, few:])[0]
+    return judgement(risk, losses, draws), slopes
+
+
+def usual_draws(problem: Problem, risk: Risk) -> int:
+    """How many fresh draws a risk is reported on when nobody says: its tail holds a hundred of them where cheap."""
+    sample = equally_weighted(np.zeros(USUAL_DRAWS))
+    _, weights, influence = to_numpy(_know(risk, np.linspace(0.0, 1.0, USUAL_DRAWS), sample.probabilities))
+    if not np.all(np.isfinite(influence)):
+        # Without an interval there is nothing that more draws would narrow.
+        return USUAL_DRAWS
+    in_tail = USUAL_DRAWS**2 / float((weights**2).sum())
+    support = problem.family.support
+    cheap = min(
+        CHEAP_KERNELS // (8 * int(np.prod(support.shape))),
+        CHEAP_WORK // model_bytes(problem.occupancy, support),
+        CHEAP_DRAWS,
+    )
+    return int(max(USUAL_DRAWS, min(cheap, round(USUAL_DRAWS * TAIL_DRAWS / in_tail))))
 
 
 @eqx.filter_jit
-def _know(risk: Risk, losses: Any) -> tuple[Any, Any, Any]:
-    equal = jnp.full(losses.shape, 1.0 / losses.shape[0])
-    value, weights = risk_value(risk, losses, equal)
-    return value, weights, risk.influence(losses, equal)
-
-
-@eqx.filter_jit
-def _assess(risk: Risk, losses: Any) -> tuple[Any, Any, Any]:
-    value, weights = assess(risk, losses)
-    return value, weights, jax.vmap(lambda risk, row: risk.standard_error(row))(risk, losses)
+def _know(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any]:
+    value, weights = risk_value(risk, losses, probabilities)
+    return value, weights, risk.influence(losses, probabilities)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 
+from ..arrays import require_size
 from ..gradients import GradientEstimator, Problem
 from ..policies import Parametrisation
 from .draws import Draws
@@ -39,10 +43,34 @@ class Found(NamedTuple):
     iterates: Any = None
 
 
+def require_evaluation(kind: str, evaluation: int | None) -> None:
+    """Refuse a number of fresh draws that is none."""
+    if evaluation is not None:
+        require_size(f"{kind} evaluation", evaluation)
+
+
+def digest_of(part: Any) -> str:
+    """A digest of a part's kind and numbers, the same in every process; functions count by their names."""
+    return hashlib.sha256(repr(_described(part)).encode()).hexdigest()
+
+
+def _described(part: Any) -> Any:
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = [(each.name, _described(getattr(part, each.name))) for each in dataclasses.fields(part)]
+        return type(part).__name__, fields
+    if isinstance(part, np.ndarray | jax.Array):
+        return np.shape(part), np.asarray(part).tobytes()
+    if isinstance(part, dict):
+        return [(name, _described(value)) for name, value in part.items()]
+    if isinstance(part, list | tuple):
+        return [_described(each) for each in part]
+    return getattr(part, "__qualname__", None) or repr(part)
+
+
 class Optimiser(eqx.Module):
     """Settings of a solver. `solve` checks the parts, draws, judges and certifies; the rest is here."""
 
-    evaluation: eqx.AbstractVar[int]
+    evaluation: eqx.AbstractVar[int | None]
 
     @abc.abstractmethod
     def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +22,13 @@ class Kept(eqx.Module):
     score: Float[Array, " G"]
 
 
+class HeldOut(NamedTuple):
+    """Arranged draws that are set aside for the output rule of G runs, and their probabilities."""
+
+    thetas: Array
+    shares: Float[Array, "G N"]
+
+
 class Output(eqx.Module):
     """A rule that sees every iterate `alpha_t` once, before its step, and remembers one."""
 
@@ -37,12 +44,12 @@ class Output(eqx.Module):
         iteration: Array,
         uniform: Float[Array, " G"],
         problem: Problem,
-        held_out: Array,
+        held_out: HeldOut,
     ) -> Kept:
         """What to remember after seeing `parameters`; `uniform` are fresh random numbers in [0, 1)."""
 
     @abc.abstractmethod
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
         """The output, from what was remembered and the last iterate `alpha_T`; no finite score means failure."""
 
 
@@ -69,12 +76,12 @@ class LastIterate(Output):
         return 0
 
     def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: HeldOut
     ) -> Kept:
         """Remembers nothing."""
         return kept
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
         """The last."""
         return Kept(last, np.zeros_like(kept.score))
 
@@ -95,12 +102,12 @@ class RandomIterate(Output):
         return 0
 
     def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: HeldOut
     ) -> Kept:
         """Keep this one with probability `1 / (t + 1)`."""
         return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
         """The one kept."""
         return Kept(kept.parameters, np.zeros_like(kept.score))
 
@@ -129,7 +136,7 @@ class BestHeldOut(Output):
         return self.samples
 
     def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: Array
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: HeldOut
     ) -> Kept:
         """Score this iterate if it is its turn, and keep the better."""
         return jax.lax.cond(
@@ -139,13 +146,13 @@ class BestHeldOut(Output):
             kept,
         )
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: Array) -> Kept:
+    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
         """The best of those kept and the last; none was scored if the loss is NaN on the held-out sample."""
         return _jit_better(kept, last, problem, held_out)
 
 
-def _better(kept: Kept, parameters: Any, problem: Problem, held_out: Array) -> Kept:
-    score = objective(problem, parameters, held_out).value
+def _better(kept: Kept, parameters: Any, problem: Problem, held_out: HeldOut) -> Kept:
+    score = objective(problem, parameters, *held_out).value
     better = score < kept.score
     return Kept(where(better, parameters, kept.parameters), jnp.where(better, score, kept.score))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import as_whole, require_size
-from ..gradients import Slopes
+from ..gradients import Sample, Slopes
 from ..policies import Everywhere, Parametrisation
 from .descent import Climb, Descent, project_all, unflat
 
@@ -48,13 +49,17 @@ class LBFGS(Descent):
     def __check_init__(self) -> None:
         require_size("LBFGS memory", self.memory)
 
-    def remember(self, climb: Climb) -> Any:
-        """No pairs yet; the first step has length 1 or less."""
+    def blank(self, climb: Climb) -> Any:
+        """No pairs yet."""
         count, size = climb.gradient.shape
         nothing = np.zeros((count, self.memory, size))
+        return Pairs(nothing, nothing, np.zeros((count, self.memory), bool), np.ones(count))
+
+    def remember(self, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes) -> Any:
+        """The first step has length 1 or less."""
         norm = np.linalg.norm(climb.gradient, axis=1)
         first = 1.0 / np.maximum(1.0, np.where(norm > 0, norm, 1.0))
-        return Pairs(nothing, nothing, np.zeros((count, self.memory), bool), first)
+        return dataclasses.replace(self.blank(climb), reach=first)
 
     def propose(self, policy: Parametrisation, climb: Climb) -> Any:
         """The quasi-Newton direction, shortened by what rejections have taught."""
@@ -62,19 +67,20 @@ class LBFGS(Descent):
         moved = _added(climb.parameters, moves)
         return moved if isinstance(policy.within, Everywhere) else project_all(policy.within, moved)
 
-    def foreseen(self, climb: Climb, moved: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, " K"]:
-        """`<gradient, change of the parameters>`."""
-        return (climb.gradient * moved).sum(axis=1)
+    def predicted(self, climb: Climb, moved: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, " K"]:
+        """`-<gradient, change of the parameters>`."""
+        return -(climb.gradient * moved).sum(axis=1)
 
     def learn(
         self,
+        policy: Parametrisation,
         climb: Climb,
         moved: Float[np.ndarray, "K D"],
-        tables: np.ndarray,
+        sample: Sample,
         found: Slopes,
         gradient: np.ndarray,
         accept: Bool[np.ndarray, " K"],
-    ) -> tuple[Any, np.ndarray, np.ndarray]:
+    ) -> Any:
         """A new pair after an accepted step; a shorter step after a rejected one."""
         pairs: Pairs = climb.memory
         turn = np.asarray(gradient - climb.gradient)
@@ -91,15 +97,16 @@ class LBFGS(Descent):
             return np.where(good.reshape(-1, *[1] * (old.ndim - 1)), rows, old)
 
         known = pushed(pairs.known, np.ones(len(good), bool)) & ~forget[:, None]
-        memory = Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
-        keep = accept[:, None, None]
-        return memory, np.where(keep, found.slope, climb.slope), np.where(keep[:, 0], found.visits, climb.visits)
+        return Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
 
-    def left(
-        self, policy: Parametrisation, tables: np.ndarray, slope: np.ndarray, norm: np.ndarray
-    ) -> Float[np.ndarray, " K"]:
-        """The norm of the projected gradient."""
-        return np.asarray(norm)
+    def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
+        """As for natural steps where the policy has a table; else the norm of the projected gradient."""
+        rows = policy.rows()
+        return np.asarray(climb.norm) if rows is None else rows.gain(climb.tables, climb.slope)
+
+    def stuck(self, climb: Climb) -> Bool[np.ndarray, " K"]:
+        """Nowhere: steps only become short."""
+        return np.zeros(len(climb.value), bool)
 
 
 def directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:

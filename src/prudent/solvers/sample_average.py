@@ -14,18 +14,37 @@ from jaxtyping import Float
 from ..arrays import Array, Stream, as_float, as_whole, is_concrete, require_kind, require_size, stream, to_numpy
 from ..errors import InputError
 from ..gradients import Adjoint, GradientEstimator, Problem, Sample, Slopes, slopes_of
-from ..policies import Box, Direct, Everywhere, Parametrisation, Softmax
-from ..posteriors import Invertible, Posterior, Sobol
+from ..policies import Parametrisation
+from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, equally_weighted
 from ..risks import Risk
-from .descent import CONVERGED, GOING, MERGED, NON_FINITE, Climb, Descent, advance, begin, merged, only, trial_tables
+from .descent import (
+    CONVERGED,
+    GOING,
+    HELD,
+    MERGED,
+    NON_FINITE,
+    STALLED,
+    UNFINISHED,
+    VANISHED,
+    Climb,
+    Descent,
+    advance,
+    allowed,
+    begin,
+    merged,
+    only,
+    trial_tables,
+)
 from .draws import Draws, Run, draw
-from .judging import known_of
+from .judging import USUAL_DRAWS, judgement, usual_draws
 from .natural import NaturalGradient
-from .optimiser import Found, Optimiser
+from .optimiser import Found, Optimiser, require_evaluation
 from .progress import Progress
+from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
-from .solution import Checkpoint, Solution, Status
-from .starts import first_parameters
+from .solution import Solution, Status
+from .starts import PLANNED, first_parameters, linear_cost
+from .units import Unit, in_units
 
 # A sample is this many times the one before.
 GROWTH = 4
@@ -33,20 +52,30 @@ GROWTH = 4
 # Iterations of all starts on the first sample; the best one goes on.
 EXPLORATION = 30
 
-# Draws that rank the starts, and tell whether a larger sample has moved the answer.
-HELD_OUT = 1000
+# Most draws that rank the starts, and tell whether a larger sample has moved the answer.
+MOST_HELD_OUT = 8192
 
-# Starts that end further behind the best, as a share of the loss, are not ranked.
-BEHIND = 0.02
+# Starts that end further behind the best, as a share of the spread of losses, are not ranked.
+BEHIND = 0.1
 
 # Up to this many uniform numbers a draw, Sobol points spread better than independent ones.
 LARGEST_SOBOL = 64
 
-# Posterior draws whose plans may become starts.
-PLANNED_DRAWS = 32
-
 # Runs whose models share a stream of chunks.
 RUNS_AT_ONCE = 16
+
+# Entries of a table up to which a step may be a linear program.
+LARGEST_PROGRAM = 10_000
+
+STATUSES = {
+    CONVERGED: Status.CONVERGED,
+    STALLED: Status.STALLED,
+    VANISHED: Status.GRADIENT_VANISHED,
+    HELD: Status.START_KEPT,
+    NON_FINITE: Status.NON_FINITE,
+    GOING: Status.ITERATION_LIMIT,
+    UNFINISHED: Status.SAMPLE_LIMIT,
+}
 
 
 class SampleAverage(Optimiser):
@@ -55,7 +84,7 @@ class SampleAverage(Optimiser):
     Many starts (the run's own, plans of posterior draws, of the mean, of the maximum likelihood, against the worst of
     many draws, and random policies) descend on a first sample; the best of them on held-out draws goes on. Then the
     sample grows, four times each time, until the answer moves by less than its standard error. Samples are scrambled
-    Sobol points where the posterior allows.
+    Sobol points where the posterior allows. A posterior of few atoms is its own sample, used whole.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -69,10 +98,13 @@ class SampleAverage(Optimiser):
         starts: points the search begins from, the run's own among them.
         iterations: most iterations of this call, over all samples; each evaluates the gradient of every start that
             still moves.
-        step: `NaturalGradient()` or `LBFGS()`; when left out, the former for `Direct` policies and for `Softmax` ones,
-            free or in a `Box`, and the latter for any other.
-        tolerance: stop when the gain that is left to first order is at most this share of the loss.
-        evaluation: fresh posterior draws on which the answer's risk is reported.
+        step: `ProxLinear()`, `NaturalGradient()` or `LBFGS()`. When left out, for `Direct` policies and for `Softmax`
+            ones, free or in a `Box`: the first where the loss is linear in the occupancy, the second followed by the
+            first where it is not, the second alone from 10,000 entries on; and the third for any other policy.
+        tolerance: stop when the predicted decrease, what any change of the policy gains to first order, is at most this
+            share of the spread of the losses over the draws, or of what knowing theta would gain if that is more.
+        evaluation: fresh posterior draws on which the answer's risk is reported; when left out, 1000, or as many as
+            put a hundred into the risk's tail where that is cheap.
     """
 
     samples: int = eqx.field(static=True, converter=as_whole, default=128)
@@ -81,29 +113,31 @@ class SampleAverage(Optimiser):
     iterations: int = eqx.field(static=True, converter=as_whole, default=300)
     step: Descent | None = None
     tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=1e-4)
-    evaluation: int = eqx.field(static=True, converter=as_whole, default=1000)
+    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None)
 
     def __check_init__(self) -> None:
-        for name, least in (("samples", 1), ("starts", 1), ("iterations", 0), ("evaluation", 1)):
+        for name, least in (("samples", 1), ("starts", 1), ("iterations", 0)):
             require_size(f"SampleAverage {name}", getattr(self, name), least)
+        require_evaluation("SampleAverage", self.evaluation)
         require_size("SampleAverage largest", self.largest, self.samples)
         if self.step is not None:
-            require_kind("step", self.step, Descent, "NaturalGradient() or LBFGS()")
+            require_kind("step", self.step, Descent, "ProxLinear(), NaturalGradient() or LBFGS()")
         if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
             raise InputError(f"SampleAverage tolerance must be one number >= 0, got {self.tolerance}")
 
     def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:
-        """It needs the exact gradient, and natural steps need a table."""
+        """It needs the exact gradient, and steps in the table need one."""
         require_kind("gradient", gradient, Adjoint, "Adjoint() for a SampleAverage solver; estimators go with BRPG()")
-        if isinstance(self.step, NaturalGradient) and not isinstance(policy, Softmax | Direct):
+        if isinstance(self.step, NaturalGradient | ProxLinear) and policy.rows() is None:
             raise InputError(
-                f"NaturalGradient() needs a Softmax() or Direct() policy, got {type(policy).__name__}; use LBFGS()"
+                f"{type(self.step).__name__}() needs a policy whose rows can be chosen one by one, such as Softmax() "
+                f"or Direct(), got {type(policy).__name__}; use LBFGS()"
             )
 
     def sizes(self) -> set[int]:
         """All samples it may come to, and the held-out one."""
         stages = range(self.stages())
-        return {self.evaluation, HELD_OUT, *(self.size(stage) for stage in stages)}
+        return {self.evaluation or USUAL_DRAWS, USUAL_DRAWS, *(self.size(stage) for stage in stages)}
 
     def stages(self) -> int:
         """How many samples there are at most."""
@@ -117,12 +151,18 @@ class SampleAverage(Optimiser):
         """A few: their models fill the same chunks."""
         return RUNS_AT_ONCE
 
-    def step_for(self, policy: Parametrisation) -> Descent:
-        """The step asked for, or the one that suits the policy."""
+    def steps_for(self, problem: Problem, theta: np.ndarray) -> tuple[Descent, ...]:
+        """The step asked for, or those that suit policy and loss; the next one takes over where one has stalled."""
         if self.step is not None:
-            return self.step
-        tabular = isinstance(policy, Softmax) and isinstance(policy.within, Everywhere | Box)
-        return NaturalGradient() if tabular or isinstance(policy, Direct) else LBFGS()
+            return (self.step,)
+        if problem.policy.rows() is None:
+            return (LBFGS(),)
+        if int(np.prod(problem.family.support.shape[:2])) > LARGEST_PROGRAM:
+            return (NaturalGradient(),)
+        if linear_cost(problem.loss, problem.family.at(theta)) is not None:
+            return (ProxLinear(),)
+        # Where the loss itself bends, steps along its slope get further than programs that see none of the bend.
+        return (NaturalGradient(), ProxLinear())
 
     def optimise(
         self,
@@ -133,15 +173,17 @@ class SampleAverage(Optimiser):
         progress: bool | None,
     ) -> list[Found]:
         """All runs side by side: in each round the models of all of them go through one stream of chunks."""
+        thetas = draws.first(4)
+        problem, unit = in_units(problem, thetas)
+        steps = self.steps_for(problem, thetas[0])
         searches = (
-            [self._begin(problem, run) for run in draws.runs]
+            [self._begin(problem, run, steps) for run in draws.runs]
             if before is None
-            else [self._resumed(solution, run) for solution, run in zip(before, draws.runs, strict=True)]
+            else [self._resumed(solution) for solution in before]
         )
-        histories: list[list] = [[] for _ in searches] if before is None else [list(_entries(old)) for old in before]
+        histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        samples = Samples(self)
-        step = self.step_for(problem.policy)
+        samples = Samples(self, problem)
         with Progress(progress, 0, self.iterations) as bar:
             while True:
                 active = [
@@ -154,69 +196,78 @@ class SampleAverage(Optimiser):
                 requests = [searches[g].request(problem.policy, draws.runs[g], samples) for g in active]
                 for g, request, found in zip(active, requests, slopes_of(problem, requests), strict=True):
                     scoring = searches[g].scoring
-                    searches[g] = searches[g].receive(self, step, problem.policy, draws.runs[g].risk, request, found)
+                    searches[g] = searches[g].receive(self, steps, problem.policy, request, found)
                     if not scoring:
-                        histories[g].append(searches[g].entry())
+                        histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
                 bar.advance(max(search.iterations for search in searches), trace.T[None])
-        answers = [search.answer() for search in searches]
-        return [
-            Found(
-                parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
-                status=search.status(),
-                history=np.array(history).reshape(-1, 3),
-                iterations=search.iterations,
-                models=search.models,
-                in_sample=answer.in_sample,
-                state=search,
-            )
-            for search, answer, history in zip(searches, answers, histories, strict=True)
-        ]
+        return [self._found(search, history, unit) for search, history in zip(searches, histories, strict=True)]
 
-    def _begin(self, problem: Problem, run: Run) -> Search:
+    def _found(self, search: Search, history: list, unit: Unit) -> Found:
+        answer = search.answer()
+        return Found(
+            parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
+            status=search.status(),
+            history=np.array(history).reshape(-1, 3),
+            iterations=search.iterations,
+            models=search.models,
+            in_sample=float(unit.loss(answer.in_sample)),
+            state=search,
+        )
+
+    def _begin(self, problem: Problem, run: Run, steps: tuple[Descent, ...]) -> Search:
         random = stream(run.words, Stream.SAMPLE)
-        thetas = draw(run.belief, random, PLANNED_DRAWS)
-        starts = first_parameters(problem, run.belief, run.start, self.starts, thetas, random)
-        states, actions = problem.family.support.shape[:2]
-        return Search(begin(to_numpy(starts), states, actions))
+        atoms = run.belief.as_atoms()
+        draws = equally_weighted(draw(run.belief, random, PLANNED)) if atoms is None else atoms
+        pure = not isinstance(steps[0], LBFGS)
+        starts, floor = first_parameters(problem, run, self.starts, draws, pure, random)
+        climb = begin(to_numpy(starts), *problem.family.support.shape[:2])
+        if run.given:
+            held = np.zeros(len(climb.finished), np.int64)
+            held[-1] = HELD
+            climb = dataclasses.replace(climb, finished=held)
+        return Search(climb, floor)
 
-    def _resumed(self, solution: Solution, run: Run) -> Search:
-        assert isinstance(solution.checkpoint, Checkpoint)
-        search = solution.checkpoint.state
-        if not isinstance(search, Search):
-            raise InputError("resume needs the solver of the first call; its checkpoint is of another one")
-        if solution.checkpoint.key != run.words:
-            raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
+    def _resumed(self, solution: Solution) -> Search:
+        assert solution.checkpoint is not None
+        search: Search = solution.checkpoint.state
         left = np.asarray(search.climb.left)
-        if search.done == CONVERGED and np.any(left > float(self.tolerance) * np.asarray(search.climb.scale)):
+        if search.done in (CONVERGED, VANISHED) and np.any(left > allowed(search.climb, float(self.tolerance))):
             # At a lower tolerance a point that had converged goes on.
-            finished = np.where(search.climb.finished == CONVERGED, GOING, search.climb.finished)
+            ended = np.isin(search.climb.finished, (CONVERGED, VANISHED))
+            finished = np.where(ended, GOING, search.climb.finished)
             search = dataclasses.replace(search, climb=dataclasses.replace(search.climb, finished=finished), done=GOING)
         return search
 
 
-def _entries(solution: Solution) -> np.ndarray:
+def _entries(solution: Solution) -> list:
     history = solution.history
-    return np.stack([np.asarray(column) for column in (history.objective, history.gradient_norm, history.step)], axis=1)
+    return list(
+        np.stack([np.asarray(part) for part in (history.objective, history.gradient_norm, history.step)], axis=1)
+    )
 
 
 class Samples:
     """The samples of a batch of runs; runs that share belief and key share them."""
 
-    def __init__(self, settings: SampleAverage):
-        self.settings = settings
-        self.made: dict[tuple, np.ndarray] = {}
+    def __init__(self, settings: SampleAverage, problem: Problem):
+        self.settings, self.problem = settings, problem
+        self.made: dict[tuple, WeightedDraws] = {}
 
-    def fitted(self, run: Run, stage: int) -> np.ndarray:
+    def fitted(self, run: Run, stage: int) -> WeightedDraws:
         return self._make(run, self.settings.size(stage), Stream.SAMPLE, stage + 1)
 
-    def held_out(self, run: Run) -> np.ndarray:
-        return self._make(run, HELD_OUT, Stream.HELD_OUT)
+    def held_out(self, run: Run) -> WeightedDraws:
+        count = min(usual_draws(self.problem, run.risk), MOST_HELD_OUT)
+        return self._make(run, count, Stream.HELD_OUT)
 
-    def _make(self, run: Run, n: int, *path: int) -> np.ndarray:
-        name = (id(run.belief), run.words, path)
+    def _make(self, run: Run, n: int, *path: int) -> WeightedDraws:
+        atoms = run.belief.as_atoms()
+        if atoms is not None:
+            return atoms
+        name = (id(run.belief), run.words, n, path)
         if name not in self.made:
-            self.made[name] = draw(evenly(run.belief), stream(run.words, *path), n)
+            self.made[name] = equally_weighted(draw(evenly(run.belief), stream(run.words, *path), n))
         return self.made[name]
 
 
@@ -228,10 +279,18 @@ def evenly(belief: Posterior) -> Posterior:
 
 
 class Answer(eqx.Module):
-    """The best point after a sample: parameters (with an axis of length 1), objectives, and losses held out."""
+    """The best point after a sample.
+
+    Attributes:
+        parameters: with an axis of length 1.
+        in_sample: its objective on the sample.
+        code: how its descent ended, which no later sample changes.
+        held_out: its losses on the held-out draws.
+    """
 
     parameters: Any
     in_sample: float
+    code: int
     held_out: Float[Array, " R"]
 
 
@@ -240,8 +299,10 @@ class Search(eqx.Module):
 
     Attributes:
         climb: the points.
+        floor: about the least risk that could be hoped for, NaN where it is not known.
         stage: which sample they are on.
-        scoring: whether they are about to be looked at on the held-out sample.
+        turn: which of the solver's steps they take.
+        scoring: whether they are about to be judged on the held-out sample.
         incumbent: the best answer of the samples before.
         done: how the run ended, or `GOING`.
         moved: whether the largest sample still moved the answer.
@@ -249,7 +310,9 @@ class Search(eqx.Module):
     """
 
     climb: Climb
+    floor: float
     stage: int = 0
+    turn: int = 0
     scoring: bool = False
     incumbent: Answer | None = None
     done: int = GOING
@@ -262,65 +325,74 @@ class Search(eqx.Module):
         if self.scoring:
             return Sample(np.asarray(self.climb.tables), samples.held_out(run), run.risk, self._contenders())
         going = np.asarray(self.climb.finished) == GOING
-        return Sample(trial_tables(policy, self.climb), samples.fitted(run, self.stage), run.risk, going)
+        if self.climb.rounds == 0:
+            going = going | (np.asarray(self.climb.finished) == HELD)
+        tables, draws = trial_tables(policy, self.climb), samples.fitted(run, self.stage)
+        return Sample(tables, draws, run.risk, going, self.floor)
 
     def receive(
         self,
         settings: SampleAverage,
-        step: Descent,
+        steps: tuple[Descent, ...],
         policy: Parametrisation,
-        risk: Risk,
         request: Sample,
         found: Slopes,
     ) -> Search:
         """The search after an answer."""
         now = dataclasses.replace(self, models=self.models + found.models)
         if self.scoring:
-            return now._scored(settings, risk, request, found)
-        climb = advance(step, policy, self.climb, request.tables, found, float(settings.tolerance))
+            return now._scored(settings, request, found)
+        climb = advance(steps[self.turn], policy, self.climb, request, found, float(settings.tolerance))
         several = len(climb.value) > 1
         if several:
             climb = merged(climb, float(settings.tolerance))
+        now = dataclasses.replace(now, climb=climb, iterations=self.iterations + 1)
+        if bool(np.all(climb.finished == NON_FINITE)):
+            return dataclasses.replace(now, done=NON_FINITE)
         over = bool(np.all(climb.finished != GOING)) or (several and climb.rounds >= EXPLORATION)
-        # With one start and one sample there is nothing to rank.
-        alone = not several and settings.stages() == 1
-        lost = bool(np.all(climb.finished == NON_FINITE))
-        done = int(climb.finished[0]) if over and (alone or lost) else GOING
-        return dataclasses.replace(
-            now, climb=climb, scoring=over and done == GOING, done=done, iterations=self.iterations + 1
-        )
+        if not over:
+            return now
+        best = now._leader()
+        if climb.finished[best] == STALLED and self.turn + 1 < len(steps):
+            again = begin(only(climb, best), *climb.tables.shape[1:])
+            return dataclasses.replace(now, climb=again, turn=self.turn + 1)
+        if request.draws.exact or (not several and settings.stages() == 1):
+            # The sample is the posterior itself, or there is nothing to rank: the best point goes on to its end.
+            alone = _alone(climb, best)
+            return dataclasses.replace(now, climb=alone, done=int(alone.finished[0]))
+        return dataclasses.replace(now, scoring=True)
 
-    def _scored(self, settings: SampleAverage, risk: Risk, request: Sample, found: Slopes) -> Search:
+    def _scored(self, settings: SampleAverage, request: Sample, found: Slopes) -> Search:
         """Keep the best point; go on with a larger sample while that moves the answer."""
         scores = np.where(request.active & np.isfinite(found.value), found.value, np.inf)
         best = int(np.argmin(scores))
-        climb = jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, self.climb)
-        here = Answer(climb.parameters, float(climb.value[0]), found.losses[best])
-        moved, better = True, True
-        if self.incumbent is not None:
-            ours, before = np.asarray(here.held_out), np.asarray(self.incumbent.held_out)
-            now, then = known_of(risk, ours), known_of(risk, before)
-            change, noise = now.value - then.value, now.error_of_difference(then, ours, before)
-            moved = not abs(change) <= max(noise, float(settings.tolerance) * float(climb.scale[0]))
-            better = change <= 0
-        incumbent = here if better else self.incumbent
+        climb = _alone(self.climb, best)
+        here = Answer(climb.parameters, float(climb.value[0]), int(climb.finished[0]), found.losses[best])
         last = self.stage + 1 >= settings.stages()
-        if self.incumbent is not None and (last or not moved):
-            done, grown = int(climb.finished[0]), False
-        elif last:
+        if self.incumbent is None:
             # One sample alone: the best start goes on until it is done.
-            done, grown = int(climb.finished[0]), False
+            return self._next(climb, here, False, True) if not last else self._next(climb, None, False, False)
+        change, noise = _change(request.risk, request.draws, here, self.incumbent)
+        moved = not abs(change) <= max(noise, float(allowed(climb, float(settings.tolerance))[0]))
+        # A point whose descent was cut short gives way unless it is clearly better.
+        better = change <= (noise if self.incumbent.code == GOING else 0.0)
+        return self._next(climb, here if better else self.incumbent, moved, moved and not last)
+
+    def _next(self, climb: Climb, incumbent: Answer | None, moved: bool, grown: bool) -> Search:
+        if incumbent is None:
+            done = int(climb.finished[0])
+        elif grown:
+            done, climb = GOING, begin(incumbent.parameters, *climb.tables.shape[1:])
         else:
-            done, grown = GOING, True
-        assert incumbent is not None
-        if grown:
-            climb = begin(incumbent.parameters, *climb.tables.shape[1:])
+            done = UNFINISHED if incumbent.code == GOING else incumbent.code
         return Search(
             climb=climb,
+            floor=self.floor,
             stage=self.stage + grown,
             incumbent=incumbent,
             done=done,
-            moved=moved and self.incumbent is not None and not grown,
+            moved=moved and not grown,
+            turn=0 if grown else self.turn,
             iterations=self.iterations,
             models=self.models,
         )
@@ -328,32 +400,41 @@ class Search(eqx.Module):
     def _contenders(self) -> np.ndarray:
         """Points that may be the best: others are too far behind on the fitted sample to catch up on another."""
         climb = self.climb
-        sound = (climb.finished != NON_FINITE) & (climb.finished != MERGED) & np.isfinite(climb.value)
+        sound = ~np.isin(climb.finished, (NON_FINITE, MERGED)) & np.isfinite(climb.value)
         best = self._leader()
-        return sound & (climb.value <= climb.value[best] + BEHIND * climb.scale[best])
+        near = climb.value <= climb.value[best] + BEHIND * climb.spread[best]
+        return sound & (near | (np.asarray(climb.finished) == HELD))
 
     def _leader(self) -> int:
         """The point with the least objective on the fitted sample."""
         return int(np.argmin(np.where(np.isfinite(self.climb.value), self.climb.value, np.inf)))
 
-    def entry(self) -> tuple[float, float, float]:
-        """The newest line of the history: of the leading point."""
-        best = self._leader()
-        return float(self.climb.value[best]), float(self.climb.norm[best]), float(self.climb.length[best])
+    def entry(self, unit: Unit) -> tuple[float, float, float]:
+        """The newest line of the history: of the leading point, in the user's units."""
+        best, climb = self._leader(), self.climb
+        return float(unit.loss(climb.value[best])), float(unit.scale * climb.norm[best]), float(climb.length[best])
 
     def answer(self) -> Answer:
         """The best held-out answer of a run that is done; otherwise where the leading point is."""
         if self.incumbent is not None and (self.done != GOING or self.climb.rounds == 0):
             return self.incumbent
         best = self._leader()
-        return Answer(only(self.climb, best), float(self.climb.value[best]), np.zeros(0))
+        code = int(np.asarray(self.climb.finished)[best])
+        return Answer(only(self.climb, best), float(self.climb.value[best]), code, np.zeros(0))
 
     def status(self) -> Status:
-        """How the run ended."""
-        if self.done == NON_FINITE:
-            return Status.NON_FINITE
-        if self.done == GOING:
-            return Status.ITERATION_LIMIT
-        if self.moved:
+        """How the descent to the answer ended, on its own sample; a larger one may still have moved it."""
+        if self.done in (CONVERGED, VANISHED) and self.moved:
             return Status.SAMPLE_LIMIT
-        return Status.CONVERGED if self.done == CONVERGED else Status.STALLED
+        return STATUSES[self.done]
+
+
+def _alone(climb: Climb, best: int) -> Climb:
+    """One of the points."""
+    return jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, climb)
+
+
+def _change(risk: Risk, draws: WeightedDraws, here: Answer, before: Answer) -> tuple[float, float]:
+    """How much larger the risk of one answer is than another's on held-out draws, and the standard error of that."""
+    now, then = (judgement(risk, np.asarray(answer.held_out), draws) for answer in (here, before))
+    return now.risk - then.risk, now.error_of_difference(then)

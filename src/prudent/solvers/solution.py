@@ -19,6 +19,20 @@ def with_error(value: float, error: float) -> str:
     return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
 
 
+def risk_rows(
+    risk: float, error: float, interval: tuple[float, float], draws: int, exact: bool
+) -> list[tuple[str, str]]:
+    """What is known of a risk, as (label, text)."""
+    if exact:
+        return [("risk", f"{risk:.4f} (exact: all {draws} atoms of the posterior)")]
+    low, high = interval
+    known = f"{low:.4f} to {high:.4f} (95 %)" if np.isfinite(low) and np.isfinite(high) else "none can be had"
+    return [
+        ("risk", f"{with_error(risk, error)} (standard error, {draws} fresh draws)"),
+        ("interval", known),
+    ]
+
+
 def truncation_text(bound: float) -> str:
     """What a truncated occupancy leaves out, in words."""
     return f"at most {bound:.3g} of the occupancy's mass left out"
@@ -32,16 +46,21 @@ class Status(enum.Enum):
     True
     """
 
-    CONVERGED = "no change of the policy gains more than the tolerance, to first order"
-    ITERATION_LIMIT = "all iterations were used before the gradient norm fell to the tolerance; continue with resume="
+    CONVERGED = "on the draws it was fitted to, no change of the policy gains more than the tolerance, to first order"
+    GRADIENT_VANISHED = (
+        "the gradient by the policy's parameters fell to the tolerance; where the policy is saturated, or its class "
+        "narrow, a better one may be left: certificate.stationarity says what a change could gain to first order"
+    )
+    ITERATION_LIMIT = "all iterations were used before the tolerance was met; continue with resume="
     STALLED = (
-        "the objective on the sample no longer falls though its gradient has not vanished, as at a kink of the risk; "
-        "more samples= make it smoother"
+        "the objective on the sample no longer falls though a first-order gain is left, as at a kink of the risk; the "
+        "best policy found is returned; more starts= or samples= may find a better one"
     )
     SAMPLE_LIMIT = (
-        "the objective was minimised on the largest sample, which still moved the answer by more than its standard "
-        "error; raise largest="
+        "samples of posterior draws up to the largest still moved the answer by more than its standard error; raise "
+        "largest="
     )
+    START_KEPT = "no policy was found that is better than the start on held-out draws; the start is returned"
     DIVERGED = "the policy is worse than the one it started from; use a shorter step"
     NON_FINITE = (
         "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
@@ -87,10 +106,12 @@ class Checkpoint(eqx.Module):
     Attributes:
         state: the loop's own state: iterate, optimiser, output rule, steps taken.
         key: the words of the random key.
+        parts: digests of the parts the state was made with; None where it comes from a file, which names them itself.
     """
 
     state: Any
     key: tuple[int, ...] = eqx.field(static=True)
+    parts: tuple[tuple[str, str], ...] | None = eqx.field(static=True, default=None)
 
 
 class Solution(eqx.Module):
@@ -106,11 +127,15 @@ class Solution(eqx.Module):
     Attributes:
         status: how the run ended.
         policy: the policy, `policy.probabilities` is `[S, A]`.
-        risk: `rho_theta(C)` of the policy on fresh posterior draws, not those it was fitted to.
-        risk_standard_error: Monte-Carlo error of `risk`.
+        risk: `rho_theta(C)` of the policy on fresh posterior draws, not those it was fitted to; exact where the
+            posterior is a few atoms, which are used whole.
+        risk_standard_error: Monte-Carlo error of `risk`, 0 where it is exact.
+        interval: 95 % confidence interval of the risk; NaN where none can be had.
         losses: `[M]` the policy's loss at each fresh draw.
         weights: `[M]` the density xi* that attains the risk on them.
         thetas: `[M, ...]` the fresh draws.
+        probabilities: `[M]` of the draws: equal, or those of the atoms.
+        exact: whether the draws are the whole posterior.
         truncation: mass of the occupancy a truncated method may leave out, `discount^(K+1) / (1 - discount)`;
             0 for an exact one.
         history: objective, gradient norm and step of every iteration.
@@ -129,9 +154,12 @@ class Solution(eqx.Module):
     policy: TabularPolicy
     risk: float
     risk_standard_error: float
+    interval: tuple[float, float]
     losses: Float[Array, " M"]
     weights: Float[Array, " M"]
     thetas: Float[Array, "M ..."]
+    probabilities: Float[Array, " M"]
+    exact: bool = eqx.field(static=True)
     truncation: float
     history: History
     iterations: int
@@ -149,12 +177,9 @@ class Solution(eqx.Module):
         cut = [("truncation", truncation_text(self.truncation))] if self.truncation else []
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
-            (
-                "risk",
-                f"{with_error(self.risk, self.risk_standard_error)} (standard error, {len(self.losses)} fresh draws)",
-            ),
+            *risk_rows(self.risk, self.risk_standard_error, self.interval, len(self.losses), self.exact),
             *([] if self.certificate is None else self.certificate.rows()),
-            ("mean loss", f"{float(np.mean(self.losses)):.4f}"),
+            ("mean loss", f"{float(np.asarray(self.probabilities) @ np.asarray(self.losses)):.4f}"),
             *cut,
             ("iterations", f"{self.iterations}{last}"),
             ("seconds", f"{self.seconds:.2f}"),
@@ -174,6 +199,20 @@ class Solution(eqx.Module):
         for label, text in self.rows():
             table.add_row(label, f"[{'green' if self.status.ok else 'red'}]{text}" if label == "status" else text)
         return table
+
+
+def resumable(solution: Solution, parts: tuple[tuple[str, str], ...], words: tuple[int, ...]) -> Checkpoint:
+    """What a solution can be resumed from under these parts and this key; refused where they are others."""
+    checkpoint = checkpoint_of(solution)
+    if checkpoint.key != words:
+        raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
+    for (name, now), (_, before) in zip(parts, checkpoint.parts or parts, strict=True):
+        if now != before:
+            raise InputError(
+                f"resume needs the {name} of the first call, this one is another; leave resume= out and begin at its "
+                "policy with start=solution.parameters"
+            )
+    return checkpoint
 
 
 def checkpoint_of(solution: Solution) -> Checkpoint:

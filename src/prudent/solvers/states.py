@@ -14,14 +14,20 @@ from ..policies import Parametrisation, projected
 from . import brpg
 from .brpg import BRPG
 from .descent import GOING, Climb, begin
+from .natural import NaturalGradient
 from .optimiser import Optimiser
-from .sample_average import HELD_OUT, Answer, SampleAverage, Search
+from .prox_linear import ProxLinear
+from .quasi_newton import LBFGS
+from .sample_average import Answer, SampleAverage, Search
 
 Arrays = dict[str, np.ndarray]
 
 # Whole numbers of a search, with the least that is too large; codes of how points and runs end are few.
 CODES = 16
-NUMBERS = {"stage": 32, "done": CODES, "iterations": 2**31, "models": 2**62}
+NUMBERS = {"stage": 32, "turn": 2, "done": CODES, "iterations": 2**31, "models": 2**62}
+
+# Losses of the held-out draws, of which there are as many as the risk asks for.
+MOST_LOSSES = 2**20
 
 
 def named_leaves(tree: Any) -> Arrays:
@@ -61,14 +67,22 @@ def _search(
     # Before the first evaluation a step has nothing to remember.
     climb = begin(initial, *shape)
     if rounds:
-        climb = dataclasses.replace(climb, memory=settings.step_for(policy).remember(climb))
+        climb = dataclasses.replace(climb, memory=_blank(arrays, settings, climb))
     climb = _filled(climb, _below(arrays, ".climb"), points[0])
     incumbent = None
     if any(name.startswith(".incumbent") for name in arrays):
-        answer = _filled(Answer(initial, 0.0, np.zeros(HELD_OUT)), _below(arrays, ".incumbent"))
-        incumbent = dataclasses.replace(answer, in_sample=float(answer.in_sample))
+        held_out = np.zeros(np.shape(_one(arrays, ".incumbent.held_out"))[:1])
+        if not 1 <= len(held_out) <= MOST_LOSSES:
+            raise _foreign()
+        answer = _filled(Answer(initial, 0.0, 0, held_out), _below(arrays, ".incumbent"))
+        code = _whole(arrays, ".incumbent.code", CODES)
+        incumbent = dataclasses.replace(answer, in_sample=float(answer.in_sample), code=code)
+    floor = _one(arrays, ".floor")
+    if floor.shape != () or floor.dtype != np.float64:
+        raise _foreign()
     search = Search(
         climb=dataclasses.replace(climb, rounds=rounds),
+        floor=float(floor),
         incumbent=incumbent,
         **numbers,
         **switches,
@@ -76,6 +90,17 @@ def _search(
     if named_leaves(search).keys() != arrays.keys() or not _possible(search):
         raise _foreign()
     return search
+
+
+def _blank(arrays: Arrays, settings: SampleAverage, climb: Climb) -> Any:
+    """The empty memory of the step that left these arrays."""
+    steps = (ProxLinear(), NaturalGradient(), LBFGS()) if settings.step is None else (settings.step,)
+    there = {name for name in arrays if name.startswith(".climb.memory")}
+    for step in steps:
+        memory = step.blank(climb)
+        if {f".climb.memory{name}" for name in named_leaves(memory)} == there:
+            return memory
+    raise _foreign()
 
 
 def _possible(search: Search) -> bool:

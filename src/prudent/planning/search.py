@@ -1,0 +1,185 @@
+"""What is known while a convex loss is minimised: the best occupancy so far, and a bound below every other.
+
+A gradient z of a convex loss at any point bounds it from below everywhere, by the cut `F(l') >= F(l) + <z, l' - l>`.
+So does every average of cuts, and the least value of an average over all occupancies is exact planning with its
+slope as cost. The methods that look for the optimum only propose; value and bound come from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array
+from ..losses import Loss
+from ..models import MDP
+from .chain import chain_solver, chain_visits
+from .exact import EPSILON, level_of, planned
+
+# State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
+LARGEST_NEWTON = 1500
+
+# The largest gap when no tolerance is given, as a share of the loss's spread.
+ACCURACY = 1e-7
+
+
+class Centred(eqx.Module):
+    """`(F - level - slope (sum lambda - 1 / (1 - discount))) / scale`, and F itself.
+
+    The sum of every occupancy is `1 / (1 - discount)`, so this has the minimisers of F; level, slope and scale make
+    its values and gradients of the order of 1, whatever the unit of the loss.
+    """
+
+    loss: Any
+    level: float
+    slope: float
+    scale: float
+
+    def __call__(self, occupancy: Array, mdp: MDP) -> tuple[Any, Any]:
+        value = self.loss(occupancy, mdp)
+        excess = occupancy.sum() - 1.0 / (1.0 - mdp.discount)
+        return (value - self.level - self.slope * excess) / self.scale, value
+
+
+class Cut(NamedTuple):
+    """`intercept + <slope, lambda>`, nowhere above the centred loss."""
+
+    intercept: float
+    slope: Float[np.ndarray, "S A"]
+
+
+class Search:
+    """The best occupancy found so far and the best lower bound; the two need not belong together.
+
+    Value, bound, gap and tolerance are in the unit of the loss; cuts and gradients are those of the centred loss.
+    """
+
+    def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None, accuracy: float = ACCURACY):
+        self.mdp, self.tolerance, self.accuracy = mdp, tolerance, accuracy
+        # Numbers as arrays: what they are does not compile anything anew.
+        self.loss = Centred(loss, *np.array([0.0, 0.0, 1.0]))
+        self.value, self.lower_bound = np.inf, -np.inf
+        self.cuts: list[Cut] = []
+        self.flow = _flow(mdp) if mdp.cost.size <= LARGEST_NEWTON else None
+        self.occupancy = self.of_policy(np.full(mdp.cost.shape, 1.0 / mdp.cost.shape[1]))
+
+    @property
+    def gap(self) -> float:
+        return self.value - self.lower_bound
+
+    @property
+    def finished(self) -> bool:
+        return self.tolerance is not None and self.gap <= self.tolerance
+
+    @property
+    def noise(self) -> float:
+        """What rounding makes of a centred value."""
+        discount, loss = float(self.mdp.discount), self.loss
+        size = 1.0 + (abs(loss.level) + abs(loss.slope) / (1.0 - discount)) / loss.scale
+        return EPSILON * (16.0 + self.mdp.cost.size**0.5) * float(size)
+
+    def of_policy(self, policy: np.ndarray) -> np.ndarray:
+        """The policy's occupancy."""
+        if self.flow is not None:
+            # Nothing to compile: a dense solve is instant at this size.
+            balance = self.flow.reshape(len(policy), *policy.shape)
+            visits = np.linalg.solve((balance * policy).sum(axis=2), np.asarray(self.mdp.start))
+        else:
+            visits = np.asarray(chain_visits(chain_solver(self.mdp), self.mdp, policy))
+        return np.maximum(visits, 0.0)[:, None] * policy
+
+    def slope(self, occupancy: np.ndarray) -> tuple[float, np.ndarray]:
+        """The centred loss and its gradient."""
+        (value, _), slope = value_and_slope(self.loss, occupancy, self.mdp)
+        return float(value), np.asarray(slope)
+
+    def begin(self) -> np.ndarray:
+        """Centre the loss, on the uniform policy and the best and worst plans for its gradient; the dual values `[S]`.
+
+        The differences among the three are the loss's spread, and a plan may be the optimum itself: it is, for linear
+        losses, whose gradient is the same everywhere.
+        """
+        uniform = self.occupancy
+        value, slope = self.slope(uniform)
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return np.zeros(len(slope))
+        actions = [planned(dataclasses.replace(self.mdp, cost=cost), None)[0] for cost in (slope, -slope)]
+        corners = [self.of_policy(np.eye(slope.shape[1])[action]) for action in actions]
+        values = [value, *(found for found in (self.slope(corner)[0] for corner in corners) if np.isfinite(found))]
+        spread = max(values) - min(values)
+        if not spread > 64.0 * EPSILON * abs(value):
+            spread = abs(value) or 1.0
+        self.loss = Centred(self.loss.loss, *np.array([value, level_of(slope), spread]))
+        if self.tolerance is None:
+            self.tolerance = max(self.accuracy, 16.0 * self.noise) * spread
+        dual = self.certify(uniform)
+        for corner in corners:
+            self.look(corner)
+        return dual
+
+    def certify(self, proposal: np.ndarray) -> np.ndarray:
+        """Improve the value and the bound by an occupancy near the proposal; returns the dual values `[S]`."""
+        cut = self.look(self.of_policy(row_policy(proposal)))
+        return np.zeros(len(proposal)) if cut is None else self.support([cut], np.ones(1))
+
+    def look(self, occupancy: np.ndarray) -> Cut | None:
+        """Take the occupancy if it is the best so far; the cut there, None where there is none."""
+        (value, whole), slope = value_and_slope(self.loss, occupancy, self.mdp)
+        value, whole, slope = float(value), float(whole), np.asarray(slope)
+        if whole < self.value:
+            self.occupancy, self.value = occupancy, whole
+        terms = slope * occupancy
+        error = self.noise * (1.0 + abs(value) + float(np.abs(terms).sum()))
+        cut = Cut(value - float(terms.sum()) - error, slope)
+        if not (np.isfinite(cut.intercept) and np.all(np.isfinite(slope))):
+            return None
+        self.cuts.append(cut)
+        return cut
+
+    def support(self, cuts: Sequence[Cut], weights: Float[np.ndarray, " J"]) -> np.ndarray:
+        """Raise the bound to the least value of an average of cuts; returns the dual values `[S]`."""
+        discount, loss = float(self.mdp.discount), self.loss
+        mean = sum(weight * cut.slope for cut, weight in zip(cuts, weights, strict=True))
+        intercepts = np.array([cut.intercept for cut in cuts])
+        aim = None if self.tolerance is None else 0.01 * self.tolerance / float(loss.scale)
+        _, dual, residual, _ = planned(dataclasses.replace(self.mdp, cost=mean), aim)
+        # What planning and rounding may be off by is taken off the bound, so that it stays one.
+        size = np.abs(intercepts).max() + np.abs(mean).max() / (1.0 - discount)
+        least = float(self.mdp.start @ dual) - residual / (1.0 - discount)
+        low = float(weights @ intercepts) + least - EPSILON * (len(dual) + len(cuts)) * size
+        whole = float(loss.level) + float(loss.scale) * low
+        error = EPSILON * (abs(loss.level) + abs(loss.scale * low)) + abs(loss.slope) * self._drift()
+        self.lower_bound = max(self.lower_bound, whole - 4.0 * float(error))
+        return dual
+
+    def _drift(self) -> float:
+        """How far the sum of an occupancy may be off `1 / (1 - discount)`, where rows do not sum to 1 exactly."""
+        discount = float(self.mdp.discount)
+        off = np.abs(np.asarray(self.mdp.kernel.probability).sum(axis=2) - 1.0).max()
+        return float(off * discount / (1.0 - discount) ** 2)
+
+
+def row_policy(occupancy: np.ndarray) -> np.ndarray:
+    """Rows of an occupancy, normalised; uniform where a state is never visited."""
+    visits = occupancy.sum(axis=1, keepdims=True)
+    shares = occupancy / np.where(visits > 0.0, visits, 1.0)
+    return np.where(visits > 0.0, shares, 1.0 / occupancy.shape[1])
+
+
+@eqx.filter_jit
+def value_and_slope(loss: Centred, occupancy: Array, mdp: MDP) -> tuple[tuple[Array, Array], Array]:
+    """The centred loss and the loss, and the gradient of the first."""
+    return jax.value_and_grad(loss, has_aux=True)(occupancy, mdp)
+
+
+def _flow(mdp: MDP) -> np.ndarray:
+    """`[S, S A]` what each pair's mass adds to each state's balance."""
+    states, actions, _ = mdp.kernel.support.shape
+    own = np.repeat(np.eye(states), actions, axis=1)
+    return own - float(mdp.discount) * mdp.kernel.table().reshape(states * actions, states).T

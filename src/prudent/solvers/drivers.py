@@ -1,0 +1,176 @@
+"""Which unknowns drive the risk: those whose distribution the weights xi* change by more than chance.
+
+Only what the policy meets is looked at: a row of a table counts if the policy spends a noticeable share of its
+discounted time there, on average over the posterior or over the draws that make up the risk.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import special, stats
+
+from ..arrays import Array
+from ..gradients import Problem, arrange, model_bytes
+from ..gradients.objective import occupancies_of
+from ..models import TabularFamily
+from ..posteriors import WeightedDraws
+
+# The share of its discounted time that a policy has to spend in a row for the row to be met.
+MET = 1e-4
+
+# Chance that any driver is named at all if theta has nothing to do with the loss.
+CHANCE = 0.05
+
+# Only what moves by this many standard errors is worth ranking; it can but lower the number of drivers.
+WORTH_RANKING = 2.0
+
+# Without sampling error, what moves by less than this many standard deviations is not called a driver.
+NOTICEABLE = 0.1
+
+# Working memory of a chunk of models.
+CHUNK_BYTES = 128 * 2**20
+
+
+class Driver(eqx.Module):
+    """A part of theta that the risk's weights pull away from where the posterior has it, by more than chance.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> solution = pr.solve(lake, lake.prior, risk=pr.CVaR(0.9), solver=pr.BRPG(iterations=20))
+    >>> sorted(driver.place for driver in solution.certificate.drivers)  # slip is coordinate 0, escape is 1
+    [(0,), (1,)]
+
+    Attributes:
+        place: index of the coordinate of theta; of a tabular family, state, action and place in the list of successors.
+        shift: xi*-weighted mean less plain mean, in posterior standard deviations.
+        standard_error: of the shift by chance alone, were this part of theta independent of the loss; 0 where the draws
+            are the whole posterior.
+    """
+
+    place: tuple[int, ...] = eqx.field(static=True)
+    shift: float
+    standard_error: float
+
+
+def drivers_of(
+    problem: Problem,
+    table: Float[np.ndarray, "S A"],
+    draws: WeightedDraws,
+    weights: Float[np.ndarray, " M"],
+) -> tuple[tuple[Driver, ...], int]:
+    """The drivers of a policy's risk, the farthest pulled first, and how many unknowns were looked at.
+
+    Args:
+        problem: the family and its occupancies.
+        table: the policy.
+        draws: of the posterior.
+        weights: the density xi* that attains the risk on them.
+    """
+    thetas, shares, exact = draws
+    met = None
+    if isinstance(problem.family, TabularFamily) and thetas.ndim == 4:
+        met = rows_met(problem, table, thetas, np.stack([shares, shares * weights]))
+    return drivers(thetas, weights, shares, met, exact)
+
+
+def rows_met(
+    problem: Problem, table: Float[np.ndarray, "S A"], thetas: Float[np.ndarray, "M ..."], shares: np.ndarray
+) -> Bool[np.ndarray, "S A"]:
+    """Rows in which the policy spends at least `MET` of its discounted time under any of the weights `[K, M]`."""
+    visits = mean_occupancies(problem, table, thetas, shares)
+    return np.any(visits >= MET * visits.sum(axis=(1, 2), keepdims=True), axis=0)
+
+
+def mean_occupancies(
+    problem: Problem, table: Float[np.ndarray, "S A"], thetas: Float[np.ndarray, "M ..."], shares: np.ndarray
+) -> Float[np.ndarray, "K S A"]:
+    """Occupancies averaged over the draws under K sets of weights `[K, M]`, in chunks of bounded memory."""
+    draws = len(thetas)
+    chunk = max(1, min(draws, CHUNK_BYTES // model_bytes(problem.occupancy, problem.family.support)))
+    total = np.zeros((len(shares), *table.shape))
+    for first in range(0, draws, chunk):
+        # The last chunk starts early enough to be full, and what it repeats has no weight there.
+        begin = min(first, draws - chunk)
+        here = np.where(np.arange(begin, begin + chunk) >= first, shares[:, begin : begin + chunk], 0.0)
+        arranged = arrange(thetas[None, begin : begin + chunk], problem)
+        total += np.asarray(_mean_occupancies(problem, table[None], arranged, here))
+    return total
+
+
+@eqx.filter_jit
+def _mean_occupancies(problem: Problem, tables: Array, thetas: Array, shares: Array) -> Array:
+    batch = occupancies_of(problem, tables, thetas)
+    return jnp.tensordot(shares, jnp.moveaxis(batch.occupancies, batch.axis, 0), axes=1)
+
+
+def drivers(
+    thetas: Float[np.ndarray, "M ..."],
+    weights: Float[np.ndarray, " M"],
+    probabilities: Float[np.ndarray, " M"],
+    met: Bool[np.ndarray, "S A"] | None = None,
+    exact: bool = False,
+) -> tuple[tuple[Driver, ...], int]:
+    """The drivers among the coordinates of theta, or among the rows met of a table, and how many were looked at.
+
+    Were theta independent of the loss, each coordinate's ranks would be in random order along the weights. Normal
+    scores of the ranks are tested against that, by Holm's rule, so that the chance to name any driver is at most 5 %.
+    The chance is known whatever the coordinate's distribution, and for tails of few draws.
+    """
+    rows = np.argwhere(np.ones(1, bool) if met is None else met)
+    pull = probabilities * (weights - 1.0)
+    error = 0.0 if exact else float(np.sqrt((pull**2).sum()))
+    found, chances, looked_at = [], [], 0
+    for row in rows:
+        place = () if met is None else tuple(int(i) for i in row)
+        entries = thetas[(slice(None), *place)].reshape(len(thetas), -1)
+        shift, free = _shifts(entries, pull, probabilities)
+        # Two probabilities that sum to 1 are one unknown, shown by the one that grows.
+        pair = met is not None and len(free) == 2
+        looked_at += 1 if pair else len(free)
+        slots = free[[int(shift[free].argmax())]] if pair else free
+        shape = thetas.shape[1:] if met is None else thetas.shape[3:]
+        chance = _chances(entries, pull, shift, error, slots)
+        # Of a row, the successor that is pulled farthest.
+        keep = slots if met is None else slots[np.argsort(-np.abs(shift[slots]))[:1]]
+        for slot in keep:
+            where = (*place, *(int(i) for i in np.unravel_index(slot, shape)))
+            found.append(Driver(where, float(shift[slot]), error))
+            chances.append(chance[slot])
+    named = _holm(np.array(chances), looked_at)
+    return tuple(sorted((found[k] for k in named), key=lambda driver: -abs(driver.shift))), looked_at
+
+
+def _shifts(entries: np.ndarray, pull: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far each entry's mean is pulled, in standard deviations, and which entries are not known."""
+    centred = entries - probabilities @ entries
+    spread = np.sqrt(probabilities @ centred**2)
+    free = spread > 1e-12 * (1.0 + np.abs(entries).max(axis=0))
+    return np.where(free, pull @ centred / np.where(free, spread, 1.0), 0.0), np.flatnonzero(free)
+
+
+def _chances(entries: np.ndarray, pull: np.ndarray, shift: np.ndarray, error: float, slots: np.ndarray) -> np.ndarray:
+    """Of each entry, the chance of scores pulled as far if the weights told nothing; 1 where it is not looked into."""
+    chance = np.ones(len(shift))
+    if error == 0.0:
+        chance[slots] = np.where(np.abs(shift[slots]) >= NOTICEABLE, 0.0, 1.0)
+        return chance
+    moved = slots[np.abs(shift[slots]) >= WORTH_RANKING * error]
+    if len(moved):
+        ranks = stats.rankdata(entries[:, moved], axis=0)
+        scores = special.ndtri(ranks / (len(entries) + 1.0))
+        sizes = pull @ scores / (error * scores.std(axis=0, ddof=1))
+        chance[moved] = 2.0 * special.ndtr(-np.abs(sizes))
+    return chance
+
+
+def _holm(chances: np.ndarray, looked_at: int) -> list[int]:
+    """Which of several tests, of so many that were made, hold at `CHANCE` together."""
+    named: list[int] = []
+    for k in np.argsort(chances, kind="stable"):
+        if chances[k] > CHANCE / max(1, looked_at - len(named)):
+            break
+        named.append(int(k))
+    return named
