@@ -1,6 +1,6 @@
 """What is believed of theta after the data, `mu_N` in the paper."""
 
-from .base import Invertible, Posterior, WeightedDraws, equally_weighted
+from .base import AbstractTable, Invertible, Posterior, WeightedDraws, equally_weighted
 from .beta import Beta
 from .box import WithinBox
 from .dirichlet import Dirichlet
@@ -12,6 +12,7 @@ from .sobol import Sobol, draw_sets
 
 __all__ = [
     "MCMC",
+    "AbstractTable",
     "Beta",
     "Dirichlet",
     "Draws",

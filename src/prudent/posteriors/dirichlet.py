@@ -15,7 +15,7 @@ from ..arrays import Array, as_float, is_concrete, require_distribution, require
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Transitions
-from .base import Invertible, require_counts, require_prior
+from .base import AbstractTable, require_counts, require_prior, require_table
 
 # Below this shape a gamma draw may underflow.
 SMALLEST_DIRECT_SHAPE = 0.02
@@ -28,7 +28,7 @@ def _as_labels(value: Any) -> Any:
     return require_indices("tied label", value, np.iinfo(np.int32).max)
 
 
-class Dirichlet(Invertible):
+class Dirichlet(AbstractTable):
     """Independent Dirichlet rows over the successors a support allows; theta is the table `[S, A, B]`.
 
     >>> import prudent as pr
@@ -59,37 +59,17 @@ class Dirichlet(Invertible):
         require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")
         if not is_concrete(self.prior):
             return
-        if self.prior.shape != self.support.shape or self.counts.shape != self.support.shape:
-            raise InputError(
-                f"Dirichlet prior and counts need the support's shape {self.support.shape}, "
-                f"got {self.prior.shape} and {self.counts.shape}"
-            )
+        require_table("Dirichlet prior and counts", self.support, self.prior, self.counts)
         require_prior("Dirichlet prior", self.prior)
         require_counts("Dirichlet counts", self.counts)
-        stray = np.argwhere(~self.support.allowed() & ((self.prior > 0) | (self.counts > 0)))
-        if len(stray):
-            s, a, _ = (int(i) for i in stray[0])
-            raise InputError(f"Dirichlet prior or counts on padding of state {s}, action {a}; put 0 there")
         empty = np.argwhere(np.asarray(self.prior).sum(axis=-1) == 0)
         if empty.size:
             s, a = (int(i) for i in empty[0])
             raise InputError(
                 f"Dirichlet prior is 0 on every successor of state {s}, action {a}; give one a positive weight"
             )
-        if not self.support.is_dense:
-            self._refuse_repeats()
         if self.tied is not None:
             self._check_ties(self.tied.shape)
-
-    def _refuse_repeats(self) -> None:
-        index = np.where(self.support.allowed(), self.support.index(), -1 - np.arange(self.support.successors))
-        ordered = np.sort(index, axis=-1)
-        repeats = np.argwhere(ordered[..., 1:] == ordered[..., :-1])
-        if repeats.size:
-            s, a, _ = (int(i) for i in repeats[0])
-            raise InputError(
-                f"state {s}, action {a} lists a successor twice; a Dirichlet row needs distinct successors"
-            )
 
     def _check_ties(self, shape: tuple[int, ...]) -> None:
         if shape != self.support.shape[:2]:

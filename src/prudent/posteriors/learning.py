@@ -69,7 +69,7 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     # A row with one successor says nothing of others, and learns nothing.
     counts = np.where(allowed.sum(axis=1, keepdims=True) > 1, counts, 0.0)
     pools = pools_of(support, counts, grid)
-    rows = _Rows.of(counts)
+    rows = Rows.of(counts)
     weights = np.full((len(counts), len(pools), len(CONCENTRATIONS)), 1.0 / (len(pools) * len(CONCENTRATIONS)))
     common = weights[0]
     told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, 4.0) for _ in pools]
@@ -90,8 +90,8 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
         + _discounted(pool, pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1)))
         for k, pool in enumerate(pools)
     ]
-    sizes = [len(pool.first) + pool.sums.shape[0] for pool in pools]
-    index = np.stack([pool.index + first for pool, first in zip(pools, np.cumsum([0, *sizes]), strict=False)])
+    ends = np.cumsum([pool.size for pool in pools])
+    index = np.stack([pool.index + end - pool.size for pool, end in zip(pools, ends, strict=True)])
     return Learned(pools, tuple(final), weights, common, allowed, index.astype(np.int32))
 
 
@@ -116,7 +116,7 @@ def _weights(
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class Rows:
     """The counts that are not 0: row, place in `[P B]`, count; and of each row whether and how often it was seen."""
 
     row: np.ndarray
@@ -126,9 +126,9 @@ class _Rows:
     width: int
 
     @staticmethod
-    def of(counts: np.ndarray) -> _Rows:
+    def of(counts: np.ndarray) -> Rows:
         place = np.flatnonzero(counts)
-        return _Rows(place // counts.shape[1], place, counts.ravel()[place], counts.sum(axis=1), counts.shape[1])
+        return Rows(place // counts.shape[1], place, counts.ravel()[place], counts.sum(axis=1), counts.shape[1])
 
     @property
     def seen(self) -> np.ndarray:

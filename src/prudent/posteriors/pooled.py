@@ -11,11 +11,11 @@ from jax.core import Tracer
 from jaxtyping import Float
 from scipy import special
 
-from ..arrays import Array, as_float, require_kind
+from ..arrays import Array, as_float, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Transitions
-from .base import Invertible, require_counts
+from .base import AbstractTable, require_counts, require_table
 from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, Learned, learn
 
@@ -29,7 +29,7 @@ SMALLEST = 0.05
 TINY = 1e-9
 
 
-class Pooled(Invertible):
+class Pooled(AbstractTable):
     """Rows of a transition table that learn from one another; theta is the table `[S, A, B]`.
 
     Each row is `Dirichlet(c base_k + counts)`. Which base it has, and how closely the row keeps to it, is not known:
@@ -39,6 +39,12 @@ class Pooled(Invertible):
     other actions of the state do. Each law is drawn, too, `Dirichlet(counts w + expected)`, once for all rows: what is
     not known of a law is wrong everywhere at once. There `w = 1 / (4 + n / 60)` for a law of `n` observations,
     because pairs are alike and not the same.
+
+    The laws' parameters and the chances of `(k, c)` are fitted to all counts whenever a belief is made, by a fixed
+    number of steps: the same counts, the same belief. So the belief after more data is not the one before it
+    conditioned on them, and what `worth_of_data` expects to gain need not be above 0.
+
+    `draw` rounds parameters below 0.05 to 0.05 or 0 by chance, with their mean kept; `Sobol` takes them as they are.
 
     >>> import prudent as pr
     >>> log = pr.Transitions.from_records([(0, 0, 1), (1, 0, 2), (1, 0, 2), (2, 0, 3)], states=5, actions=1)
@@ -50,6 +56,7 @@ class Pooled(Invertible):
         support: allowed successors; a transition outside it is refused.
         counts: `[S, A, B]` observed counts.
         grid: how many states there are along each axis that they are numbered by; one axis when left out.
+        learned: what was fitted to the counts.
     """
 
     support: Support
@@ -64,11 +71,8 @@ class Pooled(Invertible):
         self.counts = as_float(np.zeros(support.shape) if counts is None else counts, "counts")
         if isinstance(self.counts, Tracer):
             raise InputError("a Pooled belief is fitted to its counts, so they cannot be traced; make it outside")
-        if self.counts.shape != support.shape:
-            raise InputError(f"Pooled counts need the support's shape {support.shape}, got {self.counts.shape}")
+        require_table("Pooled counts", support, self.counts)
         require_counts("Pooled counts", self.counts)
-        if np.any(np.asarray(self.counts)[~support.allowed()] > 0):
-            raise InputError("Pooled counts on padding of the support; put 0 there")
         self.learned = learn(support, np.asarray(self.counts), self.grid)
 
     def update(self, log: Transitions) -> Pooled:
@@ -153,8 +157,9 @@ class Pooled(Invertible):
 
 
 def _sizes(grid: Sequence[int] | None, states: int) -> tuple[int, ...]:
-    sizes = (states,) if grid is None else tuple(int(size) for size in grid)
-    if any(size < 1 for size in sizes) or int(np.prod(sizes)) != states:
+    given = [states] if grid is None else np.atleast_1d(np.asarray(grid, dtype=object))
+    sizes = tuple(require_size("a size of the grid", size) for size in given)
+    if int(np.prod(sizes)) != states:
         raise InputError(f"grid {sizes} does not hold the {states} states; its sizes must multiply to {states}")
     return sizes
 

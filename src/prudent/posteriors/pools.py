@@ -36,6 +36,11 @@ class Pool:
     sums: sparse.csr_matrix
     index: Int[np.ndarray, "P B"]
 
+    @property
+    def size(self) -> int:
+        """How many weights and sums there are."""
+        return len(self.first) + len(self.sums.indptr) - 1
+
     def parts(self, law: Float[np.ndarray, "... J"]) -> Float[np.ndarray, "... L"]:
         """The weights of a law, and behind them the sums, as `index` numbers them."""
         return np.concatenate([law, (self.sums @ law.T).T], axis=-1)
@@ -48,7 +53,7 @@ class Pool:
         """Observations of entries, as what happened; where several things lead to one, as likely as the law says."""
         made = self.base(law).ravel()[place]
         ratio = np.where(made > 0, told / np.where(made > 0, made, 1.0), 0.0)
-        weight = np.bincount(self.index.ravel()[place], ratio, len(law) + self.sums.shape[0])
+        weight = np.bincount(self.index.ravel()[place], ratio, self.size)
         return law * (weight[: len(law)] + self.sums.T @ weight[len(law) :])
 
 

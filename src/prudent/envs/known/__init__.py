@@ -15,6 +15,7 @@ from .replacement import replacement
 from .river_swim import river_swim
 from .taxi import taxi
 
+#: Environments with known kernels: by name, the function that makes each.
 KNOWN: dict[str, Callable[[], KnownEnvironment]] = {
     make.__name__: make
     for make in (

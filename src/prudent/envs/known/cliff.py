@@ -17,5 +17,4 @@ def cliff() -> KnownEnvironment:
     table[GOAL] = np.eye(len(table))[GOAL]
     cost = np.ones(table.shape[:2])
     cost[fallen], cost[GOAL] = 100.0, 0.0
-    moves = {"adjacent": True, "by_state": {int(state): [START] for state in fallen}}
-    return KnownEnvironment(table, cost, START, "cliff", discount=0.97, terminal=(GOAL,), moves=moves, grid=GRID)
+    return KnownEnvironment(table, cost, START, "cliff", discount=0.97, terminal=(GOAL,), grid=GRID)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +15,7 @@ from ...transitions import Transitions
 
 
 class KnownEnvironment(eqx.Module):
-    """A finite environment with all of its numbers, and what a user of it would know beforehand.
+    """A finite environment with all of its numbers.
 
     >>> import prudent as pr
     >>> river = pr.envs.known_environment("river_swim")
@@ -24,13 +23,12 @@ class KnownEnvironment(eqx.Module):
     (500, 0.97)
 
     Attributes:
-        name: as the study prints it.
+        name: as it is printed.
         table: `[S, A, S]` transition probabilities.
         cost: `[S, A]`, or `[S, A, S]` where it differs by the next state.
         start: state number or `[S]` distribution of the first state.
         discount: in [0, 1).
         terminal: states that end an episode; a walk begins anew after one.
-        moves: what a user would say of the moves in a problem file, as `Support.moves` takes it; None if nothing.
         grid: rows and columns (or the sizes of more axes) where the states are numbered along a grid; None otherwise.
     """
 
@@ -40,13 +38,13 @@ class KnownEnvironment(eqx.Module):
     name: str = eqx.field(static=True)
     discount: float = eqx.field(static=True)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
-    moves: Mapping[str, Any] | None = eqx.field(static=True, default=None)
     grid: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of states and actions."""
-        return self.table.shape[:2]
+        states, actions, _ = self.table.shape
+        return states, actions
 
     def mdp(self) -> MDP:
         """The environment as it is."""
@@ -76,7 +74,7 @@ class KnownEnvironment(eqx.Module):
             following = _pick(move[now, chosen[step]], chances[step])
             path[step] = now, chosen[step], following
             now = following
-        return Transitions(*path.T, np.ones(steps), states, actions)
+        return Transitions.from_records(path, states, actions)
 
 
 def _pick(cumulative: np.ndarray, uniform: float) -> int:

@@ -20,5 +20,4 @@ def inventory() -> KnownEnvironment:
                 table[stock, action, max(filled - demand, 0)] += chance
             bought = filled - stock
             cost[stock, action] = 0.5 * stock + bought + 2.0 * (bought > 0) + 20.0 * (stock == 0)
-    moves = {"by_action": {action: {"up": order} for action, order in enumerate(ORDERS)}}
-    return KnownEnvironment(table, cost, 5, "inventory", discount=0.95, moves=moves)
+    return KnownEnvironment(table, cost, 5, "inventory", discount=0.95)

@@ -33,6 +33,5 @@ def _lake(tiles: tuple[str, ...]) -> KnownEnvironment:
         f"lake {grid[0]}x{grid[1]}",
         discount=0.99,
         terminal=tuple(np.flatnonzero(ends).tolist()),
-        moves={"adjacent": True},
         grid=grid,
     )

@@ -21,5 +21,4 @@ def replacement() -> KnownEnvironment:
     table[:, 2, 0] = 1.0
     level = np.arange(LEVELS)[:, None]
     cost = np.array([0.0, 3.0, 9.0]) + 0.6 * level + 20.0 * (level == last)
-    moves = {"by_action": {0: {"down": 0}, 1: {"up": 0, "down": 2}, 2: {"up": 0}}}
-    return KnownEnvironment(table, cost, 0, "replacement", discount=0.95, moves=moves)
+    return KnownEnvironment(table, cost, 0, "replacement", discount=0.95)

@@ -19,4 +19,4 @@ def river_swim() -> KnownEnvironment:
         table[place, 1, landing] += chance
     cost = np.ones((STATES, 2))
     cost[0, 0], cost[-1, 1] = 1.0 - NEAR, 0.0
-    return KnownEnvironment(table, cost, 1, "river swim", discount=0.97, moves={"up": 1, "down": 1})
+    return KnownEnvironment(table, cost, 1, "river swim", discount=0.97)
