@@ -107,9 +107,12 @@ def test_costs_by_pair_by_transition_from_the_log_and_by_default(tmp_path):
     assert np.all(mean[1:] == -1.0)
     inline = BASE + data + "default_cost = 0.5\ncosts = {a = {x = 1, y = 2}}"
     assert case(tmp_path, inline, log=log).cost.tolist() == [[1, 2], [0.5, 0.5], [0.5, 0.5]]
+    ends = 'terminal = ["b", "c"]\n'
+    priced_end = BASE + ends + data + "default_cost = 0.5\ncosts = {a = {x = 1}, c = {y = 3}}"
+    assert case(tmp_path, priced_end, log=log).cost.tolist() == [[1, 0.5], [0, 0], [0, 3]]
     moves = case(
         tmp_path,
-        BASE + 'terminal = ["b", "c"]\n' + data + 'costs = "costs.csv"',
+        BASE + ends + data + 'costs = "costs.csv"',
         log=log,
         costs="state,action,next_state,cost\na,x,b,7\na,x,c,8\na,y,a,9\na,y,c,100\n",
     )
@@ -126,7 +129,7 @@ def test_costs_by_pair_by_transition_from_the_log_and_by_default(tmp_path):
     with pytest.raises(pr.InputError, match="no cost for state a, action x to state c, which can be reached"):
         case(
             tmp_path,
-            BASE + 'terminal = ["b", "c"]\n' + data + 'costs = "costs.csv"',
+            BASE + ends + data + 'costs = "costs.csv"',
             costs="state,action,next_state,cost\na,x,b,7\na,y,a,9\n",
         )
 
@@ -287,3 +290,17 @@ def test_solving_takes_no_more_memory_than_estimated(first, largest, iterations)
 def test_the_held_out_draws_are_those_of_the_solver():
     assert memory.HELD_OUT == search.MOST_HELD_OUT
     assert (memory.EVALUATED, memory.DRAWN_BYTES) == (judging.CHEAP_DRAWS, judging.CHEAP_KERNELS)
+
+
+def test_a_goal_without_a_cost_is_worth_reaching_whatever_the_default(tmp_path):
+    """A step costs 1 by default; from the goal on nothing is paid, so going there beats staying."""
+    built = case(
+        tmp_path,
+        'states = ["here", "goal"]\nactions = ["stay", "go"]\ndiscount = 0.9\nstart = "here"\nterminal = ["goal"]\n'
+        '[data]\ntransitions = "log.csv"\ndefault_cost = 1.0\n',
+        log="state,action,next_state,count\nhere,stay,here,50\nhere,go,goal,50\n",
+    )
+    assert built.cost.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    arguments = built.arguments()
+    mdp = arguments["model"].at(arguments["belief"].mean())
+    assert pr.plan(mdp).policy.probabilities[0].tolist() == [0.0, 1.0]

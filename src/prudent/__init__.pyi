@@ -91,6 +91,7 @@ from .posteriors import Grid as Grid
 from .posteriors import Invertible as Invertible
 from .posteriors import MCMCStatus as MCMCStatus
 from .posteriors import Point as Point
+from .posteriors import Pooled as Pooled
 from .posteriors import Posterior as Posterior
 from .posteriors import Sobol as Sobol
 from .posteriors import WithinBox as WithinBox

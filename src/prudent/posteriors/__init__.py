@@ -1,16 +1,18 @@
 """What is believed of theta after the data, `mu_N` in the paper."""
 
-from .base import Invertible, Posterior, WeightedDraws, equally_weighted
+from .base import AbstractTable, Invertible, Posterior, WeightedDraws, equally_weighted
 from .beta import Beta
 from .box import WithinBox
 from .dirichlet import Dirichlet
 from .draws import Draws, Point
 from .grid import Grid
 from .mcmc import MCMC, MCMCStatus
+from .pooled import Pooled
 from .sobol import Sobol, draw_sets
 
 __all__ = [
     "MCMC",
+    "AbstractTable",
     "Beta",
     "Dirichlet",
     "Draws",
@@ -18,6 +20,7 @@ __all__ = [
     "Invertible",
     "MCMCStatus",
     "Point",
+    "Pooled",
     "Posterior",
     "Sobol",
     "WeightedDraws",

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, generator, require_finite, require_size
 from ..errors import InputError
+from ..kernels import Support
 
 # A posterior of up to this many atoms is used whole, not sampled.
 MOST_ATOMS = 4096
@@ -81,6 +82,36 @@ class Invertible(Posterior):
     @abc.abstractmethod
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N ..."]:
         """The draws of theta that points of the unit cube stand for, one for each row."""
+
+
+class AbstractTable(Invertible):
+    """A posterior of transition probabilities, whose theta is a table `[S, A, B]` along a support.
+
+    Attributes:
+        support: allowed successors.
+    """
+
+    support: eqx.AbstractVar[Support]
+
+
+def require_table(name: str, support: Support, *tables: Array) -> None:
+    """Refuse tables that do not lie along a support, or have weight on its padding; and a successor listed twice."""
+    shapes = [table.shape for table in tables]
+    if any(shape != support.shape for shape in shapes):
+        received = " and ".join(map(str, shapes))
+        raise InputError(f"{name} need the support's shape {support.shape}, got {received}")
+    stray = np.argwhere(~support.allowed() & np.any([np.asarray(table) > 0 for table in tables], axis=0))
+    if len(stray):
+        s, a, _ = (int(i) for i in stray[0])
+        raise InputError(f"{name} have weight on padding of state {s}, action {a}; put 0 there")
+    if support.is_dense:
+        return
+    index = np.where(support.allowed(), support.index(), -1 - np.arange(support.successors))
+    ordered = np.sort(index, axis=-1)
+    repeats = np.argwhere(ordered[..., 1:] == ordered[..., :-1])
+    if repeats.size:
+        s, a, _ = (int(i) for i in repeats[0])
+        raise InputError(f"state {s}, action {a} lists a successor twice; a row of probabilities needs distinct ones")
 
 
 def require_counts(name: str, counts: Array) -> None:

@@ -11,7 +11,7 @@ from scipy import special
 
 from ..arrays import Array, as_float, is_concrete, require_kind
 from ..errors import InputError
-from .base import Invertible, Posterior
+from .base import AbstractTable, Invertible, Posterior
 from .beta import Beta
 from .dirichlet import Dirichlet
 
@@ -24,7 +24,7 @@ class WithinBox(Invertible):
 
     The density is the posterior's within the box, scaled up to 1, and 0 outside. Draws of a `Beta` come from
     its inverse CDF; those of any other posterior are drawn until they fall within the box (each row of a
-    `Dirichlet` table by itself, its padding left alone). Cutting off and updating may come in either order.
+    `Dirichlet` table by itself, padding of any table left alone). Cutting off and updating may come in either order.
 
     >>> import prudent as pr
     >>> belief = pr.WithinBox(pr.Beta.uniform(2).update(pr.Trials([[2, 3], [0, 5]])), low=0.05, high=0.6)
@@ -143,7 +143,8 @@ class WithinBox(Invertible):
 def _blocks(posterior: Posterior, shape: tuple[int, ...]) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, ...]]:
     """Which entries of theta are drawn together, by number, and which are not fixed by the posterior's support."""
     if not isinstance(posterior, Dirichlet):
-        return np.zeros(int(np.prod(shape)), dtype=int), np.ones(shape, dtype=bool)
+        free = posterior.support.allowed() if isinstance(posterior, AbstractTable) else np.ones(shape, dtype=bool)
+        return np.zeros(int(np.prod(shape)), dtype=int), free
     pairs = shape[0] * shape[1]
     label = np.arange(pairs) if posterior.tied is None else np.asarray(posterior.tied).ravel()
     place = np.unique(label, return_inverse=True)[1]

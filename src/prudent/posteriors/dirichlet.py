@@ -15,7 +15,7 @@ from ..arrays import Array, as_float, is_concrete, require_distribution, require
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Transitions
-from .base import Invertible, require_counts, require_prior
+from .base import AbstractTable, require_counts, require_prior, require_table
 
 # Below this shape a gamma draw may underflow.
 SMALLEST_DIRECT_SHAPE = 0.02
@@ -28,7 +28,7 @@ def _as_labels(value: Any) -> Any:
     return require_indices("tied label", value, np.iinfo(np.int32).max)
 
 
-class Dirichlet(Invertible):
+class Dirichlet(AbstractTable):
     """Independent Dirichlet rows over the successors a support allows; theta is the table `[S, A, B]`.
 
     >>> import prudent as pr
@@ -59,37 +59,17 @@ class Dirichlet(Invertible):
         require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")
         if not is_concrete(self.prior):
             return
-        if self.prior.shape != self.support.shape or self.counts.shape != self.support.shape:
-            raise InputError(
-                f"Dirichlet prior and counts need the support's shape {self.support.shape}, "
-                f"got {self.prior.shape} and {self.counts.shape}"
-            )
+        require_table("Dirichlet prior and counts", self.support, self.prior, self.counts)
         require_prior("Dirichlet prior", self.prior)
         require_counts("Dirichlet counts", self.counts)
-        stray = np.argwhere(~self.support.allowed() & ((self.prior > 0) | (self.counts > 0)))
-        if len(stray):
-            s, a, _ = (int(i) for i in stray[0])
-            raise InputError(f"Dirichlet prior or counts on padding of state {s}, action {a}; put 0 there")
         empty = np.argwhere(np.asarray(self.prior).sum(axis=-1) == 0)
         if empty.size:
             s, a = (int(i) for i in empty[0])
             raise InputError(
                 f"Dirichlet prior is 0 on every successor of state {s}, action {a}; give one a positive weight"
             )
-        if not self.support.is_dense:
-            self._refuse_repeats()
         if self.tied is not None:
             self._check_ties(self.tied.shape)
-
-    def _refuse_repeats(self) -> None:
-        index = np.where(self.support.allowed(), self.support.index(), -1 - np.arange(self.support.successors))
-        ordered = np.sort(index, axis=-1)
-        repeats = np.argwhere(ordered[..., 1:] == ordered[..., :-1])
-        if repeats.size:
-            s, a, _ = (int(i) for i in repeats[0])
-            raise InputError(
-                f"state {s}, action {a} lists a successor twice; a Dirichlet row needs distinct successors"
-            )
 
     def _check_ties(self, shape: tuple[int, ...]) -> None:
         if shape != self.support.shape[:2]:
@@ -125,31 +105,7 @@ class Dirichlet(Invertible):
 
     def update(self, log: Transitions) -> Dirichlet:
         """Add the counts of a log; updates in any order and split give the same posterior."""
-        if not isinstance(log, Transitions):
-            raise InputError(f"a Dirichlet posterior learns from Transitions, got {type(log).__name__}")
-        if (log.states, log.actions) != self.support.shape[:2]:
-            raise InputError(
-                f"the log is for {log.states} states and {log.actions} actions, "
-                f"the posterior for {self.support.states} and {self.support.actions}"
-            )
-        counts = np.array(self.counts)
-        state, action = np.asarray(log.state), np.asarray(log.action)
-        if self.support.is_dense:
-            slot = np.asarray(log.next_state)
-        else:
-            match = (self.support.index()[state, action] == np.asarray(log.next_state)[:, None]) & (
-                self.support.allowed()[state, action]
-            )
-            lost = ~match.any(axis=1)
-            if lost.any():
-                row = int(np.argmax(lost))
-                raise InputError(
-                    f"row {row} of the log goes from state {state[row]} by action {action[row]} to state "
-                    f"{int(np.asarray(log.next_state)[row])}, which the support does not allow; "
-                    "add it to the support or correct the log"
-                )
-            slot = match.argmax(axis=1)
-        np.add.at(counts, (state, action, slot), np.asarray(log.count))
+        counts = sum_counts(self.support, self.counts, log)
         return Dirichlet(self.support, self.prior, counts, self.tied)
 
     def _labels(self) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " P"]]:
@@ -188,23 +144,7 @@ class Dirichlet(Invertible):
             unseen: `[S, A, B]` table whose rows stand in for pairs without data, for example
                 `posterior.mean()`; without it such pairs are refused.
         """
-        counts = np.asarray(self._pooled())
-        total = counts.sum(axis=-1, keepdims=True)
-        empty = np.argwhere(total[..., 0] == 0)
-        if empty.size and unseen is None:
-            s, a = (int(i) for i in empty[0])
-            raise InputError(
-                f"{len(empty)} state-action pairs have no data, the first is state {s}, action {a}: maximum "
-                "likelihood needs data; use mean(), or maximum_likelihood(unseen=posterior.mean())"
-            )
-        frequency = counts / np.where(total == 0, 1.0, total)
-        if unseen is None:
-            return frequency
-        unseen = np.asarray(as_float(unseen, "unseen"))
-        if unseen.shape != self.support.shape:
-            raise InputError(f"unseen must be a table of shape {self.support.shape}, got {unseen.shape}")
-        require_distribution("unseen", unseen, ("state", "action"))
-        return np.where(total == 0, unseen, frequency)
+        return frequencies(np.asarray(self._pooled()), unseen)
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
@@ -226,30 +166,84 @@ class Dirichlet(Invertible):
     @property
     def uniform_dimension(self) -> int:
         """For each vector, one less than its successors that have weight."""
-        return int(_sticks(self._rows()).sum())
+        return int(sticks(self._rows()).sum())
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         """Rows by breaking sticks: entry `b` takes a `Beta(w_b, sum_{c > b} w_c)` share of what is left."""
         weight = self._rows()
-        free = _sticks(weight)
-        share = np.zeros((len(uniforms), *weight.shape))
-        label, slot = np.nonzero(free)
-        rest = _rest(weight)
-        share[:, label, slot] = special.betaincinv(weight[free], rest[free], uniforms)
-        # The last entry with weight takes all that is left.
-        share[:, (weight > 0) & (rest == 0)] = 1.0
-        left = np.cumprod(1.0 - share, axis=-1)
-        share[..., 1:] *= left[..., :-1]
-        return self._table(share)
+        return self._table(unbroken(np.broadcast_to(weight, (len(uniforms), *weight.shape)), uniforms))
 
 
-def _rest(weight: Float[np.ndarray, "L B"]) -> Float[np.ndarray, "L B"]:
+def sum_counts(support: Support, counts: Any, log: Transitions) -> Float[np.ndarray, "S A B"]:
+    """Counts along a support with those of a log added; refuses what the support does not allow."""
+    if not isinstance(log, Transitions):
+        raise InputError(f"a table of probabilities learns from Transitions, got {type(log).__name__}")
+    if (log.states, log.actions) != support.shape[:2]:
+        raise InputError(
+            f"the log is for {log.states} states and {log.actions} actions, "
+            f"the posterior for {support.states} and {support.actions}"
+        )
+    counts = np.array(counts)
+    state, action = np.asarray(log.state), np.asarray(log.action)
+    if support.is_dense:
+        slot = np.asarray(log.next_state)
+    else:
+        match = (support.index()[state, action] == np.asarray(log.next_state)[:, None]) & (
+            support.allowed()[state, action]
+        )
+        lost = ~match.any(axis=1)
+        if lost.any():
+            row = int(np.argmax(lost))
+            raise InputError(
+                f"row {row} of the log goes from state {state[row]} by action {action[row]} to state "
+                f"{int(np.asarray(log.next_state)[row])}, which the support does not allow; "
+                "add it to the support or correct the log"
+            )
+        slot = match.argmax(axis=1)
+    np.add.at(counts, (state, action, slot), np.asarray(log.count))
+    return counts
+
+
+def frequencies(counts: Float[np.ndarray, "S A B"], unseen: Any = None) -> Float[np.ndarray, "S A B"]:
+    """Observed frequencies; rows of the table `unseen` stand in for pairs without data, else these are refused."""
+    total = counts.sum(axis=-1, keepdims=True)
+    empty = np.argwhere(total[..., 0] == 0)
+    if empty.size and unseen is None:
+        s, a = (int(i) for i in empty[0])
+        raise InputError(
+            f"{len(empty)} state-action pairs have no data, the first is state {s}, action {a}: maximum "
+            "likelihood needs data; use mean(), or maximum_likelihood(unseen=posterior.mean())"
+        )
+    frequency = counts / np.where(total == 0, 1.0, total)
+    if unseen is None:
+        return frequency
+    unseen = np.asarray(as_float(unseen, "unseen"))
+    if unseen.shape != counts.shape:
+        raise InputError(f"unseen must be a table of shape {counts.shape}, got {unseen.shape}")
+    require_distribution("unseen", unseen, ("state", "action"))
+    return np.where(total == 0, unseen, frequency)
+
+
+def unbroken(weight: Float[np.ndarray, "N L B"], uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N L B"]:
+    """Dirichlet rows from uniform numbers, one for each stick; the same entries have weight in all of the N."""
+    free = sticks(weight[0])
+    share = np.zeros(weight.shape)
+    rest = _rest(weight)
+    share[:, free] = special.betaincinv(weight[:, free], rest[:, free], uniforms)
+    # The last entry with weight takes all that is left.
+    share[(weight > 0) & (rest == 0)] = 1.0
+    left = np.cumprod(1.0 - share, axis=-1)
+    share[..., 1:] *= left[..., :-1]
+    return share
+
+
+def _rest(weight: Float[np.ndarray, "... L B"]) -> Float[np.ndarray, "... L B"]:
     """The weight of the entries behind each, exactly 0 where there is none."""
     behind = np.zeros_like(weight)
-    behind[:, :-1] = np.cumsum(weight[:, :0:-1], axis=1)[:, ::-1]
+    behind[..., :-1] = np.cumsum(weight[..., :0:-1], axis=-1)[..., ::-1]
     return behind
 
 
-def _sticks(weight: Float[np.ndarray, "L B"]) -> Bool[np.ndarray, "L B"]:
+def sticks(weight: Float[np.ndarray, "L B"]) -> Bool[np.ndarray, "L B"]:
     """Which entries are free: they have weight and so has an entry behind them."""
     return (weight > 0) & (_rest(weight) > 0)

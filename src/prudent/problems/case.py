@@ -209,13 +209,12 @@ def _cost(facts: Facts, successors: Successors, terminal: np.ndarray, reachable:
         cost[tuple(index.T)] = values
     else:
         cost = _cost_of_moves(index, values, successors)  # pyright: ignore[reportArgumentType]
-    missing = np.isnan(cost)
-    if facts.file.data.default_cost is not None:
-        cost[missing] = facts.file.data.default_cost
-        return cost
-    # What cannot be reached costs nothing, and neither does a terminal state unless it is given a cost.
-    idle = (terminal | ~reachable).reshape(-1, *[1] * (cost.ndim - 1))
-    cost = np.where(missing & idle, 0.0, cost)
+    default = facts.file.data.default_cost
+    # A terminal state costs nothing unless it is given a cost; neither, without a default, does what is never reached.
+    idle = (terminal | (~reachable & (default is None))).reshape(-1, *[1] * (cost.ndim - 1))
+    cost = np.where(np.isnan(cost) & idle, 0.0, cost)
+    if default is not None:
+        return np.where(np.isnan(cost), default, cost)
     _refuse_missing(facts, cost, successors, where)
     return cost
 

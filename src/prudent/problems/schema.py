@@ -204,7 +204,7 @@ class Data(Section):
         "`state.action = cost`; when left out, the log's column `cost` is averaged over each pair",
     )
     default_cost: float | None = Field(
-        default=None, description="the cost where none is given; when left out, that is refused"
+        default=None, description="the cost where none is given, but of terminal states; when left out, that is refused"
     )
 
 

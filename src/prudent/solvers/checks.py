@@ -18,7 +18,7 @@ from ..losses import Loss, check_loss_at
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Exact, Method, Truncated, occupancy
 from ..policies import Parametrisation, TabularPolicy, action_table, projected
-from ..posteriors import Dirichlet, Posterior, Sobol, WithinBox
+from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
 from ..risks import Risk, check_envelope
 from .optimiser import Optimiser
 
@@ -41,7 +41,7 @@ def check_parts(
         require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
         while isinstance(belief, Sobol | WithinBox):
             belief = belief.posterior
-        if isinstance(belief, Dirichlet) and isinstance(model, TabularFamily):
+        if isinstance(belief, AbstractTable) and isinstance(model, TabularFamily):
             _check_same_support(model, belief)
     for risk in risks:
         require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
@@ -60,7 +60,7 @@ def check_method(
             check_envelope(risk, draws)
 
 
-def _check_same_support(model: TabularFamily, belief: Dirichlet) -> None:
+def _check_same_support(model: TabularFamily, belief: AbstractTable) -> None:
     ours, theirs = model.support, belief.support
     if ours is theirs:
         return

@@ -1,0 +1,158 @@
+"""How alike the rows of a table are, learned from their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import digamma, gammaln
+
+from ..kernels import Support
+from .pools import Pool, pools_of
+
+# How many observations a row's base may count for.
+CONCENTRATIONS = (0.5, 2.0, 8.0, 32.0, 128.0)
+
+# Pairs are alike and not the same: n observations of a law that they share count n / (FOR_ONE + n / MOST).
+FOR_ONE, MOST = 4.0, 60.0
+
+# How many observations, all laws alike, what is expected before any counts for.
+EXPECTED = 1.0
+
+# Kinds of a row that are less likely than its likeliest by this factor are left out.
+NEGLIGIBLE = 1e-3
+
+# Rounds in which weights and laws are found in turn, and steps of the weights in each.
+ROUNDS, STEPS = 6, 20
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What the rows of a table have taught about one another.
+
+    Attributes:
+        pools: the K ways in which pairs may be alike.
+        laws: `[J]` for each, the parameters of the Dirichlet that its law has.
+        weights: `[P, K, C]` the chance of each base and concentration, row by row.
+        common: `[K, C]` the same for a row without counts.
+        allowed: `[P, B]` where a row may lead.
+        index: `[K, P, B]` the pools' indices, one behind the other.
+    """
+
+    pools: tuple[Pool, ...]
+    laws: tuple[Float[np.ndarray, " J"], ...]
+    weights: Float[np.ndarray, "P K C"]
+    common: Float[np.ndarray, "K C"]
+    allowed: Bool[np.ndarray, "P B"]
+    index: Int[np.ndarray, "K P B"]
+
+    @property
+    def free(self) -> Bool[np.ndarray, " P"]:
+        """Rows that may lead to more than one state."""
+        return self.allowed.sum(axis=1) > 1
+
+    def kinds(self, uniforms: Float[np.ndarray, "N P"]) -> Int[np.ndarray, "N P"]:
+        """The base and concentration, numbered together, that uniform numbers stand for."""
+        cumulative = np.cumsum(self.weights.reshape(len(self.weights), -1), axis=1)
+        kinds = np.zeros(uniforms.shape, dtype=np.int64)
+        for column in cumulative[:, :-1].T:
+            kinds += uniforms >= column
+        return kinds
+
+
+def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[int]) -> Learned:
+    """Weights and laws by expectation-maximisation, each row foretold by the others only."""
+    counts = counts.reshape(-1, support.successors)
+    allowed = support.allowed().reshape(counts.shape)
+    # A row with one successor says nothing of others, and learns nothing.
+    counts = np.where(allowed.sum(axis=1, keepdims=True) > 1, counts, 0.0)
+    pools = pools_of(support, counts, grid)
+    rows = Rows.of(counts)
+    weights = np.full((len(counts), len(pools), len(CONCENTRATIONS)), 1.0 / (len(pools) * len(CONCENTRATIONS)))
+    common = weights[0]
+    told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, 4.0) for _ in pools]
+    laws = [pool.first for pool in pools]
+    likelihood = np.zeros(weights.shape)
+    for turn in range(ROUNDS):
+        for k, pool in enumerate(pools):
+            mine = told[k] * (weights[rows.row, k].sum(axis=1) if turn else 1.0)
+            laws[k] = EXPECTED * pool.first + pool.happened(laws[k], rows.place, mine)
+            foretold = rows.foretold(pool, laws[k], mine)
+            for j, concentration in enumerate(CONCENTRATIONS):
+                likelihood[:, k, j] = rows.log_likelihood(concentration * foretold, concentration)
+            told[k] = foretold
+        weights, common = _weights(likelihood, rows.seen, common)
+        told = [rows.told(foretold, weights[:, k]) for k, foretold in enumerate(told)]
+    final = [
+        EXPECTED * pool.first
+        + _discounted(pool, pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1)))
+        for k, pool in enumerate(pools)
+    ]
+    ends = np.cumsum([pool.size for pool in pools])
+    index = np.stack([pool.index + end - pool.size for pool, end in zip(pools, ends, strict=True)])
+    return Learned(pools, tuple(final), weights, common, allowed, index.astype(np.int32))
+
+
+def _discounted(pool: Pool, happened: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:
+    """What the observations of a law count for, where the law is to be believed."""
+    return happened / (FOR_ONE + np.bincount(pool.law, happened)[pool.law] / MOST)
+
+
+def _weights(
+    likelihood: Float[np.ndarray, "P K C"], seen: Bool[np.ndarray, " P"], common: Float[np.ndarray, "K C"]
+) -> tuple[Float[np.ndarray, "P K C"], Float[np.ndarray, "K C"]]:
+    """The chance of each kind for each row, and for a row without counts."""
+    scaled = np.exp(likelihood - likelihood.max(axis=(1, 2), keepdims=True))
+    for _ in range(STEPS):
+        chance = scaled[seen] * common
+        chance /= chance.sum(axis=(1, 2), keepdims=True)
+        common = chance.sum(axis=0) + 1.0 / common.size
+        common /= common.sum()
+    weights = scaled * common
+    weights = np.where(weights > NEGLIGIBLE * weights.max(axis=(1, 2), keepdims=True), weights, 0.0)
+    return weights / weights.sum(axis=(1, 2), keepdims=True), common
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The counts that are not 0: row, place in `[P B]`, count; and of each row whether and how often it was seen."""
+
+    row: np.ndarray
+    place: np.ndarray
+    count: np.ndarray
+    total: np.ndarray
+    width: int
+
+    @staticmethod
+    def of(counts: np.ndarray) -> Rows:
+        place = np.flatnonzero(counts)
+        return Rows(place // counts.shape[1], place, counts.ravel()[place], counts.sum(axis=1), counts.shape[1])
+
+    @property
+    def seen(self) -> np.ndarray:
+        return self.total > 0
+
+    def by_row(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.row, values, len(self.total))
+
+    def foretold(self, pool: Pool, law: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """What the other rows make of each count's chance."""
+        made = pool.base(law)
+        total = made.sum(axis=1) - self.by_row(own)
+        return (np.maximum(made.ravel()[self.place] - own, 0.0) + 1e-9) / (np.maximum(total, 0.0) + 1e-9 * self.width)[
+            self.row
+        ]
+
+    def log_likelihood(self, shape: np.ndarray, concentration: float) -> np.ndarray:
+        """Of each row's counts under a Dirichlet with these parameters, up to what does not depend on them."""
+        whole = gammaln(concentration) - gammaln(concentration + self.total)
+        return np.where(self.seen, whole + self.by_row(gammaln(shape + self.count) - gammaln(shape)), 0.0)
+
+    def told(self, foretold: np.ndarray, weights: Float[np.ndarray, "P C"]) -> np.ndarray:
+        """How much of each count speaks of the law: `x (digamma(x + n) - digamma(x))`, all where a row keeps to it."""
+        share = weights.sum(axis=1)
+        mean = (weights @ np.log(CONCENTRATIONS)) / np.where(share > 0, share, 1.0)
+        shape = np.maximum(np.exp(mean)[self.row] * foretold, 1e-10)
+        return np.clip(shape * (digamma(shape + self.count) - digamma(shape)), 0.0, self.count)

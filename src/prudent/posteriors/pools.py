@@ -1,0 +1,201 @@
+"""Ways in which state-action pairs may be alike: what the rows of a transition table learn from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from ..kernels import Support
+
+# Up to this many entries a pool of moves knows every displacement there is; beyond, those that were seen.
+MOST_ENTRIES = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """One law that pairs share, and the row it makes of each pair, to be normalised.
+
+    Of the J things that can happen under the law, most lead to one entry of the table; several may lead to one at
+    the border of the states. So an entry's base is one of the J weights, or a sum of some of them.
+
+    Attributes:
+        name: how pairs are alike.
+        first: `[J]` what is expected before anything is seen; of each law it sums to 1.
+        law: `[J]` the law that each belongs to.
+        sums: `[H, J]` zeros and ones: the sums that entries at a border need; the last row is empty.
+        index: `[P, B]` which weight, or from J on which sum, each entry of the table has.
+    """
+
+    name: str
+    first: Float[np.ndarray, " J"]
+    law: Int[np.ndarray, " J"]
+    sums: sparse.csr_matrix
+    index: Int[np.ndarray, "P B"]
+
+    @property
+    def size(self) -> int:
+        """How many weights and sums there are."""
+        return len(self.first) + len(self.sums.indptr) - 1
+
+    def parts(self, law: Float[np.ndarray, "... J"]) -> Float[np.ndarray, "... L"]:
+        """The weights of a law, and behind them the sums, as `index` numbers them."""
+        return np.concatenate([law, (self.sums @ law.T).T], axis=-1)
+
+    def base(self, law: Float[np.ndarray, " J"]) -> Float[np.ndarray, "P B"]:
+        """The rows that one law makes, not normalised."""
+        return self.parts(law)[self.index]
+
+    def happened(self, law: Float[np.ndarray, " J"], place: np.ndarray, told: np.ndarray) -> Float[np.ndarray, " J"]:
+        """Observations of entries, as what happened; where several things lead to one, as likely as the law says."""
+        made = self.base(law).ravel()[place]
+        ratio = np.where(made > 0, told / np.where(made > 0, made, 1.0), 0.0)
+        weight = np.bincount(self.index.ravel()[place], ratio, self.size)
+        return law * (weight[: len(law)] + self.sums.T @ weight[len(law) :])
+
+
+def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[int]) -> tuple[Pool, ...]:
+    """The pools of a table: by moves of the action, by moves of any action, by where an action leads, by state.
+
+    A move that would leave the grid ends at its border, or does not take place: the data decide which.
+
+    Args:
+        support: successors along which the table runs.
+        counts: how often each was seen.
+        grid: along how many axes the states are numbered, and how many there are along each.
+    """
+    entries = _Entries.of(support)
+    seen = entries.of_state(np.minimum(counts, 1.0))
+    arrivals = np.bincount(seen.target, seen.weight, support.states) + 1.0 / support.states
+    arrivals /= arrivals.sum()
+    moves = _Moves.of(support, entries, grid, seen)
+    action = np.arange(support.states * support.actions) % support.actions
+    return (
+        moves.pool("moves of the action, to the border", "border", action),
+        moves.pool("moves of the action, or none", "none", action),
+        moves.pool("moves of any action, to the border", "border", np.zeros_like(action)),
+        _gathered("where the action leads", entries, entries.action * support.states + entries.target, arrivals),
+        _gathered("other actions of the state", entries, entries.state * support.states + entries.target, arrivals),
+    )
+
+
+def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
+    """A pool in which every entry of the table is one thing that can happen."""
+    labels, place = np.unique(label, return_inverse=True)
+    nothing = sparse.csr_matrix((1, len(labels)), dtype=np.float32)
+    law, target = np.divmod(labels, len(arrivals))
+    return Pool(name, arrivals[target], law, nothing, entries.table(place, padding=len(labels)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Some transitions with weights."""
+
+    state: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """The entries of a table that may have probability, in order: from, by, to, and where each is in `[P B]`."""
+
+    state: np.ndarray
+    action: np.ndarray
+    target: np.ndarray
+    place: np.ndarray
+    states: int
+    actions: int
+    size: int
+
+    @staticmethod
+    def of(support: Support) -> _Entries:
+        place = np.flatnonzero(support.allowed().ravel())
+        pair = place // support.successors
+        target = support.index().reshape(-1)[place].astype(np.int64)
+        states, actions, width = support.shape
+        return _Entries(pair // actions, pair % actions, target, place, states, actions, states * actions * width)
+
+    def of_state(self, weight: np.ndarray) -> _Seen:
+        """The entries with weight, with that weight."""
+        weight = weight.ravel()[self.place]
+        some = weight > 0
+        return _Seen(self.state[some], self.target[some], weight[some])
+
+    def table(self, values: np.ndarray, padding: int) -> Int[np.ndarray, "P B"]:
+        """A number for each entry, laid out along the support."""
+        table = np.full(self.size, padding, dtype=np.int32)
+        table[self.place] = values
+        return table.reshape(self.states * self.actions, -1)
+
+    def find(self, pair: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which (pair, target) are entries, and which entry each of these is."""
+        code = (self.state * self.actions + self.action) * self.states + self.target
+        order = np.argsort(code)
+        wanted = pair * self.states + target
+        spot = np.minimum(np.searchsorted(code[order], wanted), len(code) - 1)
+        return code[order][spot] == wanted, order[spot]
+
+
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """Displacements on a grid of states.
+
+    Attributes:
+        entries: of the table.
+        landing: by edge, `[S, D]` where each displacement leads.
+        first: `[D]` how expected each is, of all actions together.
+    """
+
+    entries: _Entries
+    landing: dict[str, np.ndarray]
+    first: np.ndarray
+
+    @staticmethod
+    def of(support: Support, entries: _Entries, grid: Sequence[int], seen: _Seen) -> _Moves:
+        sizes = np.array(grid)
+        place = np.stack(np.unravel_index(np.arange(support.states), grid), axis=1)
+        spans = 2 * sizes - 1
+        code = np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans)
+        every = support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
+        known = np.arange(np.prod(spans)) if every else np.unique(code)
+        step = np.stack(np.unravel_index(known, spans), axis=1) - sizes + 1
+        first = np.bincount(np.searchsorted(known, code), seen.weight, len(known)) + 1.0 / len(known)
+        reached = place[:, None] + step
+        inside = np.clip(reached, 0, sizes - 1)
+        border = np.ravel_multi_index(tuple(np.moveaxis(inside, 2, 0)), grid)
+        outside = np.any(inside != reached, axis=2)
+        landing = {"border": border, "none": np.where(outside, np.arange(support.states)[:, None], border)}
+        return _Moves(entries, landing, first / first.sum())
+
+    def pool(self, name: str, edge: str, label: Int[np.ndarray, " P"]) -> Pool:
+        """Pairs with the same label share how far they lead."""
+        states, steps = self.landing[edge].shape
+        actions = self.entries.actions
+        pair = np.repeat(np.arange(states * actions), steps)
+        step = np.tile(np.arange(steps), states * actions)
+        possible, entry = self.entries.find(pair, self.landing[edge][pair // actions, step])
+        labels, place = np.unique(label, return_inverse=True)
+        key = place[pair] * steps + step
+        # What all pairs do is expected of some of them; of all together, nothing is.
+        first = np.tile(self.first, len(labels)) if len(labels) > 1 else np.full(steps, 1.0 / steps)
+        law = np.repeat(np.arange(len(labels)), steps)
+        return self._joined(name, first, law, entry[possible], key[possible])
+
+    def _joined(self, name: str, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
+        """A pool where the keys given lead to the entries given."""
+        several = np.bincount(entry, minlength=len(self.entries.place))
+        number = np.full(len(several), -1)
+        number[several > 1] = np.arange((several > 1).sum())
+        many = number[entry] >= 0
+        size = int((several > 1).sum()) + 1
+        sums = sparse.csr_matrix(
+            (np.ones(many.sum(), np.float32), (number[entry[many]], key[many])), shape=(size, len(first))
+        )
+        values = np.full(len(several), len(first) + size - 1)
+        values[entry[~many]] = key[~many]
+        values[several > 1] = len(first) + number[several > 1]
+        return Pool(name, first, law, sums, self.entries.table(values, padding=len(first) + size - 1))

@@ -1,0 +1,315 @@
+"""Rows that learn from one another, and the environments with known kernels to hold them against."""
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+import prudent as pr
+from prudent.posteriors.learning import EXPECTED, Rows
+from prudent.posteriors.pools import pools_of
+
+# Successor lists of several lengths, not in order, with a row that has no choice.
+RAGGED = pr.Support.lists([[[2, 0, 1], [1]], [[0, 1], [2, 1]], [[2, 1], [0, 2, 1]]])
+DENSE = pr.Support.dense(4, 2)
+SUPPORTS = pytest.mark.parametrize("support", [RAGGED, DENSE], ids=["ragged", "dense"])
+
+
+def records_of(support: pr.Support, n: int) -> np.ndarray:
+    random = np.random.default_rng(3)
+    state, action = random.integers(support.states, size=n), random.integers(support.actions, size=n)
+    length = support.allowed().sum(axis=2)[state, action]
+    return np.stack([state, action, support.index()[state, action, random.integers(length)]], axis=1)
+
+
+def log_of(support: pr.Support, records: np.ndarray) -> pr.Transitions:
+    return pr.Transitions.from_records(records, states=support.states, actions=support.actions)
+
+
+def belief_of(support: pr.Support, n: int) -> pr.Pooled:
+    return pr.Pooled(support).update(log_of(support, records_of(support, n)))
+
+
+# ---------------------------------------------------------------- the belief
+
+
+@SUPPORTS
+@pytest.mark.parametrize("n", [0, 1, 30])
+def test_draws_are_distributions_on_the_support(support, n):
+    belief = pr.Pooled(support) if n == 0 else belief_of(support, n)
+    for drawn in (belief.sample(0, 200), pr.Sobol(belief).sample(0, 64), belief.mean()[None]):
+        assert drawn.dtype == np.float64 and np.all(drawn >= 0.0)
+        np.testing.assert_allclose(drawn.sum(axis=-1), 1.0, rtol=0, atol=1e-12)
+        assert np.all(drawn[:, ~support.allowed()] == 0.0)
+
+
+@SUPPORTS
+def test_updated_one_by_one_in_any_order_equals_one_batch_bit_for_bit(support):
+    records = records_of(support, 60)
+    batch = pr.Pooled(support).update(log_of(support, records))
+    for order in (np.arange(60)[::-1], np.random.default_rng(1).permutation(60)):
+        belief = pr.Pooled(support)
+        for part in np.array_split(records[order], 5):
+            belief = belief.update(log_of(support, part))
+        assert belief.counts.tobytes() == batch.counts.tobytes()
+        assert belief.mean().tobytes() == batch.mean().tobytes()
+        assert belief.sample(1, 5).tobytes() == batch.sample(1, 5).tobytes()
+
+
+def test_the_fit_is_a_function_of_the_counts():
+    first = belief_of(DENSE, 40)
+    again = pr.Pooled(DENSE, first.counts)
+    assert first.learned.weights.tobytes() == again.learned.weights.tobytes()
+    for one, other in zip(first.learned.laws, again.learned.laws, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("n", [1, 40])
+def test_the_mean_is_that_of_draws_and_of_points_of_the_cube(n):
+    belief = belief_of(DENSE, n)
+    drawn = belief.sample(0, 20_000)
+    error = drawn.std(axis=0) / np.sqrt(len(drawn))
+    assert np.all(np.abs(drawn.mean(axis=0) - belief.mean()) < 4.5 * error + 1e-4)
+    uniforms = np.random.default_rng(2).random((4000, belief.uniform_dimension))
+    inverted = belief.from_uniform(uniforms)
+    error = inverted.std(axis=0) / np.sqrt(len(inverted))
+    assert np.all(np.abs(inverted.mean(axis=0) - belief.mean()) < 4.5 * error + 1e-4)
+    for level in (0.01, 0.1, 0.5, 0.9):
+        np.testing.assert_allclose((inverted > level).mean(axis=0), (drawn > level).mean(axis=0), rtol=0, atol=0.035)
+
+
+def test_many_counts_leave_their_frequencies():
+    frequency = np.random.default_rng(0).dirichlet(np.ones(4), size=(4, 2))
+    belief = pr.Pooled(DENSE, 1e6 * frequency)
+    np.testing.assert_allclose(belief.sample(0, 50), np.broadcast_to(frequency, (50, 4, 2, 4)), rtol=0, atol=5e-3)
+    np.testing.assert_allclose(belief.maximum_likelihood(), frequency, rtol=0, atol=1e-12)
+
+
+def test_a_pair_never_seen_does_what_the_others_do():
+    log = pr.Transitions.from_records([(s, 0, s + 1) for s in (0, 1, 2, 4, 5)] * 4, states=7, actions=1)
+    mean = pr.Pooled(pr.Support.dense(7, 1)).update(log).mean()
+    assert mean[3, 0, 4] > 0.5 > 3 * np.delete(mean[3, 0], 4).max()
+    # On a grid of one column more a step on is another state.
+    rows = [(0, 0, 3), (1, 0, 4), (2, 0, 5)] * 4
+    grid = pr.Pooled(pr.Support.dense(9, 1), grid=(3, 3)).update(pr.Transitions.from_records(rows, states=9, actions=1))
+    assert grid.mean()[4, 0].argmax() == 7
+
+
+# ---------------------------------------------------------------- the fit
+
+
+def test_the_likelihood_of_a_row_is_that_of_drawing_one_observation_after_another():
+    random = np.random.default_rng(5)
+    counts = random.integers(0, 5, size=(6, 4)) * 1.0
+    counts[2] = 0.0
+    rows, base = Rows.of(counts), random.dirichlet(np.ones(4), size=6)
+    for concentration in (0.5, 8.0):
+        urn = np.zeros(6)
+        for row, successors in enumerate(counts.astype(int)):
+            balls = concentration * base[row]
+            for successor in np.repeat(np.arange(4), successors):
+                urn[row] += np.log(balls[successor] / balls.sum())
+                balls[successor] += 1.0
+        ours = rows.log_likelihood(concentration * base.ravel()[rows.place], concentration)
+        np.testing.assert_allclose(ours, urn, rtol=1e-12, atol=1e-12)
+        # The closed form over all entries, seen or not.
+        shape = concentration * base
+        whole = gammaln(concentration) - gammaln(concentration + counts.sum(axis=1))
+        np.testing.assert_allclose(ours, whole + (gammaln(shape + counts) - gammaln(shape)).sum(axis=1), atol=1e-12)
+
+
+@SUPPORTS
+def test_a_row_is_foretold_by_the_others_only(support):
+    counts = np.asarray(belief_of(support, 40).counts).reshape(-1, support.successors)
+    rows = Rows.of(counts)
+    for pool in pools_of(support, counts, (support.states,)):
+        law = EXPECTED * pool.first + pool.happened(pool.first, rows.place, rows.count)
+        foretold = rows.foretold(pool, law, rows.count)
+        for row in np.flatnonzero(rows.seen):
+            others = np.where(rows.row == row, 0.0, rows.count)
+            base = pool.base(EXPECTED * pool.first + pool.happened(pool.first, rows.place, others))[row]
+            wanted = (base / base.sum()).ravel()[rows.place[rows.row == row] % support.successors]
+            np.testing.assert_allclose(foretold[rows.row == row], wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_a_row_without_counts_has_the_chances_of_all():
+    counts = np.asarray(belief_of(DENSE, 40).counts).copy()
+    counts[2, 1] = 0.0
+    learned = pr.Pooled(DENSE, counts).learned
+    np.testing.assert_allclose(learned.weights.sum(axis=(1, 2)), 1.0, rtol=1e-12)
+    kept = learned.weights[5] > 0
+    np.testing.assert_allclose(learned.weights[5][kept], learned.common[kept] / learned.common[kept].sum(), rtol=1e-12)
+
+
+# ---------------------------------------------------------------- with the rest of the library
+
+# Failing costs 100 and is mended at once; the shortcut was taken once, and went well.
+SHORTCUT = pr.Transitions.from_records([(0, 0, 0), (0, 1, 0)], states=2, actions=2, count=[500, 1])
+COSTS = [[2.0, 1.0], [100.0, 100.0]]
+SOLVER = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=512)
+
+
+POSSIBLE = pr.Support.lists([[[0, 1], [0, 1]], [[0], [0]]])
+
+
+def solved(belief: pr.Posterior) -> pr.Solution:
+    return pr.solve(pr.TabularFamily(POSSIBLE, COSTS, 0, 0.95), belief, solver=SOLVER)
+
+
+def test_a_pair_seen_once_is_no_certainty():
+    # Without weight on what was not seen, as a problem file has it by default.
+    observed = np.zeros(POSSIBLE.shape)
+    observed[..., 0] = 1.0
+    certain = solved(pr.Dirichlet(POSSIBLE, observed, np.zeros(POSSIBLE.shape)).update(SHORTCUT))
+    assert certain.policy.probabilities[0, 1] > 0.999
+    assert certain.risk == pytest.approx(20.0, abs=1e-3) and certain.risk_standard_error < 1e-9
+    belief = pr.Pooled(POSSIBLE).update(SHORTCUT)
+    assert 0.01 < belief.mean()[0, 1, 1] < 0.5 and belief.mean()[0, 0, 1] < 1e-3
+    careful = solved(belief)
+    assert careful.policy.probabilities[0, 1] < 0.5
+    assert careful.status.ok and careful.risk_standard_error > 0.0
+    # By hand: V = cost + 0.95 (failing (100 + 0.95 V) + (1 - failing) V), with the safe action and with the shortcut.
+    failing = careful.thetas[:, 0, :, 1]
+    losses = (np.array(COSTS[0]) + 95.0 * failing) / (1.0 - 0.95 * (1.0 - failing) - 0.95**2 * failing)
+    # The worst tenth of 512 draws: 51 of them, and a fifth of the next.
+    worst = [np.sort(loss)[-52:] for loss in (losses[:, 0], losses.min(axis=1))]
+    by_hand = [(part[1:].sum() + 0.2 * part[0]) / 51.2 for part in worst]
+    assert careful.risk == pytest.approx(by_hand[0], rel=1e-6)
+    assert careful.certificate.lower_bound == pytest.approx(by_hand[1], rel=1e-6)
+    # Sobol points stand for the same belief.
+    even = solved(pr.Sobol(belief))
+    assert even.risk == pytest.approx(careful.risk, abs=8 * careful.risk_standard_error)
+
+
+def test_another_support_than_the_models_is_refused():
+    model = pr.TabularFamily(pr.Support.lists([[[0], [0]], [[0], [0]]]), COSTS, 0, 0.95)
+    for belief in (pr.Pooled(pr.Support.dense(2, 2)), pr.Sobol(pr.Pooled(pr.Support.dense(2, 2)))):
+        with pytest.raises(pr.InputError, match="the model and the posterior have different supports"):
+            pr.solve(model, belief, solver=SOLVER)
+
+
+def test_a_box_leaves_padding_alone():
+    boxed = pr.WithinBox(belief_of(RAGGED, 40), 1e-3, 1.0).sample(0, 5)
+    assert np.all(boxed[:, RAGGED.allowed()] >= 1e-3) and np.all(boxed[:, ~RAGGED.allowed()] == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "words"),
+    [
+        (lambda: pr.Pooled([[0, 1]]), "support"),
+        (lambda: pr.Pooled(DENSE, np.zeros((4, 2))), r"Pooled counts need the support's shape \(4, 2, 4\)"),
+        (lambda: pr.Pooled(DENSE, -np.ones((4, 2, 4))), "Pooled counts must be >= 0"),
+        (lambda: pr.Pooled(RAGGED, np.ones((3, 2, 3))), "padding of state 0, action 1"),
+        (lambda: pr.Pooled(pr.Support.lists([[[0, 0]], [[0, 1]]])), "state 0, action 0 lists a successor twice"),
+        (lambda: pr.Pooled(DENSE, grid=(3, 2)), r"grid \(3, 2\) does not hold the 4 states"),
+        (lambda: pr.Pooled(DENSE, grid=(2.5, 2)), "a size of the grid must be a whole number"),
+        (lambda: pr.Pooled(DENSE).update(SHORTCUT), "the log is for 2 states"),
+        (lambda: pr.Pooled(DENSE).maximum_likelihood(), "8 state-action pairs have no data"),
+    ],
+)
+def test_what_cannot_be_is_refused(attempt, words):
+    with pytest.raises(pr.InputError, match=words):
+        attempt()
+
+
+# ---------------------------------------------------------------- environments with known kernels
+
+ENVIRONMENTS = {name: pr.envs.known_environment(name) for name in pr.envs.KNOWN}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_known_environment_walks_along_its_kernel(name):
+    known = ENVIRONMENTS[name]
+    table, mdp = np.asarray(known.table), known.mdp()
+    np.testing.assert_allclose(table.sum(axis=2), 1.0, rtol=0, atol=1e-12)
+    assert known.grid is None or np.prod(known.grid) == len(table)
+    for end in known.terminal:
+        assert np.all(table[end, :, end] == 1.0) and np.all(np.asarray(mdp.cost)[end] == 0.0)
+    log = known.walk(300, seed=1)
+    state, action, following = (np.asarray(part) for part in (log.state, log.action, log.next_state))
+    assert np.all(table[state, action, following] > 0.0) and len(log) == 300
+    assert not np.isin(state, known.terminal).any()
+    ended = np.isin(following[:-1], known.terminal)
+    assert np.array_equal(state[1:][~ended], following[:-1][~ended])
+    assert np.all(np.asarray(mdp.start)[np.append(state[0], state[1:][ended])] > 0.0)
+    assert np.array_equal(known.walk(300, seed=1).next_state, following)
+
+
+def test_a_walk_moves_as_often_as_the_kernel_says():
+    known = ENVIRONMENTS["river_swim"]
+    counts = np.zeros((8, 2, 8))
+    log = known.walk(6000, seed=0)
+    np.add.at(counts, (log.state, log.action, log.next_state), 1.0)
+    total = counts.sum(axis=2, keepdims=True)
+    table = np.asarray(known.table)
+    error = np.sqrt(table * (1.0 - table) / np.maximum(total, 1.0))
+    seen = np.broadcast_to(total > 200, table.shape)
+    assert seen.sum() == 40 and np.all(np.abs(counts / np.maximum(total, 1.0) - table)[seen] <= 4.5 * error[seen])
+
+
+def taxi_at(cell: int, where: int, to: int) -> int:
+    return (cell * 3 + where) * 2 + to
+
+
+# Of a pair: the row that the description gives, and its cost.
+DESCRIBED = [
+    ("river_swim", 3, 1, {4: 0.35, 3: 0.55, 2: 0.10}, 1.0),
+    ("river_swim", 7, 1, {7: 0.90, 6: 0.10}, 0.0),
+    ("river_swim", 0, 0, {0: 1.0}, 0.9),
+    ("inventory", 0, 0, {0: 1.0}, 20.0),
+    ("inventory", 5, 3, {11: 0.3, 10: 0.3, 9: 0.2, 8: 0.1, 7: 0.07, 2: 0.03}, 2.5 + 6.0 + 2.0),
+    ("cliff", 36, 2, {37: 0.8, 36: 0.1, 24: 0.1}, 1.0),
+    ("cliff", 40, 0, {36: 1.0}, 100.0),
+    ("cliff", 47, 1, {47: 1.0}, 0.0),
+    ("machines", 12, 1, {0: 0.702, 1: 0.18, 3: 0.018, 12: 0.078, 13: 0.02, 15: 0.002}, 16.0),
+    ("queue_with_bursts", 0, 0, {0: 0.55, 1: 0.35, 2: 0.08, 8: 0.02}, 0.0),
+    ("queue_with_bursts", 15, 2, {14: 0.495, 15: 0.505}, 33.0),
+    ("replacement", 0, 0, {0: 0.60, 1: 0.35, 7: 0.05}, 0.0),
+    ("replacement", 1, 1, {0: 0.7, 1: 0.3}, 3.6),
+    ("replacement", 7, 2, {0: 1.0}, 33.2),
+    ("taxi", taxi_at(0, 0, 1), 4, {taxi_at(0, 2, 1): 1.0}, 1.0),
+    ("taxi", taxi_at(5, 0, 1), 4, {taxi_at(5, 0, 1): 1.0}, 5.0),
+    ("taxi", taxi_at(15, 2, 1), 5, {taxi_at(15, 1, 1): 1.0}, 1.0),
+    ("taxi", taxi_at(5, 2, 1), 2, {taxi_at(6, 2, 1): 0.9, taxi_at(1, 2, 1): 0.05, taxi_at(9, 2, 1): 0.05}, 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "state", "action", "row", "cost"), DESCRIBED)
+def test_known_environments_have_the_numbers_they_describe(name, state, action, row, cost):
+    known = ENVIRONMENTS[name]
+    wanted = np.zeros(known.shape[0])
+    wanted[list(row)] = list(row.values())
+    np.testing.assert_allclose(np.asarray(known.table)[state, action], wanted, rtol=0, atol=1e-12)
+    assert np.asarray(known.mdp().cost)[state, action] == pytest.approx(cost, abs=1e-12)
+
+
+def test_the_epidemic_spreads_by_its_rates():
+    table = np.asarray(ENVIRONMENTS["epidemic"].table)
+    ill = np.arange(20)
+    for action, rate in enumerate((2.2, 1.1, 0.5)):
+        catching = 0.5 * (1.0 - 0.98 * np.exp(-rate * ill / 20))
+        np.testing.assert_allclose(table[:, action] @ ill, 0.65 * ill + (19 - ill) * catching, rtol=1e-12)
+    assert table[0, 0, 0] == pytest.approx(0.99**19)
+
+
+def test_the_garnet_has_three_successors_a_pair():
+    assert np.all((np.asarray(ENVIRONMENTS["garnet"].table) > 0).sum(axis=2) == 3)
+
+
+@pytest.mark.parametrize("size", ["4x4", "8x8"])
+def test_the_lakes_are_gymnasiums(size):
+    gymnasium = pytest.importorskip("gymnasium")
+    world = gymnasium.make("FrozenLake-v1", map_name=size, is_slippery=True).unwrapped
+    known = ENVIRONMENTS[f"lake_{size}"]
+    table, cost = np.zeros((2, *known.table.shape))
+    for state, actions in world.P.items():
+        for action, moves in actions.items():
+            for probability, following, reward, _ in moves:
+                table[state, action, following] += probability
+                cost[state, action, following] = -reward
+    np.testing.assert_allclose(known.table, table, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(known.mdp().cost, (table * cost).sum(axis=2), rtol=0, atol=1e-12)
+
+
+def test_an_unknown_environment_is_refused():
+    with pytest.raises(pr.InputError, match="there is no environment 'lake'; there are epidemic, inventory"):
+        pr.envs.known_environment("lake")
