@@ -117,7 +117,7 @@ def test_the_best_policy_as_a_start_is_not_made_worse(seed):
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e6), (1e-12, 1e-6), (3.0, -1e3)])
-@pytest.mark.parametrize("seed", [1, 4, 6])
+@pytest.mark.parametrize("seed", [3, 5, 6])
 def test_the_policy_does_not_depend_on_how_costs_are_measured(seed, scale, shift):
     problem = AtomProblem(seed)
     plain = problem.solve()

@@ -6,6 +6,7 @@ import pytest
 import prudent as pr
 from prudent.arrays import in_float64
 from prudent.gradients import Problem, losses_on
+from prudent.posteriors import equally_weighted
 from prudent.solvers import drivers as module
 from prudent.solvers.drivers import drivers, drivers_of, mean_occupancies
 
@@ -118,7 +119,7 @@ def test_only_rows_that_the_policy_meets_are_looked_at():
     thetas = belief.sample(0, 300)
     problem = Problem(family, pr.ExpectedCost(), pr.CVaR(0.9), pr.Softmax(), pr.Exact().resolve(family.support))
     losses = losses_on(problem, table[None], thetas[None])[0]
-    found, looked_at = drivers_of(problem, table, thetas, tail_weights(losses, 0.9))
+    found, looked_at = drivers_of(problem, table, equally_weighted(thetas), tail_weights(losses, 0.9))
     share = np.where(np.arange(300) < 20, 1 / 20, 0.0)
     visits = np.mean([pr.occupancy(family.at(theta), table) for theta in thetas[:20]], axis=0)
     np.testing.assert_allclose(mean_occupancies(problem, table, thetas, share[None])[0], visits, atol=1e-8)

@@ -153,7 +153,7 @@ from prudent.gradients import assess
 from prudent.arrays import in_float64
 envelope = pr.Envelope(lambda xi, p: [xi <= 2.0])
 losses = 1.0 + 1e-9 * np.arange(2000.0).reshape(4, 500)
-values, weights = in_float64(jax.jit(lambda rows: assess(envelope, rows)))(losses)
+values, weights = in_float64(jax.jit(lambda rows: assess(envelope, rows, np.full(rows.shape, 1 / 500))))(losses)
 assert weights.dtype == "float64"
 print(abs(values - losses[:, 250:].mean(axis=1)).max() < 1e-13)
 """

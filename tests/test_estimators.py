@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Problem, arrange
+from prudent.gradients import Problem, arrange, equal_shares
 
 STATES, ACTIONS, DRAWS, MDPS = 5, 3, 4, 50
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
@@ -40,7 +40,7 @@ def gradients(estimator, problems, logits, tables, keys):
     """The estimate for each of many problems that differ in numbers only."""
 
     def one(arrays, logits, tables, keys):
-        return estimator(eqx.combine(arrays, static), logits[None], tables, keys[None])[1][0]
+        return estimator(eqx.combine(arrays, static), logits[None], tables, equal_shares(1, DRAWS), keys[None])[1][0]
 
     arrays, static = problems
     return jax.vmap(one)(arrays, logits, tables, keys)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem, arrange
+from prudent.gradients import Adjoint, Problem, arrange, equal_shares
 from prudent.occupancies import measure
 
 from .problems import numpy_occupancy, random_mdp, random_policy, softmax
@@ -66,7 +66,7 @@ def all_gradients(family, logits, tables, method):
         for risk_name, risk in RISKS.items():
             stacked = jax.tree.map(lambda leaf: leaf[None], risk)
             problem = Problem(family, loss, stacked, pr.Softmax(), method)
-            result, gradient = Adjoint()(problem, logits[None], tables, NO_CHANCE)
+            result, gradient = Adjoint()(problem, logits[None], tables, equal_shares(1, DRAWS), NO_CHANCE)
             out[loss_name, risk_name] = (result.value[0], gradient[0])
     return out
 
@@ -158,7 +158,9 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
     logits = random.normal(size=(states, ACTIONS))
     with jax.enable_x64(True):
         thetas = arrange(probability[None], problem)
-        _, gradient = eqx.filter_jit(lambda p, x, t: Adjoint()(p, x, t, NO_CHANCE))(problem, logits[None], thetas)
+        _, gradient = eqx.filter_jit(lambda p, x, t: Adjoint()(p, x, t, equal_shares(1, DRAWS), NO_CHANCE))(
+            problem, logits[None], thetas
+        )
     tables = full_tables(support, probability)
     for _ in range(5):
         direction = random.normal(size=logits.shape)
@@ -218,7 +220,7 @@ def test_batched_gradients_are_the_single_ones():
 
     @eqx.filter_jit
     def compiled(problem, logits, thetas):
-        return Adjoint()(problem, logits, thetas, NO_CHANCE)
+        return Adjoint()(problem, logits, thetas, equal_shares(len(logits), 5), NO_CHANCE)
 
     def batch(levels):
         return jax.tree.map(lambda *several: np.stack(several), *(pr.CVaR(level) for level in levels))

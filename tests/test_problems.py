@@ -50,7 +50,8 @@ def test_settings_left_out_are_the_solvers_own(tmp_path):
     usual = pr.SampleAverage()
     assert pr.read_problem(tmp_path / "problem.toml").arguments()["solver"] == usual
     assert (usual.samples, usual.largest) == (schema.USUAL_FIRST, schema.USUAL_LARGEST)
-    assert {usual.evaluation, pr.BRPG().evaluation} == {schema.USUAL_EVALUATION}
+    assert usual.evaluation is None and pr.BRPG().evaluation is None
+    assert judging.USUAL_DRAWS == schema.USUAL_EVALUATION
     assert pr.BRPG().samples == schema.USUAL_SAMPLES
     paper = {"kind": "brpg", "step": 0.5}
     case = pr.read_problem(tmp_path / "problem.toml", changes={"solver": paper})
@@ -252,7 +253,7 @@ def test_a_family_of_the_users_own_is_run_only_if_trusted(tmp_path):
 
 def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
     path = pr.write_example(tmp_path)[0]
-    need = memory.estimate((4, 3, 2), schema.SampleAverage(kind="sample-average"))
+    need = memory.estimate((4, 3, 2), schema.SampleAverage(kind="sample-average", evaluation=1000))
     monkeypatch.setattr(memory, "available", lambda: need)
     pr.read_problem(path)
     monkeypatch.setattr(memory, "available", lambda: need - 1)
@@ -288,7 +289,7 @@ def test_solving_takes_no_more_memory_than_estimated(first, largest, iterations)
 
 
 def test_the_held_out_draws_are_those_of_the_solver():
-    assert memory.HELD_OUT == search.MOST_HELD_OUT
+    assert memory.HELD_OUT == search.HELD_OUT
     assert (memory.EVALUATED, memory.DRAWN_BYTES) == (judging.CHEAP_DRAWS, judging.CHEAP_KERNELS)
 
 

@@ -366,9 +366,11 @@ def test_a_loss_that_is_not_finite_is_never_hidden(case, size):
     spoilt = np.repeat(sound[None], 3 * size, axis=0)
     spoilt[np.arange(3 * size), np.tile(np.arange(size), 3)] = np.repeat([np.nan, np.inf, -np.inf], size)
     risks = stacked([case.build(0.83)] * (3 * size))
-    value, _ = in_float64(eqx.filter_jit(assess))(risks, spoilt)
+    shares = np.full(spoilt.shape, 1.0 / size)
+    value, _ = in_float64(eqx.filter_jit(assess))(risks, spoilt, shares)
     assert not np.any(np.isfinite(value))
-    assert np.all(np.isfinite(in_float64(eqx.filter_jit(assess))(risks, np.repeat(sound[None], 3 * size, axis=0))[0]))
+    whole = np.repeat(sound[None], 3 * size, axis=0)
+    assert np.all(np.isfinite(in_float64(eqx.filter_jit(assess))(risks, whole, shares)[0]))
 
 
 @each_risk

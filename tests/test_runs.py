@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.arrays import in_float64
 from prudent.cli import app
+from prudent.posteriors import WeightedDraws, equally_weighted
 from prudent.runs import deterministic
 from prudent.runs.checkpoint import KIND
-from prudent.runs.judging import Court, Fresh, risk_difference
+from prudent.runs.judging import Court, risk_difference
 from prudent.runs.record import is_solved, message_of
 from prudent.runs.solving import saved_policy
 from prudent.runs.tensors import read_tensors, write_tensors
@@ -204,7 +205,7 @@ def test_a_posterior_of_points_is_judged_whole():
     """Weighted losses by hand; nothing is sampled, so nothing has an error."""
     lake = pr.envs.frozen_lake("SF\nHG")
     points = pr.Draws([[0.1, 0.2], [0.5, 0.2], [0.6, 0.9]], weights=[0.7, 0.2, 0.1])
-    fresh = Fresh(np.asarray(points.thetas), np.asarray(points.weights), True)
+    fresh = WeightedDraws(np.asarray(points.thetas), np.asarray(points.weights), True)
     solution = SimpleNamespace(thetas=fresh.thetas, probabilities=fresh.probabilities, exact=True)
     arguments = {"model": lake, "belief": points, "risk": pr.CVaR(0.8), "loss": None, "seed": 0}
     court = Court(arguments, 3, 0.8, solution)
@@ -246,7 +247,7 @@ def test_the_interval_of_a_difference_of_risks_covers_it(risk):
     for _ in range(repeats):
         first = random.normal(size=draws)
         second = shift + scale * (0.8 * first + 0.6 * random.normal(size=draws))
-        found = risk_difference(risk, second, first, np.full(draws, 1 / draws), exact=False)
+        found = risk_difference(risk, second, first, equally_weighted(first))
         inside += found.low <= true <= found.high
     # 190 expected; two-sided 1 in 1000.
     assert 178 <= inside <= 199

@@ -259,7 +259,7 @@ class Question:
         return float(self._losses(belief, np.asarray(self.base.policy.probabilities), self.key).mean())
 
     def _losses(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> np.ndarray:
-        draws = Samples(self.solver, self.problem).fitted(Run(belief, self.risks[0], key_words(key), None), 0)
+        draws = Samples(self.solver).fitted(Run(belief, self.risks[0], key_words(key), None), 0)
         return losses_on(self.problem, table[None], draws.thetas[None])[0]
 
 

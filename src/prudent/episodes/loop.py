@@ -202,7 +202,7 @@ def run_episodes_many(
     initial = to_numpy(projected(policy.within, policy.initial(model.support.states, model.support.actions)))
     done = len(results[0])
     if done == 0:
-        check_start(problem, initial, prior.draw(stream(words, Stream.SCALES), 4)[None], gradient)
+        check_start(problem, initial, prior.draw(stream(words, Stream.SCALES), 4), gradient)
     parts = {"loss": loss, "policy": policy, "gradient": gradient, "occupancy": occupancy}
     for number in range(done, done + episodes):
         begun = [

@@ -24,9 +24,11 @@ SAMPLE_BYTES = 2**30
 # through in chunks: 1.2 copies of it and a third for the smaller ones before it.
 EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 2, 12
 
-# Most draws on which the answers of a growing sample are compared, and most on which a risk is reported where the file
-# does not say how many; kernels of more than this in all are not drawn for either.
-HELD_OUT, EVALUATED, DRAWN_BYTES = 8192, 100_000, 2**27
+# Draws on which the answers of a growing sample are compared.
+HELD_OUT = 1000
+
+# Most draws on which a risk is reported where the file does not say how many, and what their kernels take at most.
+EVALUATED, DRAWN_BYTES = 100_000, 2**27
 
 
 def available() -> int:
@@ -79,15 +81,15 @@ def estimate(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:
     True
     """
     if isinstance(solver, SampleAverage):
-        samples = GROWING_COPIES * largest_sample(shape, solver) + _at_most(HELD_OUT, shape)
+        samples = GROWING_COPIES * largest_sample(shape, solver) + HELD_OUT
     else:
         samples = SAMPLE_COPIES * (solver.samples or USUAL_SAMPLES)
-    draws = EVALUATION_COPIES * (solver.evaluation or _at_most(EVALUATED, shape)) + samples
+    draws = EVALUATION_COPIES * (solver.evaluation or _evaluated(shape)) + samples
     return 8 * math.prod(shape) * (draws + TABLE_COPIES)
 
 
-def _at_most(draws: int, shape: tuple[int, int, int]) -> int:
-    return max(USUAL_EVALUATION, min(draws, DRAWN_BYTES // (8 * math.prod(shape))))
+def _evaluated(shape: tuple[int, int, int]) -> int:
+    return max(USUAL_EVALUATION, min(EVALUATED, DRAWN_BYTES // (8 * math.prod(shape))))
 
 
 def require_fit(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:

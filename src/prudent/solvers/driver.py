@@ -190,9 +190,13 @@ def solve_grid(
         for j, risk in enumerate(risks)
     ]
     question = Problem(model, parts.loss, None, parts.policy, method)
+    groups = _alike(runs)
+    if resume is None:
+        for alike in groups:
+            check_start(question, alike[0][2].start, Draws([run for _, _, run in alike]).first(4), parts.gradient)
     parts.evaluation = parts.settings.evaluation or max(usual_draws(question, risk) for risk in risks)
     grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
-    for alike in _alike(runs):
+    for alike in groups:
         for batch in _batches(alike, parts.settings.runs_at_once(question)):
             before = None if resume is None else [resume[i][j] for i, j, _ in batch]
             solutions = _solve_batch(model, method, [run for _, _, run in batch], parts, before, progress)
@@ -236,11 +240,8 @@ def _solve_batch(
     clock = time.perf_counter()
     problem = Problem(model, parts.loss, stacked([run.risk for run in runs]), parts.policy, method)
     draws = Draws(runs)
-    if before is None:
-        check_start(problem, runs[0].start, draws.first(4), parts.gradient)
-    else:
-        for solution, run in zip(before, runs, strict=True):
-            resumable(solution, parts.digests(run.risk), run.words)
+    for solution, run in zip(before or (), runs, strict=False):
+        resumable(solution, parts.digests(run.risk), run.words)
     found = parts.settings.optimise(problem, parts.gradient, draws, before, progress)
     # The risk's numbers would otherwise be traced along for nothing.
     problem = alone(problem)

@@ -143,7 +143,7 @@ class SampleAverage(Optimiser):
         )
         histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        samples = Samples(self, problem)
+        samples = Samples(self)
         with Progress(progress, 0, self.iterations) as bar:
             while True:
                 active = [

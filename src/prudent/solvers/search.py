@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, Stream, stream
-from ..gradients import Problem, Sample, Slopes
+from ..gradients import Sample, Slopes
 from ..policies import Parametrisation
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, equally_weighted
 from ..risks import Risk
@@ -34,7 +34,7 @@ from .descent import (
     trial_tables,
 )
 from .draws import Run, draw
-from .judging import judgement, usual_draws
+from .judging import judgement
 from .solution import Status
 from .units import Unit
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # Iterations of all starts on the first sample; the best one goes on.
 EXPLORATION = 30
 
-# Most draws that rank the starts, and tell whether a larger sample has moved the answer.
-MOST_HELD_OUT = 8192
+# Draws that rank the starts, and tell whether a larger sample has moved the answer.
+HELD_OUT = 1000
 
 # Starts that end further behind the best, as a share of the spread of losses, are not ranked.
 BEHIND = 0.1
@@ -67,16 +67,15 @@ STATUSES = {
 class Samples:
     """The samples of a batch of runs; runs that share belief and key share them."""
 
-    def __init__(self, settings: SampleAverage, problem: Problem):
-        self.settings, self.problem = settings, problem
+    def __init__(self, settings: SampleAverage):
+        self.settings = settings
         self.made: dict[tuple, WeightedDraws] = {}
 
     def fitted(self, run: Run, stage: int) -> WeightedDraws:
         return self._make(run, self.settings.size(stage), Stream.SAMPLE, stage + 1)
 
     def held_out(self, run: Run) -> WeightedDraws:
-        count = min(usual_draws(self.problem, run.risk), MOST_HELD_OUT)
-        return self._make(run, count, Stream.HELD_OUT)
+        return self._make(run, HELD_OUT, Stream.HELD_OUT)
 
     def _make(self, run: Run, n: int, *path: int) -> WeightedDraws:
         atoms = run.belief.as_atoms()
