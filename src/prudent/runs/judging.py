@@ -142,6 +142,9 @@ def risk_difference(risk: Risk, losses: np.ndarray, others: np.ndarray, draws: W
 
     Both are NaN where they are not known, and nothing is left open where the draws are the whole posterior.
     """
+    if losses is others:
+        # A policy beside itself.
+        return Difference(0.0, 0.0, 0.0, 0.0)
     ours, theirs = (judgement(risk, each, draws) for each in (losses, others))
     value = ours.risk - theirs.risk
     if draws.exact:

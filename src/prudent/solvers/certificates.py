@@ -23,6 +23,7 @@ from ..planning.exact import LARGEST_DIRECT
 from ..posteriors import WeightedDraws
 from ..risks import Risk
 from ..row_sets import RowSet
+from .descent import ROUNDING
 from .drivers import Driver, drivers_of
 from .judging import Judgement, judgement
 from .linear_model import Reach, improve
@@ -207,5 +208,7 @@ def stationarity(problem: Problem, risk: Risk, table: np.ndarray, judged: Judgem
     sample = Sample(table[None], draws, risk, np.ones(1, bool))
     losses = np.asarray(judged.losses)[: len(slopes)]
     enough = STATIONARY * float(np.ptp(losses))
-    reach = Reach(table, problem.policy.rows() or RowSet())
-    return improve(linearised(sample, table, losses, slopes), reach, enough).most
+    rows = problem.policy.rows() or RowSet()
+    most = improve(linearised(sample, table, losses, slopes), Reach(table, rows), enough).most
+    # What rounding may hide: the slopes are no more exact than the losses.
+    return most + ROUNDING * float(np.abs(losses).max() + np.abs(slopes).sum(axis=(1, 2)).max())

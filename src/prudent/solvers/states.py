@@ -19,16 +19,13 @@ from .optimiser import Optimiser
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
-from .search import Answer, Search
+from .search import HELD_OUT, Answer, Search
 
 Arrays = dict[str, np.ndarray]
 
 # Whole numbers of a search, with the least that is too large; codes of how points and runs end are few.
 CODES = 16
 NUMBERS = {"stage": 32, "turn": 2, "done": CODES, "iterations": 2**31, "models": 2**62}
-
-# Losses of the held-out draws, of which there are as many as the risk asks for.
-MOST_LOSSES = 2**20
 
 
 def named_leaves(tree: Any) -> Arrays:
@@ -72,10 +69,7 @@ def _search(
     climb = _filled(climb, _below(arrays, ".climb"), points[0])
     incumbent = None
     if any(name.startswith(".incumbent") for name in arrays):
-        held_out = np.zeros(np.shape(_one(arrays, ".incumbent.held_out"))[:1])
-        if not 1 <= len(held_out) <= MOST_LOSSES:
-            raise _foreign()
-        answer = _filled(Answer(initial, 0.0, 0, held_out), _below(arrays, ".incumbent"))
+        answer = _filled(Answer(initial, 0.0, 0, np.zeros(HELD_OUT)), _below(arrays, ".incumbent"))
         code = _whole(arrays, ".incumbent.code", CODES)
         incumbent = dataclasses.replace(answer, in_sample=float(answer.in_sample), code=code)
     floor = _one(arrays, ".floor")
