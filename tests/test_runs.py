@@ -456,7 +456,7 @@ def test_a_checkpoint_that_was_changed_is_refused(problem, run, tmp_path):
         {"state.climb.finished": arrays["state.climb.finished"] - 1},
         {"state.climb.memory.radius": None},
         {"state.stage": np.array(31)},
-        {"state.stage": np.array(1)},
+        {"state.turn": np.array(5)},
         {"state.done": np.array(-1)},
         {"state.scoring": np.array(2)},
         {"state.incumbent.held_out": np.zeros(3)},
