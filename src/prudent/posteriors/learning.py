@@ -42,7 +42,7 @@ class Learned:
     """
 
     pools: tuple[Pool, ...]
-    laws: tuple[Float[np.ndarray, " J"], ...]
+    laws: tuple[Float[np.ndarray, " _"], ...]
     weights: Float[np.ndarray, "P K C"]
     common: Float[np.ndarray, "K C"]
     allowed: Bool[np.ndarray, "P B"]

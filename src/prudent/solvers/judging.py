@@ -62,7 +62,8 @@ class Judgement(NamedTuple):
         """Whether the risk is larger than another's on the same draws, beyond what chance explains."""
         noise = self.error_of_difference(other)
         noise = 0.0 if np.isnan(noise) else noise
-        return self.risk - other.risk > 5.0 * noise + 1e-9 * np.abs(np.r_[self.losses, other.losses]).max()
+        size = float(np.abs(np.concatenate([self.losses, other.losses])).max())
+        return bool(self.risk - other.risk > 5.0 * noise + 1e-9 * size)
 
 
 def judgement(risk: Risk, losses: np.ndarray, draws: WeightedDraws) -> Judgement:
