@@ -12,11 +12,11 @@ from .baselines import RobustQLearning as RobustQLearning
 from .baselines import nested_plan as nested_plan
 from .baselines import robust_plan as robust_plan
 from .baselines import robust_q_learning as robust_q_learning
-from .baselines.panel import rivals as rivals
-from .baselines.rivals import nested as nested
-from .baselines.rivals import plug_in as plug_in
-from .baselines.rivals import robust as robust
-from .baselines.rivals import robust_by_q_learning as robust_by_q_learning
+from .baselines import rivals as rivals
+from .baselines import nested as nested
+from .baselines import plug_in as plug_in
+from .baselines import robust as robust
+from .baselines import robust_by_q_learning as robust_by_q_learning
 from .conformance import Conformance as Conformance
 from .episodes import ByTheorem as ByTheorem
 from .episodes import Episode as Episode
@@ -63,6 +63,8 @@ from .models import MDP as MDP
 from .models import AbstractFamily as AbstractFamily
 from .models import Family as Family
 from .models import TabularFamily as TabularFamily
+from .objectives import FunctionObjective as FunctionObjective
+from .objectives import Objective as Objective
 from .occupancies import Elimination as Elimination
 from .occupancies import Exact as Exact
 from .occupancies import Krylov as Krylov

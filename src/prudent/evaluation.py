@@ -1,4 +1,4 @@
-"""How good a policy is, at a known theta and over fresh posterior draws."""
+"""A policy judged on draws of theta: the one record of it, and the one function that makes it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64, require_size
+from .arrays import Array, as_float, as_key, in_float64, require_kind, require_size, to_numpy
 from .errors import InputError
-from .gradients import Problem, alone, losses_on
-from .losses import ExpectedCost, Loss, require_scalar
-from .models import AbstractFamily
-from .occupancies import Exact, Method
-from .policies import Softmax, TabularPolicy, action_probabilities
+from .objectives import Objective, losses_on, objective_of, slopes_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
-from .risks import CVaR, Expectation, Risk
-from .solvers.checks import check_models, check_parts
-from .solvers.judging import judgement, usual_draws
-from .solvers.solution import risk_rows, truncation_text, with_error
+from .risks import CVaR, Expectation, Risk, risk_value
+
+# Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
+# their draws take together, what is worked through, and their number.
+USUAL_DRAWS, TAIL_DRAWS = 1000, 100
+CHEAP_KERNELS, CHEAP_WORK, CHEAP_DRAWS = 2**27, 2**29, 100_000
+
+# Derivatives of single draws that are kept, and the fewest that are.
+SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
+
+
+def with_error(value: float, error: float) -> str:
+    """A number with its standard error, or without one where there is none."""
+    return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
 
 
 class Evaluation(eqx.Module):
-    """A policy's loss over posterior draws.
+    """A policy's losses over draws of theta, their risk, and how well that is known.
 
     >>> import numpy as np, prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -33,79 +39,208 @@ class Evaluation(eqx.Module):
     [22.523, 22.523]
 
     Attributes:
-        losses: `[M]` loss at each draw.
-        thetas: `[M, ...]` the draws.
-        probabilities: `[M]` of the draws: equal, or those of the posterior's atoms.
-        exact: whether the draws are the whole posterior; then there is no Monte-Carlo error.
-        mean, mean_standard_error: posterior mean of the loss and its Monte-Carlo error.
-        mean_interval: its 95 % confidence interval.
-        risk, risk_standard_error: the risk asked for and its Monte-Carlo error.
-        interval: its 95 % confidence interval; NaN where none can be had.
-        weights: `[M]` the density xi* that attains the risk.
+        draws: the draws with their probabilities.
+        losses: `[M]` at each.
+        risk: the risk asked for.
+        weights: `[M]` the density xi* that attains it.
+        influence: `[M]` derivative of the risk by each draw's probability, centred; NaN where there is none.
+        risk_standard_error: Monte-Carlo error of the risk; 0 on a whole posterior.
+        interval: its 95 % confidence interval; the risk itself on a whole posterior, NaN where none can be had.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
     """
 
+    draws: WeightedDraws
     losses: Float[Array, " M"]
-    thetas: Float[Array, "M ..."]
-    probabilities: Float[Array, " M"]
-    exact: bool = eqx.field(static=True)
-    mean: float
-    mean_standard_error: float
-    mean_interval: tuple[float, float]
     risk: float
+    weights: Float[Array, " M"]
+    influence: Float[Array, " M"]
     risk_standard_error: float
     interval: tuple[float, float]
-    weights: Float[Array, " M"]
-    truncation: float
+    truncation: float = 0.0
+
+    @staticmethod
+    def none() -> Evaluation:
+        """Of a policy that was not judged."""
+        nothing, nan = np.zeros(0), float("nan")
+        return Evaluation(WeightedDraws(nothing, nothing, False), nothing, nan, nothing, nothing, nan, (nan, nan))
+
+    @property
+    def thetas(self) -> Float[Array, "M ..."]:
+        """The draws of theta."""
+        return self.draws.thetas
+
+    @property
+    def probabilities(self) -> Float[Array, " M"]:
+        """Of the draws: equal, or those of the posterior's atoms."""
+        return self.draws.probabilities
+
+    @property
+    def exact(self) -> bool:
+        """Whether the draws are the whole posterior; then there is no Monte-Carlo error."""
+        return self.draws.exact
+
+    @property
+    def mean(self) -> float:
+        """The mean loss."""
+        return float(np.asarray(self.probabilities) @ np.asarray(self.losses))
+
+    @property
+    def mean_standard_error(self) -> float:
+        """Monte-Carlo error of the mean loss."""
+        return self.under(Expectation()).risk_standard_error
+
+    @property
+    def mean_interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the mean loss."""
+        return self.under(Expectation()).interval
 
     def quantile(self, levels: Any) -> np.ndarray:
         """Quantiles of the loss distribution, the value at risk of each level."""
         shares = np.asarray(self.probabilities)
         return np.quantile(np.asarray(self.losses), levels, weights=shares, method="inverted_cdf")
 
-    @in_float64
-    def assess(self, risk: Risk) -> tuple[float, float]:
-        """Any other risk on the same draws: its value and standard error."""
-        judged = judgement(risk, np.asarray(self.losses), self._draws())
-        return judged.risk, judged.standard_error
+    def under(self, risk: Risk) -> Evaluation:
+        """Any other risk on the same draws."""
+        return judged(risk, np.asarray(self.losses), self.draws, self.truncation)
 
-    def _draws(self) -> WeightedDraws:
-        return WeightedDraws(np.asarray(self.thetas), np.asarray(self.probabilities), self.exact)
+    def finite(self) -> bool:
+        """Whether the risk and all losses are numbers."""
+        return bool(np.isfinite(self.risk) and np.all(np.isfinite(self.losses)))
+
+    def error_of_difference(self, other: Evaluation) -> float:
+        """Standard error of the difference of two risks on the same draws; of the losses', where a risk has none."""
+        if self.exact:
+            return 0.0
+        if len(self.losses) == 1:
+            return float("nan")
+        difference = self.influence - other.influence
+        if not np.all(np.isfinite(difference)):
+            difference = self.losses - other.losses
+        share = self.probabilities
+        return float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
+
+    def clearly_above(self, other: Evaluation) -> bool:
+        """Whether the risk is larger than another's on the same draws, beyond what chance explains."""
+        noise = self.error_of_difference(other)
+        noise = 0.0 if np.isnan(noise) else noise
+        size = float(np.abs(np.concatenate([self.losses, other.losses])).max())
+        return bool(self.risk - other.risk > 5.0 * noise + 1e-9 * size)
+
+    def risk_rows(self) -> list[tuple[str, str]]:
+        """What is known of the risk, as (label, text)."""
+        count = len(self.losses)
+        if self.exact:
+            return [("risk", f"{self.risk:.4f} (exact: all {count} atoms of the posterior)")]
+        low, high = self.interval
+        known = f"{low:.4f} to {high:.4f} (95 %)" if np.isfinite(low) and np.isfinite(high) else "none can be had"
+        return [
+            ("risk", f"{with_error(self.risk, self.risk_standard_error)} (standard error, {count} fresh draws)"),
+            ("interval", known),
+        ]
+
+    def truncation_rows(self) -> list[tuple[str, str]]:
+        """What a truncated occupancy leaves out; nothing for an exact one."""
+        left_out = f"at most {self.truncation:.3g} of the occupancy's mass left out"
+        return [("truncation", left_out)] if self.truncation else []
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""
         low, middle, high = self.quantile([0.05, 0.5, 0.95])
         mean = f"{self.mean:.4f}" if self.exact else with_error(self.mean, self.mean_standard_error)
-        cut = [("truncation", truncation_text(self.truncation))] if self.truncation else []
         return [
             ("mean loss", mean),
-            *risk_rows(self.risk, self.risk_standard_error, self.interval, len(self.losses), self.exact),
+            *self.risk_rows(),
             ("5 %, 50 %, 95 %", f"{low:.4f}, {middle:.4f}, {high:.4f}"),
-            *cut,
+            *self.truncation_rows(),
         ]
 
     def __str__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
+        return in_columns(self.rows())
+
+
+def in_columns(rows: list[tuple[str, str]]) -> str:
+    """Labels and texts side by side."""
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+
+@in_float64
+def judged(risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: float = 0.0) -> Evaluation:
+    """The risk of losses on draws, and how well it is known."""
+    value, weights, influence = to_numpy(_assess(risk, losses, draws.probabilities))
+    value, share = float(value), draws.probabilities
+    influence = influence - share @ influence
+    if draws.exact:
+        return Evaluation(draws, losses, value, weights, influence, 0.0, (value, value), truncation)
+    error = float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
+    interval = risk.interval(losses, share) if np.all(np.isfinite(losses)) else (float("nan"), float("nan"))
+    return Evaluation(draws, losses, value, weights, influence, error, interval, truncation)
+
+
+@eqx.filter_jit
+def _assess(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any]:
+    value, weights = risk_value(risk, losses, probabilities)
+    return value, weights, risk.influence(losses, probabilities)
+
+
+def judge(objective: Objective, risk: Risk, point: np.ndarray, draws: WeightedDraws) -> Evaluation:
+    """A point's losses on draws, and their risk."""
+    return judged(risk, losses_on(objective, point[None], draws.thetas)[0], draws, objective.truncation)
+
+
+def judge_closely(
+    objective: Objective, risk: Risk, point: np.ndarray, draws: WeightedDraws
+) -> tuple[Evaluation, Float[np.ndarray, "N ..."]]:
+    """`judge`, and the losses' derivatives by the point at the first N draws, as many as memory takes."""
+    count = len(draws)
+    few = int(np.clip(SLOPE_BYTES // (8 * point.size), min(count, FEWEST_SLOPES), count))
+    losses = np.empty(count)
+    found = slopes_on(objective, point[None], draws.thetas, np.zeros(few, int), np.arange(few))
+    losses[:few] = found.losses
+    if few < count:
+        losses[few:] = losses_on(objective, point[None], draws.thetas[few:])[0]
+    return judged(risk, losses, draws, objective.truncation), found.slopes
+
+
+def usual_draws(objective: Objective, risk: Risk) -> int:
+    """How many fresh draws a risk is reported on when nobody says: its tail holds a hundred of them where cheap."""
+    sample = equally_weighted(np.zeros(USUAL_DRAWS))
+    _, weights, influence = to_numpy(_assess(risk, np.linspace(0.0, 1.0, USUAL_DRAWS), sample.probabilities))
+    if not np.all(np.isfinite(influence)):
+        # Without an interval there is nothing that more draws would narrow.
+        return USUAL_DRAWS
+    in_tail = USUAL_DRAWS**2 / float((weights**2).sum())
+    size = objective.size()
+    cheap = min(CHEAP_KERNELS // size.theta_bytes, CHEAP_WORK // size.bytes, CHEAP_DRAWS)
+    return int(max(USUAL_DRAWS, min(cheap, round(USUAL_DRAWS * TAIL_DRAWS / in_tail))))
+
+
+def check_question(objective: Objective, beliefs: list[Posterior], risks: list[Risk]) -> None:
+    """Beliefs and risks are what they should be, and the beliefs are about this objective's theta."""
+    for belief in beliefs:
+        require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
+        objective.check_belief(belief)
+    for risk in risks:
+        require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
 
 
 @in_float64
 def evaluate(
-    policy: TabularPolicy | Array | Any,
-    model: AbstractFamily,
+    policy: Any,
+    model: Any,
     belief: Posterior,
     *,
     risk: Risk | None = None,
-    loss: Loss | None = None,
-    occupancy: Method | None = None,
+    loss: Any = None,
+    occupancy: Any = None,
     samples: int | None = None,
     seed: int | jax.Array = 1,
 ) -> Evaluation:
     """The loss distribution of a policy over fresh posterior draws.
 
     Args:
-        policy: a `TabularPolicy` or an array `[S, A]`; the user's own included.
-        model: the family of MDPs.
+        policy: for tables, a `TabularPolicy` or an array `[S, A]`, the user's own included.
+        model: the family, or any `Objective`.
         belief: posterior of theta.
         risk: `CVaR(0.9)` when left out.
         loss: expected discounted cost when left out.
@@ -121,51 +256,31 @@ def evaluate(
     True
     """
     risk = CVaR(0.9) if risk is None else risk
-    problem = _problem(model, [belief], loss, risk, occupancy)
-    probabilities = action_probabilities(policy, *model.support.shape[:2])
+    objective = objective_of(model, loss=loss, occupancy=occupancy)
+    check_question(objective, [belief], [risk])
+    point = objective.point_from(policy)
     draws = belief.as_atoms()
     if draws is None:
-        count = usual_draws(problem, risk) if samples is None else samples
+        count = usual_draws(objective, risk) if samples is None else samples
         draws = equally_weighted(belief.sample(as_key(seed), count))
     elif samples is not None:
         require_size("the number of draws", samples)
-    require_scalar(problem.loss, probabilities, check_models(model, draws.thetas))
-    losses = losses_on(alone(problem), probabilities[None], draws.thetas[None])[0]
-    if not np.all(np.isfinite(losses)):
-        worst = int(np.argmax(~np.isfinite(losses)))
-        where = draws.thetas[worst]
-        raise InputError(f"the loss is {losses[worst]} at the posterior draw theta = {where}; check the loss")
-    mean, judged = judgement(Expectation(), losses, draws), judgement(risk, losses, draws)
-    return Evaluation(
-        losses=losses,
-        thetas=draws.thetas,
-        probabilities=draws.probabilities,
-        exact=draws.exact,
-        mean=mean.risk,
-        mean_standard_error=mean.standard_error,
-        mean_interval=mean.interval,
-        risk=judged.risk,
-        risk_standard_error=judged.standard_error,
-        interval=judged.interval,
-        weights=judged.weights,
-        truncation=problem.occupancy.error_bound(float(model.discount)),
-    )
+    objective.check(draws.thetas)
+    result = judge(objective, risk, point, draws)
+    if not np.all(np.isfinite(result.losses)):
+        worst = int(np.argmax(~np.isfinite(result.losses)))
+        where, value = draws.thetas[worst], result.losses[worst]
+        raise InputError(f"the loss is {value} at the posterior draw theta = {where}; check the loss")
+    return result
 
 
 @in_float64
-def loss_at(
-    policies: Any,
-    model: AbstractFamily,
-    theta: Any,
-    *,
-    loss: Loss | None = None,
-    occupancy: Method | None = None,
-) -> Any:
+def loss_at(policies: Any, model: Any, theta: Any, *, loss: Any = None, occupancy: Any = None) -> Any:
     """The loss of a policy at one known theta, for example the truth.
 
     Args:
         policies: one policy, or a list of them (then an array comes back, from one compiled call).
-        model: the family of MDPs.
+        model: the family, or any `Objective`.
         theta: the parameter.
         loss: expected discounted cost when left out.
         occupancy: `Exact()` or `Truncated(horizon)`.
@@ -178,18 +293,9 @@ def loss_at(
     many = isinstance(policies, list | tuple)
     if many and not policies:
         raise InputError("loss_at needs at least one policy, got an empty list")
-    problem = _problem(model, [], loss, Expectation(), occupancy)
-    table = np.stack([action_probabilities(p, *model.support.shape[:2]) for p in (policies if many else [policies])])
-    require_scalar(problem.loss, table[0], model.at(theta))
-    thetas = np.broadcast_to(np.asarray(as_float(theta)), (len(table), 1, *np.shape(theta)))
-    losses = losses_on(problem, table, thetas)[:, 0]
+    objective = objective_of(model, loss=loss, occupancy=occupancy)
+    points = np.stack([objective.point_from(policy) for policy in (policies if many else [policies])])
+    thetas = np.asarray(as_float(theta))[None]
+    objective.check(thetas)
+    losses = losses_on(objective, points, thetas)[:, 0]
     return losses if many else losses[0]
-
-
-def _problem(
-    model: AbstractFamily, beliefs: list[Posterior], loss: Loss | None, risk: Risk, occupancy: Method | None
-) -> Problem:
-    loss = ExpectedCost() if loss is None else loss
-    method = Exact() if occupancy is None else occupancy
-    check_parts(model, beliefs, [risk], loss, method)
-    return Problem(model, loss, risk, Softmax(), method.resolve(model.support))

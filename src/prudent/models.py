@@ -97,6 +97,18 @@ class AbstractFamily(eqx.Module):
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost."""
 
+    def objective(self, loss: Any = None, policy: Any = None, occupancy: Any = None) -> Any:
+        """What is minimised over policies: a loss of these models' occupancies, expected cost when left out.
+
+        >>> import prudent as pr
+        >>> pr.envs.frozen_lake("SF\\nHG").objective(occupancy=pr.Truncated(130)).truncation > 0
+        True
+        """
+        # Objectives are built of models, so they come later; a family is what knows its own.
+        from .objectives import TabularObjective
+
+        return TabularObjective(self, loss, policy, occupancy)
+
     @in_float64
     def at(self, theta: Any) -> MDP:
         """The one MDP at a known theta, checked.

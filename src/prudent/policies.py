@@ -24,6 +24,7 @@ from .arrays import (
     require_indices,
     require_kind,
     require_size,
+    to_numpy,
 )
 from .errors import InputError
 from .row_sets import RowSet
@@ -81,6 +82,11 @@ def _is_real(value: Any) -> bool:
 class ParameterSet(eqx.Module):
     """W in the paper: the set a gradient step is projected onto."""
 
+    @property
+    def free(self) -> bool:
+        """Whether every point is in the set, so that nothing has to be projected."""
+        return False
+
     @abc.abstractmethod
     def project(self, parameters: Any) -> Any:
         """The nearest point of the set."""
@@ -97,6 +103,11 @@ class Everywhere(ParameterSet):
     >>> pr.Softmax().within.project(7.0)
     7.0
     """
+
+    @property
+    def free(self) -> bool:
+        """It is all there is."""
+        return True
 
     def project(self, parameters: Any) -> Any:
         """The parameters as they are."""
@@ -197,13 +208,22 @@ class Parametrisation(eqx.Module):
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
         """`pi_alpha(a | s)`."""
 
+    def tables(self, parameters: Any) -> Float[np.ndarray, "K S A"]:
+        """The tables of K parameter sets."""
+        return np.asarray(action_tables(self, parameters))
+
+    def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K S A"]) -> Any:
+        """Gradients by the parameters of K tables, from those by the tables."""
+        return to_numpy(_pulled_back(self, parameters, slopes))
+
     def rows(self) -> RowSet | None:
         """Which tables the parameters reach, where every row can be chosen by itself; None where that is not so."""
         return None
 
-    def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"]:
-        """Parameters of a table in `rows()`."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be told to be a table")
+    def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"] | None:
+        """Parameters of a table, before projection; None where the policy cannot be told to be one."""
+        del table
+        return None
 
 
 class Softmax(Parametrisation):
@@ -223,6 +243,16 @@ class Softmax(Parametrisation):
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """Rowwise softmax."""
         return jax.nn.softmax(parameters, axis=-1)
+
+    def tables(self, parameters: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, "K S A"]:
+        """Rowwise softmax in NumPy: for the commonest policy nothing has to be compiled."""
+        raised = np.exp(parameters - parameters.max(axis=2, keepdims=True))
+        return raised / raised.sum(axis=2, keepdims=True)
+
+    def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K S A"]) -> Any:
+        """`pi (slope - <pi, slope>)`, row by row."""
+        tables = self.tables(parameters)
+        return tables * (slopes - (tables * slopes).sum(axis=2, keepdims=True))
 
     def rows(self) -> RowSet | None:
         """All tables, or those whose logits fit a box; a ball ties the rows together."""
@@ -389,6 +419,14 @@ def projected(within: ParameterSet, parameters: Any) -> Any:
 def action_table(policy: Parametrisation, parameters: Any) -> Float[Array, "S A"]:
     """`policy.probabilities(parameters)`, compiled."""
     return policy.probabilities(parameters)
+
+
+@eqx.filter_jit
+def _pulled_back(policy: Parametrisation, parameters: Any, slopes: Float[Array, "K S A"]) -> Any:
+    def one(parameters: Any, slope: Array) -> Any:
+        return jax.vjp(policy.probabilities, parameters)[1](slope)[0]
+
+    return jax.vmap(one)(parameters, slopes)
 
 
 @eqx.filter_jit

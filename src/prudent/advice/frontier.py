@@ -12,19 +12,26 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_key, in_float64, key_words, require_kind
-from ..baselines.rivals import plug_in, robust
+from ..baselines import plug_in, robust
 from ..errors import InputError
-from ..gradients import Problem, losses_on
-from ..losses import ExpectedCost, Loss
+from ..evaluation import judged, usual_draws
+from ..losses import Loss
 from ..models import AbstractFamily
-from ..occupancies import Exact, Method
-from ..policies import Parametrisation, Softmax
+from ..objectives import Objective, losses_on
+from ..occupancies import Method
+from ..policies import Parametrisation
 from ..posteriors import Posterior, WeightedDraws
 from ..risks import CVaR, Expectation, Risk
-from ..solvers import SampleAverage, Solution, solve, solve_many
-from ..solvers.certificates import certify, least_losses
-from ..solvers.draws import Draws, Run
-from ..solvers.judging import judgement, usual_draws
+from ..solvers import (
+    Job,
+    JobDraws,
+    SampleAverage,
+    Solution,
+    certify,
+    least_losses,
+    solve,
+    solve_many,
+)
 
 # Draws on which the policies of all risks compete for each risk.
 COMPETITION = 2000
@@ -162,31 +169,25 @@ def frontier(
     require_kind("tail", tail, Risk, "a risk such as CVaR(0.9)")
     key = as_key(seed)
     parts: dict[str, Any] = {"loss": loss, "policy": policy, "occupancy": occupancy}
-    problem = Problem(
-        model,
-        ExpectedCost() if loss is None else loss,
-        None,
-        Softmax() if policy is None else policy,
-        (Exact() if occupancy is None else occupancy).resolve(model.support),
-    )
+    objective: Objective = model.objective(**parts)
     if solver.evaluation is None:
-        most = max(usual_draws(problem, risk) for risk in [*risks, tail])
+        most = max(usual_draws(objective, risk) for risk in [*risks, tail])
         solver = dataclasses.replace(solver, evaluation=most)
     solutions = solve_many(model, [belief], risks, solver=solver, seed=key, **parts)[0]
     own = jax.random.fold_in(key, 0)
-    solutions = _competed(problem, belief, risks, solutions, solver, own, parts)
-    known, draws = solutions[0], _draws_of(solutions[0])
+    solutions = _competed(objective, model, belief, risks, solutions, solver, own, parts)
+    known, draws = solutions[0], solutions[0].evaluation.draws
     points = tuple(
         _point(describe(risk), run.losses, tail, run, draws) for risk, run in zip(risks, solutions, strict=True)
     )
-    judged: dict[str, Any] = {"loss": loss, "occupancy": occupancy, "evaluation": solver.evaluation, "seed": own}
-    rivals = [_point("plug-in", run.losses, tail, run, draws) for run in _planned(plug_in, model, belief, judged)]
+    judging: dict[str, Any] = {"loss": loss, "occupancy": occupancy, "evaluation": solver.evaluation, "seed": own}
+    rivals = [_point("plug-in", run.losses, tail, run, draws) for run in _planned(plug_in, model, belief, judging)]
     if radius is not None:
         rivals += [
             _point("robust", run.losses, tail, run, draws)
-            for run in _planned(robust, model, belief, judged, radius=radius)
+            for run in _planned(robust, model, belief, judging, radius=radius)
         ]
-    lows, _ = least_losses(problem, Expectation(), draws, np.asarray(known.policy.probabilities))
+    lows, _ = least_losses(objective, Expectation(), draws, np.asarray(known.policy.probabilities))
     if lows is not None and len(lows) == len(draws):
         rivals.append(_point("theta known", lows, tail, None, draws))
     return Frontier(points, tuple(rivals), tail)
@@ -202,7 +203,8 @@ def _planned(
 
 
 def _competed(
-    problem: Problem,
+    objective: Objective,
+    model: AbstractFamily,
     belief: Posterior,
     risks: Sequence[Risk],
     solutions: list[Solution],
@@ -212,10 +214,10 @@ def _competed(
 ) -> list[Solution]:
     """For each risk the best policy of all, after a warm start where another risk's policy was better."""
     pool = list(solutions)
-    draws = Draws([Run(belief, risks[0], key_words(key), None)]).held_out(COMPETITION)[0]
+    draws = JobDraws([Job(belief, risks[0], key_words(key), None)]).held_out(COMPETITION)[0]
 
     def losses(run: Solution) -> np.ndarray:
-        return losses_on(problem, np.asarray(run.policy.probabilities)[None], draws.thetas[None])[0]
+        return losses_on(objective, objective.point_from(run.policy)[None], draws.thetas)[0]
 
     def scored(risk: Risk) -> list[float]:
         return [float(risk(row, draws.probabilities).value) for row in scores]
@@ -226,40 +228,26 @@ def _competed(
         values = scored(risk)
         best = int(np.argmin(values))
         if best != j and values[best] < values[j] - 1e-6 * float(np.ptp(scores[j])):
-            pool.append(
-                solve(problem.family, belief, risk=risk, solver=again, seed=key, start=pool[best].parameters, **parts)
-            )
+            begun = pool[best].parameters
+            pool.append(solve(model, belief, risk=risk, solver=again, seed=key, start=begun, **parts))
             scores.append(losses(pool[-1]))
     chosen = []
     for j, risk in enumerate(risks):
         values = scored(risk)
         best = int(np.argmin(values))
-        chosen.append(solutions[j] if values[best] >= values[j] else _under(problem, pool[best], risk))
+        chosen.append(solutions[j] if values[best] >= values[j] else _under(objective, pool[best], risk))
     return chosen
 
 
-def _under(problem: Problem, run: Solution, risk: Risk) -> Solution:
+def _under(objective: Objective, run: Solution, risk: Risk) -> Solution:
     """Another risk's solution, its risk and certificate restated for this one."""
-    judged = judgement(risk, np.asarray(run.losses), _draws_of(run))
-    certificate = certify(problem, np.asarray(run.policy.probabilities), judged, risk, None, float("nan"))
-    return dataclasses.replace(
-        run,
-        risk=judged.risk,
-        risk_standard_error=judged.standard_error,
-        interval=judged.interval,
-        weights=judged.weights,
-        certificate=certificate,
-        checkpoint=None,
-    )
-
-
-def _draws_of(run: Solution) -> WeightedDraws:
-    """The draws a solution was judged on."""
-    return WeightedDraws(np.asarray(run.thetas), np.asarray(run.probabilities), run.exact)
+    answer = run.evaluation.under(risk)
+    certificate = certify(objective, objective.point_from(run.policy), answer, risk, None, float("nan"))
+    return dataclasses.replace(run, evaluation=answer, certificate=certificate, checkpoint=None)
 
 
 @in_float64
 def _point(name: str, losses: Any, tail: Risk, solution: Solution | None, draws: WeightedDraws) -> FrontierPoint:
     losses = np.asarray(losses)
-    mean, worst = (judgement(risk, losses, draws) for risk in (Expectation(), tail))
-    return FrontierPoint(name, mean.risk, mean.standard_error, worst.risk, worst.standard_error, losses, solution)
+    mean, worst = (judged(risk, losses, draws) for risk in (Expectation(), tail))
+    return FrontierPoint(name, mean.risk, mean.risk_standard_error, worst.risk, worst.risk_standard_error, losses, solution)

@@ -17,17 +17,14 @@ from scipy import stats
 
 from ..arrays import Stream, as_key, generator, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
-from ..gradients import Problem, losses_on
 from ..losses import Loss
 from ..models import AbstractFamily
+from ..objectives import losses_on, objective_of
 from ..occupancies import Method
 from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
 from ..risks import CVaR, Risk
-from ..solvers import SampleAverage
-from ..solvers.draws import Run
-from ..solvers.driver import Parts, solve_grid
-from ..solvers.search import Samples
+from ..solvers import Job, Parts, SampleAverage, Samples, solve_grid
 from ..transitions import Transitions, Trials
 
 # Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.
@@ -207,10 +204,9 @@ class Question:
         key: jax.Array,
     ):
         self.belief, self.risks, self.key, self.solver = belief, [risk], key, solver
-        self.parts = Parts(self.risks, loss, policy, None, solver, occupancy, False)
-        self.base = solve_grid(model, [belief], self.risks, [key], self.parts, None, None, False)[0][0]
-        method = self.parts.occupancy.resolve(model.support)
-        self.problem = Problem(model, self.parts.loss, risk, self.parts.policy, method)
+        self.objective = objective_of(model, loss, policy, occupancy)
+        self.parts = Parts(self.objective, self.risks, None, solver, False)
+        self.base = solve_grid([belief], self.risks, [key], self.parts, None, None, False)[0][0]
         self.risk_now = _objective(self.base)
         self.mean_now = self._mean(belief)
 
@@ -247,7 +243,7 @@ class Question:
         count = len(different)
         starts, keys = [[self.base.parameters]] * count, [self.key] * count
         some = list(different.values())
-        grid = solve_grid(self.problem.family, some, self.risks, keys, self.parts, starts, None, False)
+        grid = solve_grid(some, self.risks, keys, self.parts, starts, None, False)
         after = {
             name: Answer(_objective(row[0]), self._mean(belief), np.asarray(row[0].policy.probabilities))
             for (name, belief), row in zip(different.items(), grid, strict=True)
@@ -259,8 +255,8 @@ class Question:
         return float(self._losses(belief, np.asarray(self.base.policy.probabilities), self.key).mean())
 
     def _losses(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> np.ndarray:
-        draws = Samples(self.solver).fitted(Run(belief, self.risks[0], key_words(key), None), 0)
-        return losses_on(self.problem, table[None], draws.thetas[None])[0]
+        draws = Samples(self.solver).fitted(Job(belief, self.risks[0], key_words(key), None), 0)
+        return losses_on(self.objective, table[None], draws.thetas)[0]
 
 
 def _name(belief: Posterior) -> bytes:

@@ -1,21 +1,22 @@
 """The rivals a policy is compared with, and the planners that only they need."""
 
-from ..planning import ConvexPlan, ConvexStatus, Plan, plan, plan_convex
-from .nested import NestedPlan, nested_plan
+from .judged_plans import nested, plug_in, robust, robust_by_q_learning
+from .nested_planner import NestedPlan, nested_plan
+from .panel import rivals, row_radius
 from .q_learning import RobustQLearning, robust_q_learning
-from .robust import RobustPlan, robust_plan
+from .robust_planner import RobustPlan, robust_plan
 
-# The functions of `rivals` are imported from there: `robust` and `nested` would hide the modules of those names.
 __all__ = [
-    "ConvexPlan",
-    "ConvexStatus",
     "NestedPlan",
-    "Plan",
     "RobustPlan",
     "RobustQLearning",
+    "nested",
     "nested_plan",
-    "plan",
-    "plan_convex",
+    "plug_in",
+    "rivals",
+    "robust",
+    "robust_by_q_learning",
     "robust_plan",
     "robust_q_learning",
+    "row_radius",
 ]

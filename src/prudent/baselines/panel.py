@@ -19,7 +19,7 @@ from ..occupancies import Method
 from ..posteriors import Dirichlet, Pooled, Posterior
 from ..risks import CVaR, Expectation, Risk
 from ..solvers import Optimiser, Solution, solve
-from .rivals import plug_in, require_judgeable, robust, verdict_on
+from .judged_plans import plug_in, require_judgeable, robust, verdict_on
 
 # The robust plan's balls hold each row of the kernel with this probability, by the chi-square limit.
 ROBUST_COVERAGE = 0.9

@@ -14,7 +14,7 @@ from ..arrays import Array, as_float, generator, require_kind, require_size
 from ..errors import InputError
 from ..models import MDP
 from ..policies import TabularPolicy
-from .robust import worst_expectation
+from .robust_planner import worst_expectation
 
 # Levels are drawn up to here: the bias is that of an empirical kernel of 2^31 samples.
 LARGEST_LEVEL = 30

@@ -15,8 +15,9 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
 from ..errors import InputError
-from ..gradients import Adjoint, Problem, arrange, equal_shares
-from ..risks import Expectation
+from ..gradients import Adjoint, arranged, equal_shares
+from ..objectives import Objective
+from ..risks import Expectation, Risk
 from ..solvers import BRPG, RandomIterate
 
 # Length of the step along which the gradient's change is measured.
@@ -117,7 +118,8 @@ def _power_above(number: float) -> float:
 
 @in_float64
 def estimate_scales(
-    problem: Problem,
+    objective: Objective,
+    risk: Risk,
     parameters: Sequence[Any],
     thetas: Float[np.ndarray, "G M ..."],
     against: Float[np.ndarray, "G K ..."] | None = None,
@@ -125,31 +127,31 @@ def estimate_scales(
     """D, E, L and sigma at G policies, each from M posterior draws of its own.
 
     Args:
-        problem: what is minimised; its risk has no leading axis.
+        objective: what is lost.
+        risk: that is minimised, without a leading axis.
         parameters: of each policy.
         thetas: the draws that make up `G(alpha)`.
         against: the thetas whose `C(alpha, theta)` it is compared with, such as the truth; the draws when left out.
     """
     groups = len(parameters)
     against = thetas if against is None else against
-    repeated = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), problem.risk)
-    together, apart = dataclasses.replace(problem, risk=repeated), dataclasses.replace(problem, risk=Expectation())
+    repeated = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), risk)
     stacked = jax.tree.map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
     sizes = (groups, thetas.shape[1], against.shape[1])
-    columns = _scales(together, apart, stacked, arrange(thetas, together), arrange(against, apart), sizes)
+    columns = _scales(objective, repeated, stacked, arranged(objective, thetas), arranged(objective, against), sizes)
     columns = [*columns[:3], columns[3] if against is thetas else np.full(groups, np.nan)]
     return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
 
 
 @eqx.filter_jit
 def _scales(
-    together: Problem, apart: Problem, parameters: Any, thetas: Array, against: Array, sizes: tuple[int, int, int]
+    objective: Objective, risk: Risk, parameters: Any, thetas: Array, against: Array, sizes: tuple[int, int, int]
 ) -> tuple[Array, ...]:
     groups, draws, others = sizes
 
     def total(parameters: Any) -> tuple[Any, Any]:
         result, gradient = Adjoint()(
-            together, parameters, thetas, equal_shares(groups, draws), jnp.zeros((groups, 2), jnp.uint32)
+            objective, risk, parameters, thetas, equal_shares(groups, draws), jnp.zeros((groups, 2), jnp.uint32)
         )
         return result, _vectors(gradient, groups)
 
@@ -157,7 +159,7 @@ def _scales(
     # Every theta compared with is a group of its own: its risk is its one loss.
     copies = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters)
     single, slopes = Adjoint()(
-        apart, copies, against, equal_shares(groups * others, 1), jnp.zeros((groups * others, 2), jnp.uint32)
+        objective, Expectation(), copies, against, equal_shares(groups * others, 1), jnp.zeros((groups * others, 2), jnp.uint32)
     )
     off = single.value.reshape(groups, others) - result.value[:, None]
     each = _vectors(slopes, groups * others).reshape(groups, others, -1)

@@ -11,16 +11,16 @@ import numpy as np
 
 from ..arrays import Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, GradientEstimator, Problem
-from ..losses import ExpectedCost, Loss
+from ..evaluation import check_question, with_error
+from ..gradients import Adjoint, GradientEstimator
+from ..losses import Loss
 from ..models import AbstractFamily
-from ..occupancies import Exact, Method
-from ..policies import Parametrisation, Softmax, TabularPolicy, action_table, projected
+from ..objectives import Objective, objective_of, point_at
+from ..occupancies import Method
+from ..policies import Parametrisation, TabularPolicy, projected
 from ..posteriors import Posterior, WithinBox
-from ..risks import CVaR, Risk
+from ..risks import CVaR, Risk, check_envelope
 from ..solvers import BRPG, Solution, solve_many
-from ..solvers.checks import check_method, check_parts, check_start
-from ..solvers.solution import with_error
 from ..transitions import Trials
 from .adaptive import ByTheorem, Scales, estimate_scales
 from .worlds import World
@@ -186,38 +186,43 @@ def run_episodes_many(
     4
     """
     risk = CVaR(0.9) if risk is None else risk
-    policy = Softmax() if policy is None else policy
     gradient = Adjoint() if gradient is None else gradient
     settings = BRPG() if solver is None else solver
     # Everything is refused before the first deployment: a world may be a real one.
     _check(prior, worlds, episodes, iterations, resume)
     require_kind("solver", settings, BRPG, "BRPG(...), whose iterations an episode counts")
-    check_method(policy, gradient, settings, [risk])
-    problem = _problem(model, prior, loss, risk, policy, occupancy)
+    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
+    objective = objective_of(model, loss, policy, occupancy)
+    check_question(objective, [prior], [risk])
+    for draws in settings.sizes():
+        check_envelope(risk, draws)
     key = as_key(seed)
     words = key_words(key)
     results = [Episodes((), words) for _ in worlds] if resume is None else list(resume)
     if any(result.key != words for result in results):
         raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
-    initial = to_numpy(projected(policy.within, policy.initial(model.support.states, model.support.actions)))
+    initial = to_numpy(projected(objective.within, objective.initial()))
     done = len(results[0])
     if done == 0:
-        check_start(problem, initial, prior.draw(stream(words, Stream.SCALES), 4), gradient)
-    parts = {"loss": loss, "policy": policy, "gradient": gradient, "occupancy": occupancy}
+        first = prior.draw(stream(words, Stream.SCALES), 4)
+        objective.check(first, initial, differentiable=not gradient.by_values)
     for number in range(done, done + episodes):
         begun = [
-            _gather(prior, world, result, policy, initial, stream(words, Stream.WORLD, number, replication))
+            _gather(prior, world, result, objective, initial, stream(words, Stream.WORLD, number, replication))
             for replication, (world, result) in enumerate(zip(worlds, results, strict=True))
         ]
         beliefs, starts = [belief for _, _, belief, _ in begun], [start for _, _, _, start in begun]
         episode_key = jax.random.fold_in(key, number)
         if iterations is None:
-            common = {"solver": settings, "seed": episode_key, "progress": False, "certify": False, **parts}
-            grid = solve_many(model, beliefs, [risk], start=[[start] for start in starts], **common)
+            common: dict[str, Any] = {"gradient": gradient, "solver": settings, "progress": False, "certify": False}
+            common["seed"] = episode_key
+            grid = solve_many(objective, beliefs, [risk], start=[[start] for start in starts], **common)
             solved = [(row[0], None) for row in grid]
         else:
             solved = [
-                _solve_by_theorem(problem, belief, start, result, iterations, settings, parts, episode_key, place)
+                _solve_by_theorem(
+                    objective, risk, belief, start, result, iterations, settings, gradient, episode_key, place
+                )
                 for place, (belief, start, result) in enumerate(zip(beliefs, starts, results, strict=True))
             ]
         results = [
@@ -231,14 +236,14 @@ def _gather(
     prior: Posterior,
     world: World,
     result: Episodes,
-    policy: Parametrisation,
+    objective: Objective,
     initial: Any,
     generator: np.random.Generator,
-) -> tuple[TabularPolicy, Any, Posterior, Any]:
+) -> tuple[Any, Any, Posterior, Any]:
     """Deploy the newest policy: the policy, its log, the belief with it, and the parameters."""
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
-    deployed = TabularPolicy(np.asarray(action_table(policy, start)))
+    deployed = objective.policy(np.asarray(point_at(objective, start)))
     log = world.deploy(deployed, generator)
     if _observations(log) == 0:
         return deployed, None, belief, start
@@ -246,47 +251,24 @@ def _gather(
 
 
 def _solve_by_theorem(
-    problem: Problem,
+    objective: Objective,
+    risk: Risk,
     belief: Posterior,
     start: Any,
     result: Episodes,
     rule: ByTheorem,
     settings: BRPG,
-    parts: dict[str, Any],
+    gradient: GradientEstimator,
     key: jax.Array,
     place: int,
 ) -> tuple[Solution, Scales]:
     own = jax.random.fold_in(key, place)
     thetas = belief.draw(stream(key_words(own), Stream.SCALES), rule.samples)
-    [scales] = estimate_scales(problem, [start], np.asarray(thetas)[None])
+    [scales] = estimate_scales(objective, risk, [start], np.asarray(thetas)[None])
     before = result.episodes[-1].scales if result.episodes else None
     chosen = rule.settings(settings, scales, scales if before is None else before)
-    grid = solve_many(
-        problem.family,
-        [belief],
-        [problem.risk],
-        start=[[start]],
-        solver=chosen,
-        seed=own,
-        progress=False,
-        certify=False,
-        **parts,
-    )
-    return grid[0][0], scales
-
-
-def _problem(
-    model: AbstractFamily,
-    prior: Posterior,
-    loss: Loss | None,
-    risk: Risk,
-    policy: Parametrisation,
-    occupancy: Method | None,
-) -> Problem:
-    loss = ExpectedCost() if loss is None else loss
-    method = Exact() if occupancy is None else occupancy
-    check_parts(model, [prior], [risk], loss, method)
-    return Problem(model, loss, risk, policy, method.resolve(model.support))
+    common: dict[str, Any] = {"gradient": gradient, "solver": chosen, "progress": False, "certify": False}
+    return solve_many(objective, [belief], [risk], start=[[start]], seed=own, **common)[0][0], scales
 
 
 def _observations(log: Any) -> int | None:

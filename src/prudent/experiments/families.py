@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import as_key, require_size
-from ..baselines.rivals import nested, plug_in, robust
+from ..baselines import nested, plug_in, robust
 from ..envs import Inventory, MachineReplacement, RiverSwim, inventory, machine_replacement, river_swim
 from ..errors import InputError
 from ..evaluation import loss_at

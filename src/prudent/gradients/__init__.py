@@ -1,43 +1,20 @@
-"""The objective on a posterior sample, and the estimators of its gradient."""
+"""Estimators of the gradient of a risk of losses."""
 
 from .adjoint import Adjoint
-from .estimator import GradientEstimator
-from .objective import (
-    Objective,
-    Problem,
-    arrange,
-    assess,
-    equal_shares,
-    is_direct,
-    losses_of,
-    losses_on,
-    model_bytes,
-    objective,
-)
-from .tables import Sample, Slopes, alone, assessed, model_slopes, pulled_back, slopes_of
+from .estimator import GradientEstimator, RiskOfLosses, arranged, assess, equal_shares, losses_of, risk_of_losses
 from .variational import Variational
-from .zeroth_order import ZerothOrder
+from .zeroth_order import ZerothOrder, directions
 
 __all__ = [
     "Adjoint",
     "GradientEstimator",
-    "Objective",
-    "Problem",
-    "Sample",
-    "Slopes",
+    "RiskOfLosses",
     "Variational",
     "ZerothOrder",
-    "alone",
-    "arrange",
+    "arranged",
     "assess",
-    "assessed",
+    "directions",
     "equal_shares",
-    "is_direct",
     "losses_of",
-    "losses_on",
-    "model_bytes",
-    "model_slopes",
-    "objective",
-    "pulled_back",
-    "slopes_of",
+    "risk_of_losses",
 ]

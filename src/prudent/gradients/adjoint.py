@@ -8,8 +8,9 @@ import jax
 from jaxtyping import Float, UInt32
 
 from ..arrays import Array
-from .estimator import GradientEstimator
-from .objective import Objective, Problem, objective
+from ..objectives import Objective
+from ..risks import Risk
+from .estimator import GradientEstimator, RiskOfLosses, risk_of_losses
 
 
 class Adjoint(GradientEstimator):
@@ -23,19 +24,25 @@ class Adjoint(GradientEstimator):
     5
     """
 
+    @property
+    def exact(self) -> bool:
+        """It is."""
+        return True
+
     def __call__(
         self,
-        problem: Problem,
+        objective: Objective,
+        risk: Risk,
         parameters: Any,
         thetas: Array,
         shares: Float[Array, "G R"],
         keys: UInt32[Array, "G 2"],
-    ) -> tuple[Objective, Any]:
-        """The objectives and their gradients; no chance is involved, `keys` are not used."""
+    ) -> tuple[RiskOfLosses, Any]:
+        """The risks and their gradients; no chance is involved, `keys` are not used."""
         del keys
 
-        def total(parameters: Any) -> tuple[Array, Objective]:
-            result = objective(problem, parameters, thetas, shares)
+        def total(parameters: Any) -> tuple[Array, RiskOfLosses]:
+            result = risk_of_losses(objective, risk, parameters, thetas, shares)
             # Row g depends on parameters g alone, so the gradient of the sum holds every row's gradient.
             return result.value.sum(), result
 

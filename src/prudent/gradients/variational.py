@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,11 +13,9 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
 from ..errors import InputError
-from ..kernels import Kernel
-from ..losses import ConvexLoss, as_convex
-from ..models import MDP
-from .estimator import GradientEstimator
-from .objective import Objective, Problem, assess, occupancies_of
+from ..objectives import Objective
+from ..risks import Risk
+from .estimator import GradientEstimator, RiskOfLosses, assess
 
 
 class Variational(GradientEstimator):
@@ -58,39 +57,31 @@ class Variational(GradientEstimator):
 
     def __call__(
         self,
-        problem: Problem,
+        objective: Objective,
+        risk: Risk,
         parameters: Any,
         thetas: Array,
         shares: Float[Array, "G R"],
         keys: UInt32[Array, "G 2"],
-    ) -> tuple[Objective, Any]:
-        """The objectives and their gradients; no chance is involved, `keys` are not used."""
+    ) -> tuple[RiskOfLosses, Any]:
+        """The risks and their gradients; no chance is involved, `keys` are not used."""
         del keys
-        family, loss = problem.family, as_convex(problem.loss)
 
-        def cost_of(occupancy: Array, probability: Array, cost: Array) -> Array:
-            mdp = MDP(Kernel(family.support, probability), cost, family.start, family.discount)
-            return self._saddle_cost(loss, occupancy, mdp)
-
-        def total(parameters: Any) -> tuple[Array, Objective]:
-            batch = occupancies_of(problem, jax.vmap(problem.policy.probabilities)(parameters), thetas)
-            known = batch._replace(occupancies=lax.stop_gradient(batch.occupancies))
-            groups = jax.tree.leaves(parameters)[0].shape[0]
-            losses = known.losses(problem.loss, family).reshape(groups, -1)
-            value, weights = assess(problem.risk, losses, shares)
-            saddle = jax.vmap(cost_of, in_axes=batch.axis, out_axes=batch.axis)(
-                known.occupancies, known.probability, known.cost
-            )
-            states = (0, 1) if batch.axis else (1, 2)
-            values = (saddle * batch.occupancies).sum(axis=states).reshape(groups, -1)
-            return (shares * weights * values).sum(), Objective(value, losses, weights)
+        def total(parameters: Any) -> tuple[Array, RiskOfLosses]:
+            found = objective.dual_losses(jax.vmap(objective.point)(parameters), thetas, self._alternated)
+            if found is None:
+                raise InputError(
+                    f"Variational() needs a loss of occupancies, which {type(objective).__name__} has not; use Adjoint()"
+                )
+            losses, values = (part.reshape(shares.shape) for part in found)
+            value, weights = assess(risk, losses, shares)
+            return (shares * weights * values).sum(), RiskOfLosses(value, losses, weights)
 
         gradient, result = jax.grad(total, has_aux=True)(parameters)
         return result, gradient
 
-    def _saddle_cost(self, loss: ConvexLoss, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, "S A"]:
-        """The cost z at the saddle point, pulled back from the loss's own space to states and actions."""
-        image, start = loss.image(occupancy, mdp), loss.begin(mdp)
+    def _alternated(self, start: Any, ascend: Callable[[Any], Any]) -> Any:
+        """The dual point whose z is the running mean of the alternation."""
 
         def unsettled(carry: tuple) -> Array:
             number, _, _, change = carry
@@ -98,13 +89,13 @@ class Variational(GradientEstimator):
 
         def alternate(carry: tuple) -> tuple:
             number, dual, mean, _ = carry
-            dual = loss.ascend(dual, image, mdp)
+            dual = ascend(dual)
             moved = jax.tree.map(lambda old, new: old + self.descent * (new - old), mean, dual.point)
             return number + 1, dual, moved, _relative_change(mean, moved)
 
         carry = (jnp.zeros((), jnp.int32), start, start.point, jnp.asarray(jnp.inf))
         _, dual, mean, _ = lax.while_loop(unsettled, alternate, carry)
-        return loss.cost_of(dual._replace(point=mean), mdp)
+        return dual._replace(point=mean)
 
 
 def _relative_change(old: Any, new: Any) -> Float[Array, ""]:

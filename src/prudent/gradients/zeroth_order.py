@@ -12,8 +12,9 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
 from ..errors import InputError
-from .estimator import GradientEstimator
-from .objective import Objective, Problem, losses_of, objective
+from ..objectives import Objective
+from ..risks import Risk
+from .estimator import GradientEstimator, RiskOfLosses, losses_of, risk_of_losses
 
 
 class ZerothOrder(GradientEstimator):
@@ -47,21 +48,27 @@ class ZerothOrder(GradientEstimator):
         if is_concrete(self.radius) and not (self.radius.shape == () and 0 < self.radius < float("inf")):
             raise InputError(f"ZerothOrder radius must be one number > 0, got {self.radius}; 0.001 suits most losses")
 
+    @property
+    def by_values(self) -> bool:
+        """It uses nothing else."""
+        return True
+
     def __call__(
         self,
-        problem: Problem,
+        objective: Objective,
+        risk: Risk,
         parameters: Any,
         thetas: Array,
         shares: Float[Array, "G R"],
         keys: UInt32[Array, "G 2"],
-    ) -> tuple[Objective, Any]:
-        """The objectives, and the smoothed gradients along directions drawn from `keys`."""
-        base = objective(problem, parameters, thetas, shares)
+    ) -> tuple[RiskOfLosses, Any]:
+        """The risks, and the smoothed gradients along directions drawn from `keys`."""
+        base = risk_of_losses(objective, risk, parameters, thetas, shares)
 
         def add(total: Any, number: Array) -> tuple[Any, None]:
-            direction = jax.vmap(problem.policy.within.tangent)(directions(keys, number, parameters))
+            direction = jax.vmap(objective.within.tangent)(directions(keys, number, parameters))
             moved = jax.tree.map(lambda alpha, u: alpha + self.radius * u, parameters, direction)
-            losses = losses_of(problem, jax.vmap(problem.policy.probabilities)(moved), thetas)
+            losses = losses_of(objective, moved, thetas)
             slope = (shares * base.weights * (losses - base.losses)).sum(axis=1) / self.radius
             return jax.tree.map(lambda sum_, u: sum_ + jax.vmap(jnp.multiply)(slope, u), total, direction), None
 

@@ -22,8 +22,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_whole, in_float64, require_kind, require_size
 from ..errors import InputError
-from ..kernels import Support
-from ..kernels.kernel import pull_batch
+from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
 from .elimination import Elimination

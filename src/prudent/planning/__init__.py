@@ -1,16 +1,21 @@
 """Planners for known models, one or many at once."""
 
-from .convex import ConvexPlan, ConvexStatus, plan_convex
-from .exact import Plan, plan
+from .convex import ConvexPlan, ConvexStatus, plan_convex, searched
+from .exact import LARGEST_DIRECT, Plan, level_of, plan
 from .many import least_costs, plan_many, robust_actions
+from .search import Search
 
 __all__ = [
+    "LARGEST_DIRECT",
     "ConvexPlan",
     "ConvexStatus",
     "Plan",
+    "Search",
     "least_costs",
+    "level_of",
     "plan",
     "plan_convex",
     "plan_many",
     "robust_actions",
+    "searched",
 ]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from ..arrays import Array
-from ..kernels.kernel import pull_batch
+from ..kernels import pull_batch
 from ..models import MDP
 from ..occupancies import Krylov
 

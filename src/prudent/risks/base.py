@@ -60,6 +60,11 @@ class Risk(eqx.Module):
         """Whether the value is the largest mean over a set of densities, so that each of them bounds it from below."""
         return True
 
+    @property
+    def is_program(self) -> bool:
+        """Whether every assessment is a convex program, which costs more than the losses do."""
+        return False
+
     @abc.abstractmethod
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""

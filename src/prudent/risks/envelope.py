@@ -93,6 +93,11 @@ class Envelope(Risk):
                 f"Envelope norm_bound must be >= 1, the norm of xi = 1, got {bound!r}; leave it out for none"
             )
 
+    @property
+    def is_program(self) -> bool:
+        """It is one."""
+        return True
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The worst density by a convex program; NaN where the solver fails."""
         # As whole numbers: JAX's threads that call back do not know that we compute in float64.

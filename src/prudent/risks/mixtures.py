@@ -54,6 +54,11 @@ class Mixture(Risk):
         return all(risk.monotone for risk in self.risks)
 
     @property
+    def is_program(self) -> bool:
+        """If any part is."""
+        return any(risk.is_program for risk in self.risks)
+
+    @property
     def coherent(self) -> bool:
         """If all parts are."""
         return all(risk.coherent for risk in self.risks)

@@ -52,7 +52,7 @@ class Saved:
 
 def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) -> Path:
     """Write what `read_checkpoint` and `restored` need."""
-    from ..solvers.states import named_leaves
+    from ..solvers import named_leaves
 
     facts = case.facts
     arrays: dict[str, np.ndarray] = {"policy": np.asarray(solution.policy.probabilities)}
@@ -193,13 +193,15 @@ def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
 
 def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
     """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
-    from ..policies import Softmax, TabularPolicy
-    from ..solvers import Checkpoint, History, Solution, Status
-    from ..solvers.states import state_from
+    from ..evaluation import Evaluation
+    from ..policies import TabularPolicy
+    from ..solvers import Checkpoint, History, Solution, Status, state_from
 
     states, actions, _ = saved.case.shape
+    arguments = saved.case.arguments()
+    objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = state_from(saved.trees["state"], settings, Softmax(), states, actions)
+        state = state_from(saved.trees["state"], settings, objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)
@@ -212,19 +214,10 @@ def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
         raise InputError(f"{path}: {error}; solve again") from None
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: is damaged ({' '.join(str(error).split())[:80]}); solve again") from None
-    nothing = np.zeros(0)
     return Solution(
         status=Status.ITERATION_LIMIT,
         policy=TabularPolicy(saved.policy),
-        risk=float("nan"),
-        risk_standard_error=float("nan"),
-        interval=(float("nan"), float("nan")),
-        losses=nothing,
-        weights=nothing,
-        thetas=nothing,
-        probabilities=nothing,
-        exact=False,
-        truncation=0.0,
+        evaluation=Evaluation.none(),
         history=history,
         iterations=int(saved.record["iterations"]),
         seconds=0.0,

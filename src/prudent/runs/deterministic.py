@@ -14,11 +14,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import in_float64
-from ..baselines.rivals import plug_in
+from ..baselines import plug_in
 from ..errors import InputError
-from ..gradients import is_direct, losses_on, model_bytes, model_slopes
-from ..gradients.tables import chunk_size
-from ..solvers.drivers import mean_occupancies
+from ..objectives import chunk_size, losses_on, slopes_on
 from .judging import Court
 from .view import View
 
@@ -43,9 +41,9 @@ class _Search:
     """Policies `[K, S]` of one action a state, judged on the draws set aside."""
 
     def __init__(self, court: Court):
-        self.court, self.problem = court, court.problem
-        method = self.problem.occupancy
-        models = WORK[is_direct(method)] // model_bytes(method, court.model.support)
+        self.court, self.objective = court, court.objective
+        size = self.objective.size()
+        models = WORK[size.cached] // size.bytes
         draws = int(np.clip(models // (BATCHES * AT_ONCE), FEWEST_DRAWS, MOST_DRAWS))
         self.thetas, self.share, _ = court.aside(draws)
         self.left = max(AT_ONCE, models // len(self.thetas))
@@ -54,14 +52,8 @@ class _Search:
         return np.eye(self.court.model.support.actions)[choices]
 
     def losses(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, "K M"]:
-        found = []
-        for begin in range(0, len(choices), AT_ONCE):
-            # The last batch is filled up with repeats: a shorter one would be compiled anew.
-            rows = np.minimum(np.arange(begin, begin + AT_ONCE), len(choices) - 1)
-            thetas = np.broadcast_to(self.thetas, (AT_ONCE, *self.thetas.shape))
-            found.append(losses_on(self.problem, self.tables(choices[rows]), thetas)[: len(choices) - begin])
         self.left -= len(choices)
-        return np.concatenate(found)
+        return losses_on(self.objective, self.tables(choices), self.thetas)
 
     def risks(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, " K"]:
         def risk(losses: np.ndarray) -> float:
@@ -75,9 +67,9 @@ class _Search:
         losses = self.losses(choice[None])[0]
         weights = self.share * np.asarray(self.court.risk(losses, self.share).weights)
         tail, slope = np.flatnonzero(weights), np.zeros(tables.shape[1:])
-        for begin in range(0, len(tail), chunk_size(self.problem)):
-            rows = tail[begin : begin + chunk_size(self.problem)]
-            slopes = model_slopes(self.problem, tables, self.thetas, np.zeros(len(rows), int), rows)[1]
+        for begin in range(0, len(tail), chunk_size(self.objective)):
+            rows = tail[begin : begin + chunk_size(self.objective)]
+            slopes = slopes_on(self.objective, tables, self.thetas, np.zeros(len(rows), int), rows).slopes
             slope += np.tensordot(weights[rows], slopes, axes=1)
         return slope - np.take_along_axis(slope, choice[:, None], axis=1)
 
@@ -97,7 +89,7 @@ def best_deterministic(court: Court, views: list[View]) -> View:
         choice = _descended(search, first)
     # Where it never comes, the policy's own action is as good as any.
     table = search.tables(choice[None])[0]
-    visits = mean_occupancies(court.problem, table, search.thetas, search.share[None])[0].sum(axis=1)
+    visits = court.objective.mean_occupancies(table, search.thetas, search.share[None])[0].sum(axis=1)
     choice = np.where(visits > 0.0, choice, own)
     table = search.tables(choice[None])[0]
     return court.view("deterministic policy", table, beside=views[0], kind="deterministic")

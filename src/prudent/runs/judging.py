@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 
 from ..arrays import as_key, in_float64, key_words
-from ..baselines.panel import rivals, row_radius
+from ..baselines import rivals, row_radius
 from ..errors import InputError
-from ..gradients import Problem, losses_on
-from ..losses import ExpectedCost
-from ..occupancies import Exact
-from ..policies import Softmax, action_probabilities
+from ..evaluation import judge, judged, usual_draws
+from ..objectives import TabularObjective
 from ..posteriors import Dirichlet, WeightedDraws
 from ..problems import Case
 from ..problems.parts import pair_counts
 from ..report.data import Difference
 from ..risks import CVaR, Expectation, Risk
-from ..solvers.draws import Draws, Run, fresh_draws
-from ..solvers.drivers import mean_occupancies
-from ..solvers.judging import judgement, usual_draws
+from ..solvers import Job, JobDraws, fresh_draws
 from .view import View
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
@@ -46,17 +42,16 @@ class Court:
         self.arguments, self.tail_level = arguments, tail_level
         self.model, self.belief, self.risk = arguments["model"], arguments["belief"], arguments["risk"]
         self.words = key_words(as_key(arguments["seed"]))
-        loss = ExpectedCost() if arguments["loss"] is None else arguments["loss"]
-        self.problem = Problem(self.model, loss, None, Softmax(), Exact().resolve(self.model.support))
-        self.fresh = self._fresh(evaluation) if solution is None else _drawn_by(solution)
+        self.objective: TabularObjective = self.model.objective(loss=arguments["loss"])
+        self.fresh = self._fresh(evaluation) if solution is None else solution.evaluation.draws
 
     @in_float64
     def _fresh(self, evaluation: int | None) -> WeightedDraws:
-        return fresh_draws(self.belief, self.words, evaluation or usual_draws(self.problem, self.risk))
+        return fresh_draws(self.belief, self.words, evaluation or usual_draws(self.objective, self.risk))
 
     def aside(self, number: int) -> WeightedDraws:
         """Draws to choose policies by: others than those reported on, unless the posterior is used whole."""
-        return Draws([Run(self.belief, self.risk, self.words, None)]).held_out(number)[0]
+        return JobDraws([Job(self.belief, self.risk, self.words, None)]).held_out(number)[0]
 
     @in_float64
     def view(
@@ -70,11 +65,10 @@ class Court:
         status: str = "",
     ) -> View:
         """A policy judged on the draws; its losses there may be known already."""
-        probabilities = action_probabilities(policy, *self.model.support.shape[:2])
-        thetas, share, exact = self.fresh
+        probabilities, share = self.objective.point_from(policy), self.fresh.probabilities
         if losses is None:
-            losses = losses_on(self.problem, probabilities[None], thetas[None])[0]
-        losses = np.asarray(losses)
+            losses = judge(self.objective, self.risk, probabilities, self.fresh).losses
+        losses, exact = np.asarray(losses), self.fresh.exact
         if not np.all(np.isfinite(losses)):
             raise InputError(f"the loss of {name} is not a finite number at every posterior draw; check costs and loss")
         assessed, mean = self.risk(losses, share), Expectation()
@@ -105,7 +99,8 @@ class Court:
         """`[S, A]` over the first draws, or over the whole posterior."""
         thetas, share, exact = self.fresh
         few = len(thetas) if exact else min(len(thetas), OCCUPANCY_DRAWS)
-        return mean_occupancies(self.problem, probabilities, thetas[:few], share[None, :few] / share[:few].sum())[0]
+        weights = share[None, :few] / share[:few].sum()
+        return self.objective.mean_occupancies(probabilities, thetas[:few], weights)[0]
 
     def rivals(self, case: Case, ours: View, iterations: int) -> list[View]:
         """The plans of `pr.rivals`, beside ours; one that cannot be made for this problem is left out."""
@@ -132,10 +127,6 @@ class Court:
         return row_radius(self.model.support, pair_counts(case) + 1.0)
 
 
-def _drawn_by(solution: Any) -> WeightedDraws:
-    return WeightedDraws(np.asarray(solution.thetas), np.asarray(solution.probabilities), solution.exact)
-
-
 @in_float64
 def risk_difference(risk: Risk, losses: np.ndarray, others: np.ndarray, draws: WeightedDraws) -> Difference:
     """The risk of losses less that of others on the same draws, with its standard error and 95 % interval.
@@ -145,7 +136,7 @@ def risk_difference(risk: Risk, losses: np.ndarray, others: np.ndarray, draws: W
     if losses is others:
         # A policy beside itself.
         return Difference(0.0, 0.0, 0.0, 0.0)
-    ours, theirs = (judgement(risk, each, draws) for each in (losses, others))
+    ours, theirs = (judged(risk, each, draws) for each in (losses, others))
     value = ours.risk - theirs.risk
     if draws.exact:
         value = 0.0 if abs(value) <= ROUNDING * max(abs(ours.risk), abs(theirs.risk)) else value

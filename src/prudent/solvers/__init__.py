@@ -1,8 +1,8 @@
 """The optimisers, their certificates and their result."""
 
 from .brpg import BRPG
-from .certificates import Certificate
-from .driver import solve, solve_many
+from .certificates import Certificate, certify, least_losses
+from .draws import Job, JobDraws, fresh_draws
 from .drivers import Driver
 from .natural import NaturalGradient
 from .optimiser import Optimiser
@@ -10,7 +10,10 @@ from .outputs import BestHeldOut, LastIterate, RandomIterate
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
+from .search import Samples
 from .solution import Checkpoint, History, Solution, Status
+from .solve import Parts, solve, solve_grid, solve_many
+from .states import named_leaves, state_from
 
 __all__ = [
     "BRPG",
@@ -20,14 +23,24 @@ __all__ = [
     "Checkpoint",
     "Driver",
     "History",
+    "Job",
+    "JobDraws",
     "LastIterate",
     "NaturalGradient",
     "Optimiser",
+    "Parts",
     "ProxLinear",
     "RandomIterate",
     "SampleAverage",
+    "Samples",
     "Solution",
     "Status",
+    "certify",
+    "fresh_draws",
+    "least_losses",
+    "named_leaves",
     "solve",
+    "solve_grid",
     "solve_many",
+    "state_from",
 ]

@@ -16,12 +16,12 @@ from jaxtyping import Float, Int, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_kind, require_size, to_numpy
 from ..errors import InputError
-from ..gradients import GradientEstimator, Problem, arrange, is_direct, model_bytes
-from ..policies import Parametrisation
-from .draws import Chance, Draws, Run, stacked
-from .judging import USUAL_DRAWS
-from .optimiser import Found, Optimiser, require_evaluation
-from .outputs import HeldOut, Kept, LastIterate, Output, start, where
+from ..evaluation import USUAL_DRAWS
+from ..gradients import GradientEstimator, arranged
+from ..objectives import Objective
+from .draws import Chance, Job, JobDraws, stacked
+from .optimiser import Optimiser, Outcome, require_evaluation
+from .outputs import HeldOut, Kept, LastIterate, Output, Question, start, where
 from .progress import Progress
 from .solution import Solution, Status, checkpoint_of
 
@@ -74,39 +74,40 @@ class BRPG(Optimiser):
         if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
             raise InputError(f"BRPG tolerance must be one number >= 0, got {self.tolerance}")
 
-    def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:
-        """Every parametrisation and every estimator will do."""
-        del policy, gradient
+    def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
+        """Every objective and every estimator will do."""
+        del objective, gradient, theta
 
     def sizes(self) -> set[int]:
         """An iteration's draws and those of the report."""
         return {self.samples, self.evaluation or USUAL_DRAWS}
 
-    def runs_at_once(self, problem: Problem) -> int:
+    def jobs_at_once(self, objective: Objective) -> int:
         """As many as fit the cache or memory."""
-        size = self.samples * model_bytes(problem.occupancy, problem.family.support)
-        return max(1, BATCH_BYTES[is_direct(problem.occupancy)] // size)
+        size = objective.size()
+        return max(1, BATCH_BYTES[size.cached] // (self.samples * size.bytes))
 
     def optimise(
         self,
-        problem: Problem,
+        objective: Objective,
         gradient: GradientEstimator,
-        draws: Draws,
+        draws: JobDraws,
         before: Sequence[Solution] | None,
         progress: bool | None,
-    ) -> list[Found]:
+    ) -> list[Outcome]:
         """Algorithm 1 for all runs in one compiled loop."""
-        runs = len(draws.runs)
-        beginning = begin(self.for_loop(), stacked([run.start for run in draws.runs]), runs)
+        runs = len(draws.jobs)
+        question = Question(objective, stacked([job.risk for job in draws.jobs]))
+        beginning = begin(self.for_loop(), stacked([job.start for job in draws.jobs]), runs)
         if before is None:
             state, histories, start = beginning, [np.empty((0, 3))] * runs, 0
             going = np.ones(runs, dtype=bool)
         else:
-            state, histories, start = _restore(before, self, draws.runs, beginning)
+            state, histories, start = _restore(before, self, draws.jobs, beginning)
             going = np.asarray(state.finished) == GOING
-        held_out = _set_aside(draws, self.output.held_out(), problem)
-        state, trace, iterates = _iterate(problem, gradient, self, draws, state, held_out, start, progress)
-        chosen = self.output.choose(state.kept, state.parameters, problem, held_out)
+        held_out = _set_aside(draws, self.output.held_out(), objective)
+        state, trace, iterates = _iterate(question, gradient, self, draws, state, held_out, start, progress)
+        chosen = self.output.choose(state.kept, state.parameters, question, held_out)
         sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
         parameters = to_numpy(where(sound, chosen.parameters, state.sound))
         found = []
@@ -119,7 +120,7 @@ class BRPG(Optimiser):
                 passed = jax.tree.map(lambda *rows: np.concatenate(rows), before[g].iterates, passed)
             ended = Status.GRADIENT_VANISHED if state.finished[g] == VANISHED else Status.ITERATION_LIMIT
             found.append(
-                Found(
+                Outcome(
                     parameters=jax.tree.map(lambda leaf, g=g: leaf[g], parameters),
                     status=ended if sound[g] else Status.NON_FINITE,
                     history=history,
@@ -177,7 +178,7 @@ def norm(tree: Any) -> Float[Array, " G"]:
 
 
 def iterate(
-    problem: Problem,
+    question: Question,
     gradient: GradientEstimator,
     settings: BRPG,
     state: State,
@@ -186,8 +187,9 @@ def iterate(
     keys: UInt32[Array, "G 2"],
 ) -> tuple[State, Float[Array, "3 G"]]:
     """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
-    within = problem.policy.within
-    result, slope = gradient(problem, state.parameters, thetas, shares, keys)
+    objective, risk = question
+    within = objective.within
+    result, slope = gradient(objective, risk, state.parameters, thetas, shares, keys)
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
     moved = jax.vmap(within.project)(optax.apply_updates(state.parameters, change))
     # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
@@ -214,7 +216,7 @@ def iterate(
 
 @eqx.filter_jit
 def run_block(
-    problem: Problem,
+    question: Question,
     gradient: GradientEstimator,
     settings: BRPG,
     state: State,
@@ -242,10 +244,10 @@ def run_block(
         if settings.keep_iterates:
             iterates = jax.tree.map(lambda rows, row: rows.at[position].set(row), iterates, state.parameters)
         kept = settings.output.observe(
-            state.kept, state.parameters, first + position, chance.uniforms[position], problem, held_out
+            state.kept, state.parameters, first + position, chance.uniforms[position], question, held_out
         )
         kept = where(state.finished == GOING, kept, state.kept)
-        state, entries = iterate(problem, gradient, settings, state, thetas[position], shares, chance.keys[position])
+        state, entries = iterate(question, gradient, settings, state, thetas[position], shares, chance.keys[position])
         state = eqx.tree_at(lambda s: s.kept, state, kept)
         return position + 1, state, trace.at[position].set(entries), iterates
 
@@ -257,19 +259,19 @@ def run_block(
     return state, position, trace, iterates
 
 
-def _set_aside(draws: Draws, count: int, problem: Problem) -> HeldOut:
+def _set_aside(draws: JobDraws, count: int, objective: Objective) -> HeldOut:
     if not count:
-        return HeldOut(np.zeros((len(draws.runs), 0)), np.zeros((len(draws.runs), 0)))
+        return HeldOut(np.zeros((len(draws.jobs), 0)), np.zeros((len(draws.jobs), 0)))
     several = draws.held_out(count)
     thetas, shares = (np.stack([getattr(each, name) for each in several]) for name in ("thetas", "probabilities"))
-    return HeldOut(arrange(thetas, problem), shares)
+    return HeldOut(arranged(objective, thetas), shares)
 
 
 def _iterate(
-    problem: Problem,
+    question: Question,
     gradient: GradientEstimator,
     settings: BRPG,
-    draws: Draws,
+    draws: JobDraws,
     state: State,
     held_out: HeldOut,
     start: int,
@@ -279,7 +281,7 @@ def _iterate(
     loop_settings = settings.for_loop()
     end = start + settings.iterations
     length = int(np.prod(draws.sizes(settings.samples)))
-    traces = [np.empty((0, 3, len(draws.runs)))]
+    traces = [np.empty((0, 3, len(draws.jobs)))]
     iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
     iteration, shares = start, draws.shares(settings.samples)
     with Progress(progress, start, end) as bar:
@@ -287,11 +289,11 @@ def _iterate(
             first = iteration - iteration % length
             last = min(first + length, end)
             thetas, chance = draws.block(settings.samples, first, iteration, last)
-            thetas = np.stack([arrange(drawn, problem) for drawn in thetas])
+            thetas = np.stack([arranged(question.objective, drawn) for drawn in thetas])
             while iteration < last and np.any(np.asarray(state.finished) == GOING):
                 span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
                 state, position, trace, passed = run_block(
-                    problem,
+                    question,
                     gradient,
                     loop_settings,
                     state,
@@ -314,13 +316,13 @@ def _iterate(
 
 
 def _restore(
-    before: Sequence[Solution], settings: BRPG, runs: Sequence[Run], beginning: State
+    before: Sequence[Solution], settings: BRPG, jobs: Sequence[Job], beginning: State
 ) -> tuple[State, list[np.ndarray], int]:
     """The batch's state from its solutions; a run whose gradient had vanished goes on only at a lower tolerance."""
     checkpoints = [checkpoint_of(solution) for solution in before]
     state: State = stacked([checkpoint.state for checkpoint in checkpoints])
-    for checkpoint, run in zip(checkpoints, runs, strict=True):
-        if checkpoint.key != run.words:
+    for checkpoint, job in zip(checkpoints, jobs, strict=True):
+        if checkpoint.key != job.words:
             raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
         np.shape(ours) == np.shape(theirs)

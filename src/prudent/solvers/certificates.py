@@ -14,30 +14,15 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..gradients import Problem, Sample
-from ..losses import ConvexLoss
-from ..occupancies import Exact, Truncated
-from ..planning import least_costs
-from ..planning.convex import Search, searched
-from ..planning.exact import LARGEST_DIRECT
+from ..evaluation import Evaluation, judged
+from ..objectives import Objective
 from ..posteriors import WeightedDraws
 from ..risks import Risk
-from ..row_sets import RowSet
 from .descent import ROUNDING
 from .drivers import Driver, drivers_of
-from .judging import Judgement, judgement
 from .linear_model import Reach, improve
 from .prox_linear import linearised
-from .starts import linear_cost, linear_models
-
-# Fresh draws of which the bound is made where a plan of each takes long: convex losses and large models.
-FEW_DRAWS = 16
-
-# Accuracy of convex plans, a share of the loss's spread; a bound holds at any accuracy.
-CONVEX_ACCURACY = 1e-4
-
-# Atoms of which each is planned for by itself where a plan takes long.
-MOST_PLANNED_ATOMS = 64
+from .sample import Sample
 
 # A predicted decrease of this share of the spread of losses is not looked at more closely.
 STATIONARY = 1e-5
@@ -65,7 +50,7 @@ class Certificate(eqx.Module):
         exact: whether they are the whole posterior.
         in_sample: objective on the draws the policy was fitted to; the risk is usually above it.
         stationarity: the predicted decrease: on fresh draws no change of the table gains more, to first order; NaN
-            where the loss has no derivative.
+            where the loss has no derivative or the policy no table.
         drivers: parts of theta that the risk's weights pull away by more than chance, the farthest first.
         drivers_considered: how many unknowns that the policy meets were looked at for it.
         seconds: wall time of the certificate.
@@ -91,7 +76,7 @@ class Certificate(eqx.Module):
         return [
             ("in sample", f"{self.in_sample:.4f}"),
             *self._bound_rows(),
-            ("stationarity", f"{self.stationarity:.2g}: no change of the policy gains more, to first order"),
+            *self._stationarity_rows(),
             *([("driven by", f"theta{list(driver.place)}, {driver.shift:+.2f} s.d.")] if driver else []),
         ]
 
@@ -105,6 +90,11 @@ class Certificate(eqx.Module):
             ("gap", f"{self.gap:.4f}{share}: {self._gap_text()}"),
         ]
 
+    def _stationarity_rows(self) -> list[tuple[str, str]]:
+        if not np.isfinite(self.stationarity):
+            return []
+        return [("stationarity", f"{self.stationarity:.2g}: no change of the policy gains more, to first order")]
+
     def _gap_text(self) -> str:
         if self.exact:
             return "no policy is better by more"
@@ -116,30 +106,30 @@ class Certificate(eqx.Module):
 
 
 def certify(
-    problem: Problem, table: Float[np.ndarray, "S A"], judged: Judgement, risk: Risk, slopes: Any, in_sample: float
+    objective: Objective, point: np.ndarray, answer: Evaluation, risk: Risk, slopes: Any, in_sample: float
 ) -> Certificate:
     """The certificate of a policy judged on fresh draws.
 
     Args:
-        problem: what was minimised; its risk is not used.
-        table: the policy's probabilities.
-        judged: the policy on fresh draws.
-        risk: of this run.
-        slopes: `[N, S, A]` derivatives by the table at the first N of the draws; None where the loss has none.
+        objective: what was minimised.
+        point: the policy's.
+        answer: the policy on fresh draws.
+        risk: that was minimised.
+        slopes: `[N, ...]` derivatives by the point at the first N of the draws; None where the loss has none.
         in_sample: the objective on the draws the policy was fitted to.
     """
     clock = time.perf_counter()
-    value, bound, error, gap, limit, draws = float(judged.risk), None, None, None, None, judged.draws
-    lows, reason = least_losses(problem, risk, judged.draws, table)
+    value, bound, error, gap, limit, draws = float(answer.risk), None, None, None, None, answer.draws
+    lows, reason = least_losses(objective, risk, answer.draws, point)
     if lows is not None:
-        draws = judged.draws.first(len(lows))
-        losses = np.asarray(judged.losses)[: len(lows)]
+        draws = answer.draws.first(len(lows))
+        losses = np.asarray(answer.losses)[: len(lows)]
         # Rounding can put a draw's optimum a hair above the loss of the policy that attains it.
-        ours, theirs = (judgement(risk, values, draws) for values in (losses, np.minimum(lows, losses)))
-        value, bound, error = ours.risk, theirs.risk, theirs.standard_error
+        ours, theirs = (judged(risk, values, draws) for values in (losses, np.minimum(lows, losses)))
+        value, bound, error = ours.risk, theirs.risk, theirs.risk_standard_error
         gap = max(0.0, value - bound)
         limit = gap if draws.exact else _gap_limit(risk, ours, theirs)
-    named, considered = drivers_of(problem, table, judged.draws, judged.weights)
+    named, considered = drivers_of(objective, point, answer.draws, np.asarray(answer.weights))
     return Certificate(
         lower_bound=bound,
         lower_bound_standard_error=error,
@@ -150,65 +140,38 @@ def certify(
         draws=len(draws),
         exact=draws.exact,
         in_sample=in_sample,
-        stationarity=stationarity(problem, risk, table, judged, slopes),
+        stationarity=stationarity(objective, risk, point, answer, slopes),
         drivers=named,
         drivers_considered=considered,
         seconds=time.perf_counter() - clock,
     )
 
 
-def _gap_limit(risk: Risk, ours: Judgement, theirs: Judgement) -> float | None:
+def _gap_limit(risk: Risk, ours: Evaluation, theirs: Evaluation) -> float | None:
     # The upper end of a two-sided interval of 90 % is a one-sided limit of 95 %.
     limit = risk.difference_interval(ours.losses, theirs.losses, ours.draws.probabilities, confidence=0.9)[1]
     return max(float(limit), ours.risk - theirs.risk) if np.isfinite(limit) else None
 
 
 def least_losses(
-    problem: Problem, risk: Risk, draws: WeightedDraws, table: np.ndarray
+    objective: Objective, risk: Risk, draws: WeightedDraws, point: np.ndarray
 ) -> tuple[Float[np.ndarray, " M"] | None, str]:
     """Numbers at most `min_pi C(pi, theta)` at the first M draws, or None and the reason why there are none."""
-    family, loss, thetas = problem.family, problem.loss, draws.thetas
-    support, discount = family.support, float(family.discount)
     if not risk.monotone:
         return None, "the risk is not monotone, and a smaller loss at every draw need not have a smaller risk"
-    if not isinstance(loss, ConvexLoss):
-        return None, "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
-    linear = linear_cost(loss, family.at(thetas[0])) is not None
-    if not linear and isinstance(problem.occupancy, Truncated):
-        return None, "a truncated occupancy of a loss that is not linear has no planner"
-    if not linear or support.states > LARGEST_DIRECT:
-        # A few of the draws are a sample as well; a few of the atoms are not.
-        if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
-            return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
-        thetas = thetas if draws.exact else thetas[:FEW_DRAWS]
-    if not linear:
-        return _least_convex(problem, thetas)
-    probability, cost = linear_models(family, loss, thetas)
-    horizon = None if isinstance(problem.occupancy, Exact) else problem.occupancy.horizon
-    start = np.asarray(family.start)
-    first = table.argmax(axis=1)
-    return least_costs(support, probability, cost, start, discount, horizon=horizon, first=first), ""
+    plans = objective.plans()
+    return (None, objective.no_bound()) if plans is None else plans.least(draws, point)
 
 
-def _least_convex(problem: Problem, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
-    lows = np.empty(len(thetas))
-    for k, theta in enumerate(thetas):
-        search = Search(problem.family.at(theta), problem.loss, None, CONVEX_ACCURACY)
-        lows[k] = searched(search, 100, time.perf_counter()).lower_bound
-    if not np.all(np.isfinite(lows)):
-        return None, "the loss has no finite lower bound at a posterior draw"
-    return lows, ""
-
-
-def stationarity(problem: Problem, risk: Risk, table: np.ndarray, judged: Judgement, slopes: Any) -> float:
-    """What any change of the table gains at most, to first order, on the first draws."""
-    if slopes is None or not np.all(np.isfinite(slopes)):
+def stationarity(objective: Objective, risk: Risk, point: np.ndarray, answer: Evaluation, slopes: Any) -> float:
+    """What any change of the table gains at most, to first order, on the first draws; NaN without a table."""
+    table = objective.table(answer.draws.thetas[0])
+    if table is None or slopes is None or not np.all(np.isfinite(slopes)):
         return float("nan")
-    draws = judged.draws.first(len(slopes))
-    sample = Sample(table[None], draws, risk, np.ones(1, bool))
-    losses = np.asarray(judged.losses)[: len(slopes)]
+    draws = answer.draws.first(len(slopes))
+    sample = Sample(point[None], draws, risk, np.ones(1, bool))
+    losses = np.asarray(answer.losses)[: len(slopes)]
     enough = STATIONARY * float(np.ptp(losses))
-    rows = problem.policy.rows() or RowSet()
-    most = improve(linearised(sample, table, losses, slopes), Reach(table, rows), enough).most
+    most = improve(linearised(sample, point, losses, slopes), Reach(point, table.rows), enough).most
     # What rounding may hide: the slopes are no more exact than the losses.
     return most + ROUNDING * float(np.abs(losses).max() + np.abs(slopes).sum(axis=(1, 2)).max())

@@ -1,7 +1,7 @@
 """Deterministic descent on a fixed posterior sample: the iteration, written once for every kind of step.
 
-Every iteration evaluates objective and gradient of the trial points of K starts, accepts those whose objective fell
-as far as their slope foresaw, and lets the step propose the next trial. No step length has to be chosen: the
+Every iteration evaluates the risk and its derivative at the trial points of K starts, accepts those whose risk fell by
+enough of the predicted decrease, and lets the step propose the next trial. No step length has to be chosen: the
 objective is the same function in every iteration, so a step that was too long is seen and shortened.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, to_numpy
-from ..gradients import Sample, Slopes, pulled_back
-from ..policies import Everywhere, ParameterSet, Parametrisation, Softmax, action_tables
+from ..arrays import to_numpy
+from ..objectives import Objective, Table
+from ..policies import ParameterSet
+from .sample import Sample, Slopes
 
 # Why a point no longer moves. Where the policy has no table of its own, its gradient vanishing is all that is known.
 # A point that is held is a start that was given: it never moves, and competes with the others as it is.
@@ -39,21 +39,44 @@ NOISE = 1e-9
 PATIENCE = 25
 
 
-class Climb(eqx.Module):
+class Space(NamedTuple):
+    """Where points live: what makes them of parameters, and their rows where these can be chosen one by one."""
+
+    objective: Objective
+    table: Table | None
+
+    @property
+    def within(self) -> ParameterSet:
+        """The set the parameters are kept in."""
+        return self.objective.within
+
+    def shape(self, parameters: Any) -> tuple[int, ...]:
+        """Of the point of each of K parameter sets."""
+        one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], parameters)
+        return tuple(jax.eval_shape(self.objective.point, one).shape)
+
+    def visits(self, found: Slopes) -> Float[np.ndarray, "K S"]:
+        """The metric of a natural step; empty without a table."""
+        if self.table is None:
+            return np.zeros((len(found.value), 0))
+        return found.visits if found.visits.shape[1] else np.zeros(found.slope.shape[:2])
+
+
+class Iterates(eqx.Module):
     """K points on their way down one objective; all arrays begin with the axis K.
 
     Attributes:
-        parameters, tables: the current points.
+        parameters, points: the current ones.
         value: their objectives.
         spread: of the losses behind them over the draws, or what there is to gain, whichever is larger; tolerances are
             relative to it, never to the level, so that a constant added to all costs changes nothing.
         size: of the losses and of what could be lost, to which rounding is relative.
-        slope, visits: derivative by the table and its metric.
+        slope, visits: derivative by the point, and its metric where points are tables.
         gradient: derivative by the parameters, flat.
         norm: length of the projected gradient of a unit step.
-        left: the predicted decrease: at most this is gained by any change of the table, to first order.
+        gap: the stationarity gap: at most this is gained by any change of the policy, to first order.
         memory: what the step remembers.
-        trial: the parameters to look at next.
+        trial: the parameters to evaluate next.
         length: of the newest accepted move.
         anchor, idle: the objective at the last notable fall, and evaluations since.
         finished: why a point no longer moves, or `GOING`.
@@ -61,15 +84,15 @@ class Climb(eqx.Module):
     """
 
     parameters: Any
-    tables: Float[np.ndarray, "K S A"]
+    points: Float[np.ndarray, "K ..."]
     value: Float[np.ndarray, " K"]
     spread: Float[np.ndarray, " K"]
     size: Float[np.ndarray, " K"]
-    slope: Float[np.ndarray, "K S A"]
+    slope: Float[np.ndarray, "K ..."]
     visits: Float[np.ndarray, "K S"]
     gradient: Float[np.ndarray, "K D"]
     norm: Float[np.ndarray, " K"]
-    left: Float[np.ndarray, " K"]
+    gap: Float[np.ndarray, " K"]
     memory: Any
     trial: Any
     length: Float[np.ndarray, " K"]
@@ -79,44 +102,51 @@ class Climb(eqx.Module):
     rounds: int
 
 
-class Descent(eqx.Module):
+class Step(eqx.Module):
     """A kind of step: it proposes trial points and learns from what was found there."""
 
+    @property
+    def needs_table(self) -> bool:
+        """Whether it moves the rows of a table."""
+        return True
+
     @abc.abstractmethod
-    def blank(self, climb: Climb) -> Any:
+    def blank(self, iterates: Iterates) -> Any:
         """A memory of the right shapes, with nothing in it."""
 
     @abc.abstractmethod
-    def remember(self, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes) -> Any:
+    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
         """What there is to remember at the first points, of which this was found."""
 
     @abc.abstractmethod
-    def propose(self, policy: Parametrisation, climb: Climb) -> Any:
+    def propose(self, space: Space, iterates: Iterates) -> Any:
         """The next trial parameters."""
 
     @abc.abstractmethod
-    def predicted(self, climb: Climb, moved: Float[np.ndarray, "K D"], tables: np.ndarray) -> Float[np.ndarray, " K"]:
+    def predicted_decrease(
+        self, iterates: Iterates, moved: Float[np.ndarray, "K D"], points: np.ndarray
+    ) -> Float[np.ndarray, " K"]:
         """The decrease of the objective that is predicted for a trial."""
 
     @abc.abstractmethod
     def learn(
         self,
-        policy: Parametrisation,
-        climb: Climb,
+        space: Space,
+        iterates: Iterates,
         moved: Float[np.ndarray, "K D"],
         sample: Sample,
         found: Slopes,
         gradient: np.ndarray,
         accept: Any,
     ) -> Any:
-        """The memory after trial points were judged; the climb is still at the points before them."""
+        """The memory after trial points were judged; the iterates are still at the points before them."""
 
     @abc.abstractmethod
-    def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
+    def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
         """At most this is gained by any change of the policy, to first order; 0 at a stationary point."""
 
     @abc.abstractmethod
-    def stuck(self, climb: Climb) -> Bool[np.ndarray, " K"]:
+    def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
         """Where there is no trial left that could be told from the point itself."""
 
 
@@ -133,61 +163,39 @@ def unflat(rows: Float[np.ndarray, "K D"], like: Any) -> Any:
     return structure.unflatten([piece.reshape(np.shape(leaf)) for piece, leaf in zip(pieces, leaves, strict=True)])
 
 
-def _plain(policy: Parametrisation) -> bool:
-    """Whether NumPy will do: for the commonest policy nothing has to be compiled."""
-    return isinstance(policy, Softmax) and isinstance(policy.within, Everywhere)
-
-
-def softmax(logits: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, "K S A"]:
-    """The tables of K sets of logits."""
-    raised = np.exp(logits - logits.max(axis=2, keepdims=True))
-    return raised / raised.sum(axis=2, keepdims=True)
-
-
 @eqx.filter_jit
 def project_all(within: ParameterSet, parameters: Any) -> Any:
     """The projections of K parameter sets."""
     return jax.vmap(within.project)(parameters)
 
 
-@eqx.filter_jit
-def _look(policy: Parametrisation, parameters: Any, slopes: Array) -> tuple[Any, Array]:
-    """Gradients of K points by the parameters, and the lengths of their projected unit steps."""
-    gradient = pulled_back(policy, parameters, slopes)
-    nearest = jax.vmap(policy.within.project)(jax.tree.map(jnp.subtract, parameters, gradient))
-    squares = [
-        ((here - there) ** 2).reshape(here.shape[0], -1).sum(axis=1)
-        for here, there in zip(jax.tree.leaves(parameters), jax.tree.leaves(nearest), strict=True)
-    ]
-    return gradient, jnp.sqrt(sum(squares[1:], squares[0]))
-
-
-def look(policy: Parametrisation, parameters: Any, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gradients_of(objective: Objective, parameters: Any, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Gradients by the parameters as rows, and the norms of their projected unit steps."""
-    if _plain(policy):
-        tables = softmax(parameters)
-        gradient = flat(tables * (slopes - (tables * slopes).sum(axis=2, keepdims=True)))
-        return gradient, np.linalg.norm(gradient, axis=1)
-    gradient, norm = to_numpy(_look(policy, parameters, slopes))
-    return flat(gradient), norm
+    gradient = objective.pull_back(parameters, slopes)
+    rows = flat(gradient)
+    if objective.within.free:
+        return rows, np.linalg.norm(rows, axis=1)
+    nearest = to_numpy(project_all(objective.within, jax.tree.map(np.subtract, parameters, gradient)))
+    return rows, np.linalg.norm(flat(parameters) - flat(nearest), axis=1)
 
 
-def begin(parameters: Any, states: int, actions: int) -> Climb:
+def begin(space: Space, parameters: Any) -> Iterates:
     """K points of which nothing is known yet."""
+    shape = space.shape(parameters)
     count, size = flat(parameters).shape
     nothing = np.full(count, np.nan)
-    table = np.zeros((count, states, actions))
-    return Climb(
+    zeros = np.zeros((count, *shape))
+    return Iterates(
         parameters=parameters,
-        tables=table,
+        points=zeros,
         value=nothing,
         spread=nothing,
         size=nothing,
-        slope=table,
-        visits=np.zeros((count, states)),
+        slope=zeros,
+        visits=np.zeros((count, 0 if space.table is None else shape[0])),
         gradient=np.zeros((count, size)),
         norm=nothing,
-        left=nothing,
+        gap=nothing,
         memory=None,
         trial=parameters,
         length=np.zeros(count),
@@ -198,101 +206,94 @@ def begin(parameters: Any, states: int, actions: int) -> Climb:
     )
 
 
-def trial_tables(policy: Parametrisation, climb: Climb) -> Float[np.ndarray, "K S A"]:
-    """The policies to evaluate next."""
-    if _plain(policy):
-        return softmax(climb.trial)
-    return np.asarray(action_tables(policy, climb.trial))
-
-
 def advance(
-    step: Descent, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes, tolerance: float
-) -> Climb:
+    step: Step, space: Space, iterates: Iterates, sample: Sample, found: Slopes, tolerance: float
+) -> Iterates:
     """One iteration: judge the trial points by what was found there, and propose the next ones."""
-    if climb.rounds == 0:
-        return _first(step, policy, climb, sample, found, tolerance)
-    going = np.asarray(climb.finished) == GOING
-    gradient, norm = look(policy, climb.trial, found.slope)
-    moved = flat(climb.trial) - flat(climb.parameters)
-    predicted = step.predicted(climb, moved, sample.tables)
-    spread, size = sizes(policy, sample, found)
-    enough = climb.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * climb.size
+    if iterates.rounds == 0:
+        return _first(step, space, iterates, sample, found, tolerance)
+    going = np.asarray(iterates.finished) == GOING
+    gradient, norm = gradients_of(space.objective, iterates.trial, found.slope)
+    moved = flat(iterates.trial) - flat(iterates.parameters)
+    predicted = step.predicted_decrease(iterates, moved, sample.points)
+    spread, size = sizes(space, sample, found)
+    enough = iterates.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * iterates.size
     # A trial whose objective is no number is only a step too far.
     accept = going & np.isfinite(norm) & (found.value <= enough)
-    memory = step.learn(policy, climb, moved, sample, found, gradient, accept)
-    climb = dataclasses.replace(
-        climb,
-        parameters=choose(accept, climb.trial, climb.parameters),
-        tables=choose(accept, sample.tables, climb.tables),
-        value=np.where(accept, found.value, climb.value),
-        spread=np.where(accept, spread, climb.spread),
-        size=np.where(accept, size, climb.size),
-        slope=choose(accept, found.slope, climb.slope),
-        visits=choose(accept, found.visits, climb.visits),
-        gradient=choose(accept, gradient, climb.gradient),
-        norm=np.where(accept, norm, climb.norm),
-        memory=choose(going, memory, climb.memory),
+    memory = step.learn(space, iterates, moved, sample, found, gradient, accept)
+    iterates = dataclasses.replace(
+        iterates,
+        parameters=choose(accept, iterates.trial, iterates.parameters),
+        points=choose(accept, sample.points, iterates.points),
+        value=np.where(accept, found.value, iterates.value),
+        spread=np.where(accept, spread, iterates.spread),
+        size=np.where(accept, size, iterates.size),
+        slope=choose(accept, found.slope, iterates.slope),
+        visits=choose(accept, space.visits(found), iterates.visits),
+        gradient=choose(accept, gradient, iterates.gradient),
+        norm=np.where(accept, norm, iterates.norm),
+        memory=choose(going, memory, iterates.memory),
         length=np.where(accept, np.linalg.norm(moved, axis=1), 0.0),
-        rounds=climb.rounds + 1,
+        rounds=iterates.rounds + 1,
     )
     exact = sample.draws.exact
-    notable = 0.1 * allowed(climb, BEYOND * tolerance if exact else tolerance)
-    fell = going & (climb.value < climb.anchor - notable)
-    idle = np.where(fell, 0, climb.idle + going)
+    notable = 0.1 * allowed(iterates, BEYOND * tolerance if exact else tolerance)
+    fell = going & (iterates.value < iterates.anchor - notable)
+    idle = np.where(fell, 0, iterates.idle + going)
     ended = np.where(idle >= PATIENCE, STALLED, GOING)
-    return _proposed(step, policy, climb, np.where(fell, climb.value, climb.anchor), idle, ended, tolerance, exact)
+    return _proposed(step, space, iterates, np.where(fell, iterates.value, iterates.anchor), idle, ended, tolerance, exact)
 
 
 def _first(
-    step: Descent, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes, tolerance: float
-) -> Climb:
-    gradient, norm = look(policy, climb.trial, found.slope)
-    spread, size = sizes(policy, sample, found)
+    step: Step, space: Space, iterates: Iterates, sample: Sample, found: Slopes, tolerance: float
+) -> Iterates:
+    gradient, norm = gradients_of(space.objective, iterates.trial, found.slope)
+    spread, size = sizes(space, sample, found)
     sound = np.isfinite(found.value) & np.isfinite(norm)
-    climb = dataclasses.replace(
-        climb,
-        tables=sample.tables,
+    iterates = dataclasses.replace(
+        iterates,
+        points=sample.points,
         value=np.where(sample.active, found.value, np.inf),
         spread=spread,
         size=size,
         slope=found.slope,
-        visits=found.visits,
+        visits=space.visits(found),
         gradient=gradient,
         norm=norm,
         rounds=1,
     )
-    climb = dataclasses.replace(climb, memory=step.remember(policy, climb, sample, found))
+    iterates = dataclasses.replace(iterates, memory=step.remember(space, iterates, sample, found))
     ended = np.where(sound, GOING, NON_FINITE)
-    return _proposed(step, policy, climb, found.value, climb.idle, ended, tolerance, sample.draws.exact)
+    return _proposed(step, space, iterates, found.value, iterates.idle, ended, tolerance, sample.draws.exact)
 
 
 def _proposed(
-    step: Descent,
-    policy: Parametrisation,
-    climb: Climb,
+    step: Step,
+    space: Space,
+    iterates: Iterates,
     anchor: Any,
     idle: Any,
     ended: Any,
     tolerance: float,
     exact: bool,
-) -> Climb:
-    left = step.left(policy, climb)
-    code = VANISHED if policy.rows() is None else CONVERGED
-    ended = np.where((ended == GOING) & step.stuck(climb), STALLED, ended)
-    close = left <= allowed(climb, tolerance)
-    there = left <= allowed(climb, BEYOND * tolerance) if exact else close
+) -> Iterates:
+    gap = step.stationarity_gap(space, iterates)
+    code = VANISHED if space.table is None else CONVERGED
+    ended = np.where((ended == GOING) & step.stuck(iterates), STALLED, ended)
+    close = gap <= allowed(iterates, tolerance)
+    there = gap <= allowed(iterates, BEYOND * tolerance) if exact else close
     ended = np.where(((ended == GOING) & there) | ((ended == STALLED) & close), code, ended)
-    finished = np.where(np.asarray(climb.finished) == GOING, ended, climb.finished)
-    climb = dataclasses.replace(climb, left=left, anchor=anchor, idle=idle, finished=finished.astype(np.int64))
-    return dataclasses.replace(climb, trial=to_numpy(step.propose(policy, climb)))
+    finished = np.where(np.asarray(iterates.finished) == GOING, ended, iterates.finished)
+    iterates = dataclasses.replace(iterates, gap=gap, anchor=anchor, idle=idle, finished=finished.astype(np.int64))
+    return dataclasses.replace(iterates, trial=to_numpy(step.propose(space, iterates)))
 
 
-def allowed(climb: Climb, tolerance: float) -> Float[np.ndarray, " K"]:
+def allowed(iterates: Iterates, tolerance: float) -> Float[np.ndarray, " K"]:
     """The predicted decrease below which a point has converged: a share of the spread, or what drowns in rounding."""
-    return np.asarray(tolerance * climb.spread + NOISE * climb.size)
+    return np.asarray(tolerance * iterates.spread + NOISE * iterates.size)
 
 
-def sizes(policy: Parametrisation, sample: Sample, found: Slopes) -> tuple[np.ndarray, np.ndarray]:
+def sizes(space: Space, sample: Sample, found: Slopes) -> tuple[np.ndarray, np.ndarray]:
     """Spread and size of the losses of each policy.
 
     Where a policy makes the losses of all draws alike, as against the worst case, the spread is what it leaves to gain.
@@ -300,25 +301,26 @@ def sizes(policy: Parametrisation, sample: Sample, found: Slopes) -> tuple[np.nd
     """
     spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
     size = np.abs(found.losses).max(axis=1) + np.finfo(float).tiny
-    rows = policy.rows()
-    return spread, size if rows is None else size + np.nan_to_num(rows.gain(sample.tables, -found.slope))
+    if space.table is None:
+        return spread, size
+    return spread, size + np.nan_to_num(space.table.rows.gain(sample.points, -found.slope))
 
 
-def merged(climb: Climb, tolerance: float) -> Climb:
+def merged(iterates: Iterates, tolerance: float) -> Iterates:
     """Points whose objective is that of a better one, within a tenth of the tolerance, go no further."""
-    finished = np.array(climb.finished)
+    finished = np.array(iterates.finished)
     alive = np.flatnonzero(~np.isin(finished, (NON_FINITE, MERGED, HELD)))
-    order = alive[np.argsort(climb.value[alive], kind="stable")]
-    near = 0.1 * allowed(climb, tolerance)
+    order = alive[np.argsort(iterates.value[alive], kind="stable")]
+    near = 0.1 * allowed(iterates, tolerance)
     for worse, better in zip(order[1:], order[:-1], strict=True):
-        if climb.value[worse] - climb.value[better] <= near[better]:
+        if iterates.value[worse] - iterates.value[better] <= near[better]:
             finished[worse] = MERGED
-    return dataclasses.replace(climb, finished=finished)
+    return dataclasses.replace(iterates, finished=finished)
 
 
-def only(climb: Climb, start: int) -> Any:
+def only(iterates: Iterates, start: int) -> Any:
     """The parameters of one point, with the axis K kept."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[start : start + 1], climb.parameters)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[start : start + 1], iterates.parameters)
 
 
 def choose(accept: Bool[np.ndarray, " K"], yes: Any, no: Any) -> Any:

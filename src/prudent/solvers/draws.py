@@ -1,4 +1,4 @@
-"""The random side of a run: posterior draws for its iterations, its output rule and its evaluation."""
+"""The random side of a job: posterior draws for its iterations, its output rule and its evaluation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ UNIT_ITERATIONS, UNIT_BYTES = 8, 8 * 2**20
 BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
 
 
-class Run(NamedTuple):
-    """One run of a batch.
+class Job(NamedTuple):
+    """One belief and risk of a batch.
 
     Attributes:
-        belief, risk: of the run.
+        belief, risk: what is solved.
         words: of its random key.
         start: its first parameters.
         given: whether the user chose them; then nothing worse on held-out draws is returned.
@@ -50,27 +50,27 @@ class Chance(NamedTuple):
     keys: UInt32[Array, "T G 2"]
 
 
-class Draws:
-    """Posterior draws for the runs of a batch; runs that share belief and key share their draws.
+class JobDraws:
+    """Posterior draws for the jobs of a batch; jobs that share belief and key share their draws.
 
     The beliefs of a batch have atoms all alike or not at all: atoms are used whole in the place of any draws.
     """
 
-    def __init__(self, runs: Sequence[Run]):
-        self.runs = runs
-        self.atoms = [run.belief.as_atoms() for run in runs]
-        shapes = {fresh_draws(run.belief, run.words, 1).thetas.shape[1:] for run in runs}
+    def __init__(self, jobs: Sequence[Job]):
+        self.jobs = jobs
+        self.atoms = [job.belief.as_atoms() for job in jobs]
+        shapes = {fresh_draws(job.belief, job.words, 1).thetas.shape[1:] for job in jobs}
         if len(shapes) > 1:
             raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
         self.shape = shapes.pop()
 
     def _each(self, make: Callable[[Posterior, np.random.Generator], Any], *path: int) -> list[Any]:
         made: dict[tuple, Any] = {}
-        for run in self.runs:
-            name = (id(run.belief), run.words)
+        for job in self.jobs:
+            name = (id(job.belief), job.words)
             if name not in made:
-                made[name] = make(run.belief, stream(run.words, *path))
-        return [made[id(run.belief), run.words] for run in self.runs]
+                made[name] = make(job.belief, stream(job.words, *path))
+        return [made[id(job.belief), job.words] for job in self.jobs]
 
     def _weighted(self, n: int, *path: int) -> list[WeightedDraws]:
         if self.atoms[0] is not None:
@@ -94,7 +94,7 @@ class Draws:
         """Probabilities of an iteration's draws."""
         if self._whole(wanted):
             return np.stack([atoms.probabilities for atoms in self.atoms if atoms is not None])
-        return equal_shares(len(self.runs), wanted)
+        return equal_shares(len(self.jobs), wanted)
 
     def _whole(self, wanted: int) -> bool:
         return self.atoms[0] is not None and len(self.atoms[0]) <= wanted
@@ -103,7 +103,7 @@ class Draws:
         """Iterations in a unit, and units in a block."""
         size = 8 * self.samples(wanted) * int(np.prod(self.shape))
         unit = int(np.clip(UNIT_BYTES // size, 1, UNIT_ITERATIONS))
-        return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.runs)), 1, BLOCK_UNITS))
+        return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.jobs)), 1, BLOCK_UNITS))
 
     def block(self, wanted: int, first: int, start: int, end: int) -> tuple[Float[np.ndarray, "T G R ..."], Chance]:
         """Draws and other random numbers of the block of iterations that begins at `first`.
@@ -112,9 +112,9 @@ class Draws:
         """
         samples, whole = self.samples(wanted), self._whole(wanted)
         unit, units = self.sizes(wanted)
-        thetas = np.zeros((units * unit, len(self.runs), samples, *self.shape))
+        thetas = np.zeros((units * unit, len(self.jobs), samples, *self.shape))
         chance = Chance(
-            np.zeros((units * unit, len(self.runs))), np.zeros((units * unit, len(self.runs), 2), np.uint32)
+            np.zeros((units * unit, len(self.jobs))), np.zeros((units * unit, len(self.jobs), 2), np.uint32)
         )
         for number in range(units):
             begins = first + number * unit

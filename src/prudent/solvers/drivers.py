@@ -7,19 +7,12 @@ discounted time there, on average over the posterior or over the draws that make
 from __future__ import annotations
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special, stats
 
-from ..arrays import Array
-from ..gradients import Problem, arrange, model_bytes
-from ..gradients.objective import occupancies_of
-from ..models import TabularFamily
+from ..objectives import Objective
 from ..posteriors import WeightedDraws
-
-# The share of its discounted time that a policy has to spend in a row for the row to be met.
-MET = 1e-4
 
 # Chance that any driver is named at all if theta has nothing to do with the loss.
 CHANCE = 0.05
@@ -29,9 +22,6 @@ WORTH_RANKING = 2.0
 
 # Without sampling error, what moves by less than this many standard deviations is not called a driver.
 NOTICEABLE = 0.1
-
-# Working memory of a chunk of models.
-CHUNK_BYTES = 128 * 2**20
 
 
 class Driver(eqx.Module):
@@ -56,54 +46,19 @@ class Driver(eqx.Module):
 
 
 def drivers_of(
-    problem: Problem,
-    table: Float[np.ndarray, "S A"],
-    draws: WeightedDraws,
-    weights: Float[np.ndarray, " M"],
+    objective: Objective, point: np.ndarray, draws: WeightedDraws, weights: Float[np.ndarray, " M"]
 ) -> tuple[tuple[Driver, ...], int]:
     """The drivers of a policy's risk, the farthest pulled first, and how many unknowns were looked at.
 
     Args:
-        problem: the family and its occupancies.
-        table: the policy.
+        objective: what knows which parts of theta a policy meets.
+        point: the policy's.
         draws: of the posterior.
         weights: the density xi* that attains the risk on them.
     """
     thetas, shares, exact = draws
-    met = None
-    if isinstance(problem.family, TabularFamily) and thetas.ndim == 4:
-        met = rows_met(problem, table, thetas, np.stack([shares, shares * weights]))
+    met = objective.met(point, thetas, np.stack([shares, shares * weights]))
     return drivers(thetas, weights, shares, met, exact)
-
-
-def rows_met(
-    problem: Problem, table: Float[np.ndarray, "S A"], thetas: Float[np.ndarray, "M ..."], shares: np.ndarray
-) -> Bool[np.ndarray, "S A"]:
-    """Rows in which the policy spends at least `MET` of its discounted time under any of the weights `[K, M]`."""
-    visits = mean_occupancies(problem, table, thetas, shares)
-    return np.any(visits >= MET * visits.sum(axis=(1, 2), keepdims=True), axis=0)
-
-
-def mean_occupancies(
-    problem: Problem, table: Float[np.ndarray, "S A"], thetas: Float[np.ndarray, "M ..."], shares: np.ndarray
-) -> Float[np.ndarray, "K S A"]:
-    """Occupancies averaged over the draws under K sets of weights `[K, M]`, in chunks of bounded memory."""
-    draws = len(thetas)
-    chunk = max(1, min(draws, CHUNK_BYTES // model_bytes(problem.occupancy, problem.family.support)))
-    total = np.zeros((len(shares), *table.shape))
-    for first in range(0, draws, chunk):
-        # The last chunk starts early enough to be full, and what it repeats has no weight there.
-        begin = min(first, draws - chunk)
-        here = np.where(np.arange(begin, begin + chunk) >= first, shares[:, begin : begin + chunk], 0.0)
-        arranged = arrange(thetas[None, begin : begin + chunk], problem)
-        total += np.asarray(_mean_occupancies(problem, table[None], arranged, here))
-    return total
-
-
-@eqx.filter_jit
-def _mean_occupancies(problem: Problem, tables: Array, thetas: Array, shares: Array) -> Array:
-    batch = occupancies_of(problem, tables, thetas)
-    return jnp.tensordot(shares, jnp.moveaxis(batch.occupancies, batch.axis, 0), axes=1)
 
 
 def drivers(

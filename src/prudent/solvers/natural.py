@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..gradients import Sample, Slopes
-from ..policies import LOWEST_LOGIT, Everywhere, Parametrisation
-from .descent import Climb, Descent, project_all
+from ..policies import LOWEST_LOGIT
+from .descent import Iterates, Space, Step, project_all
+from .sample import Sample, Slopes
 
 # How a row's step grows where the slope still points the same way after a step, and shrinks where it has turned; the
 # latter for steps that were accepted and for those that were not, and what a rejection costs the other rows.
@@ -22,12 +22,12 @@ GROW, TURNED, REJECTED, OTHERS = 2.0, 0.5, 0.25, 0.7
 LONGEST = 1e12
 
 
-class NaturalGradient(Descent):
+class NaturalGradient(Step):
     """Multiplicative steps `pi(a|s) <- pi(a|s) exp(-eta_s A(s, a))` for `Softmax`, projected ones for `Direct`.
 
     `A` is the advantage averaged over posterior draws with weights `xi*_k mu_k(s)`. Each state has a step length of its
     own, which grows while the slope keeps its direction and shrinks when it turns; a step that does not lower the
-    objective on the sample as foreseen is taken back. There is nothing to tune.
+    objective on the sample as predicted is taken back. There is nothing to tune.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -36,31 +36,31 @@ class NaturalGradient(Descent):
     True
     """
 
-    def blank(self, climb: Climb) -> Any:
+    def blank(self, iterates: Iterates) -> Any:
         """Step lengths `[K, S]`."""
-        return np.ones(climb.tables.shape[:2])
+        return np.ones(iterates.points.shape[:2])
 
-    def remember(self, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes) -> Any:
+    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
         """Step lengths `[K, S]`: the largest change of a logit is 1 at first."""
-        size = np.abs(advantage(climb.tables, climb.slope, climb.visits)).max(axis=(1, 2))
+        size = np.abs(advantage(iterates.points, iterates.slope, iterates.visits)).max(axis=(1, 2))
         first = 1.0 / np.where(size > 0, size, 1.0)
-        return np.repeat(first[:, None], climb.tables.shape[1], axis=1)
+        return np.repeat(first[:, None], iterates.points.shape[1], axis=1)
 
-    def propose(self, policy: Parametrisation, climb: Climb) -> Any:
+    def propose(self, space: Space, iterates: Iterates) -> Any:
         """A step of each row's own length along the advantages."""
-        moved = climb.parameters - climb.memory[:, :, None] * advantage(climb.tables, climb.slope, climb.visits)
-        if isinstance(policy.within, Everywhere):
+        moved = iterates.parameters - iterates.memory[:, :, None] * advantage(iterates.points, iterates.slope, iterates.visits)
+        if space.within.free:
             return np.maximum(moved - moved.max(axis=2, keepdims=True), LOWEST_LOGIT)
-        return np.asarray(project_all(policy.within, moved))
+        return np.asarray(project_all(space.within, moved))
 
-    def predicted(self, climb: Climb, moved: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, " K"]:
+    def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
         """`-<slope, change of the table>`."""
-        return (climb.slope * (climb.tables - tables)).sum(axis=(1, 2))
+        return (iterates.slope * (iterates.points - points)).sum(axis=(1, 2))
 
     def learn(
         self,
-        policy: Parametrisation,
-        climb: Climb,
+        space: Space,
+        iterates: Iterates,
         moved: Float[np.ndarray, "K D"],
         sample: Sample,
         found: Slopes,
@@ -68,21 +68,20 @@ class NaturalGradient(Descent):
         accept: Bool[np.ndarray, " K"],
     ) -> Any:
         """Longer steps where the slope still agrees with the move, shorter ones where it has turned."""
-        there = advantage(sample.tables, found.slope, found.visits)
-        turned = ((sample.tables - climb.tables) * there).sum(axis=2) > 0
+        there = advantage(sample.points, found.slope, found.visits)
+        turned = ((sample.points - iterates.points) * there).sum(axis=2) > 0
         after = np.where(turned, TURNED, GROW)
         without = np.where(turned, REJECTED, OTHERS)
-        return np.minimum(climb.memory * np.where(accept[:, None], after, without), LONGEST)
+        return np.minimum(iterates.memory * np.where(accept[:, None], after, without), LONGEST)
 
-    def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
+    def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
         """`<slope, pi> - min_pi' <slope, pi'>`: at least the predicted decrease, which it is where there is no kink."""
-        rows = policy.rows()
-        assert rows is not None
-        return rows.gain(climb.tables, climb.slope)
+        assert space.table is not None
+        return space.table.rows.gain(iterates.points, iterates.slope)
 
-    def stuck(self, climb: Climb) -> Bool[np.ndarray, " K"]:
+    def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
         """Nowhere: steps only become short."""
-        return np.zeros(len(climb.value), bool)
+        return np.zeros(len(iterates.value), bool)
 
 
 def advantage(tables: np.ndarray, slope: np.ndarray, visits: np.ndarray) -> Float[np.ndarray, "K S A"]:

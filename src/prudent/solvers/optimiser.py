@@ -1,4 +1,4 @@
-"""What every solver is: settings, and a way to bring a batch of runs to their answers."""
+"""What every solver is: settings, and a way to bring a batch of jobs to their answers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import jax
 import numpy as np
 
 from ..arrays import require_size
-from ..gradients import GradientEstimator, Problem
-from ..policies import Parametrisation
-from .draws import Draws
+from ..gradients import GradientEstimator
+from ..objectives import Objective
+from .draws import JobDraws
 from .solution import Solution, Status
 
 
-class Found(NamedTuple):
-    """One run's answer, before it is judged on fresh draws.
+class Outcome(NamedTuple):
+    """One job's answer, before it is judged on fresh draws.
 
     Attributes:
         parameters: of the policy.
-        status: how the run ended, as far as its own sample tells.
+        status: how the job ended, as far as its own sample tells.
         history: `[T, 3]` objective, gradient norm and step of each iteration.
         iterations: how many were made, those of a resumed run included.
         models: gradients of single models that were evaluated.
@@ -73,32 +73,32 @@ class Optimiser(eqx.Module):
     evaluation: eqx.AbstractVar[int | None]
 
     @abc.abstractmethod
-    def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:
-        """Refuse parts that this solver cannot work with."""
+    def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
+        """Refuse parts that this solver cannot work with, as far as one draw of theta tells."""
 
     @abc.abstractmethod
     def sizes(self) -> set[int]:
         """Numbers of draws on which it assesses risks."""
 
     @abc.abstractmethod
-    def runs_at_once(self, problem: Problem) -> int:
-        """How many runs fit one batch."""
+    def jobs_at_once(self, objective: Objective) -> int:
+        """How many jobs fit one batch."""
 
     @abc.abstractmethod
     def optimise(
         self,
-        problem: Problem,
+        objective: Objective,
         gradient: GradientEstimator,
-        draws: Draws,
+        draws: JobDraws,
         before: Sequence[Solution] | None,
         progress: bool | None,
-    ) -> list[Found]:
-        """The answers of the runs in `draws`, whose risks are stacked in the problem.
+    ) -> list[Outcome]:
+        """The answers of the jobs in `draws`.
 
         Args:
-            problem: what is minimised.
+            objective: what is minimised.
             gradient: how its gradient is found.
-            draws: the runs, with their starts and posterior draws.
+            draws: the jobs, with their starts and posterior draws.
             before: solutions to go on from.
             progress: whether to show a bar.
         """

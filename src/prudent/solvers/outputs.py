@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, as_whole, require_size
-from ..gradients import Problem, objective
+from ..gradients import risk_of_losses
+from ..objectives import Objective
+from ..risks import Risk
 
 
 class Kept(eqx.Module):
@@ -20,6 +22,13 @@ class Kept(eqx.Module):
 
     parameters: Any
     score: Float[Array, " G"]
+
+
+class Question(NamedTuple):
+    """What G runs minimise: an objective and a risk whose arrays have a leading axis G."""
+
+    objective: Objective
+    risk: Risk
 
 
 class HeldOut(NamedTuple):
@@ -43,13 +52,13 @@ class Output(eqx.Module):
         parameters: Any,
         iteration: Array,
         uniform: Float[Array, " G"],
-        problem: Problem,
+        question: Question,
         held_out: HeldOut,
     ) -> Kept:
         """What to remember after seeing `parameters`; `uniform` are fresh random numbers in [0, 1)."""
 
     @abc.abstractmethod
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
         """The output, from what was remembered and the last iterate `alpha_T`; no finite score means failure."""
 
 
@@ -76,12 +85,12 @@ class LastIterate(Output):
         return 0
 
     def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: HeldOut
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, question: Question, held_out: HeldOut
     ) -> Kept:
         """Remembers nothing."""
         return kept
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
         """The last."""
         return Kept(last, np.zeros_like(kept.score))
 
@@ -102,12 +111,12 @@ class RandomIterate(Output):
         return 0
 
     def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: HeldOut
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, question: Question, held_out: HeldOut
     ) -> Kept:
         """Keep this one with probability `1 / (t + 1)`."""
         return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
         """The one kept."""
         return Kept(kept.parameters, np.zeros_like(kept.score))
 
@@ -136,23 +145,23 @@ class BestHeldOut(Output):
         return self.samples
 
     def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, problem: Problem, held_out: HeldOut
+        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, question: Question, held_out: HeldOut
     ) -> Kept:
         """Score this iterate if it is its turn, and keep the better."""
         return jax.lax.cond(
             iteration % self.every == 0,
-            lambda kept: _better(kept, parameters, problem, held_out),
+            lambda kept: _better(kept, parameters, question, held_out),
             lambda kept: kept,
             kept,
         )
 
-    def choose(self, kept: Kept, last: Any, problem: Problem, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
         """The best of those kept and the last; none was scored if the loss is NaN on the held-out sample."""
-        return _jit_better(kept, last, problem, held_out)
+        return _jit_better(kept, last, question, held_out)
 
 
-def _better(kept: Kept, parameters: Any, problem: Problem, held_out: HeldOut) -> Kept:
-    score = objective(problem, parameters, *held_out).value
+def _better(kept: Kept, parameters: Any, question: Question, held_out: HeldOut) -> Kept:
+    score = risk_of_losses(*question, parameters, *held_out).value
     better = score < kept.score
     return Kept(where(better, parameters, kept.parameters), jnp.where(better, score, kept.score))
 

@@ -8,10 +8,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..gradients import Sample, Slopes, assessed
-from ..policies import Parametrisation
-from .descent import ROUNDING, Climb, Descent
+from .descent import ROUNDING, Iterates, Space, Step
 from .linear_model import MOST_PLANES, Improvement, Linearised, Reach, along, improve
+from .sample import Sample, Slopes, assessed
 
 # The decrease that makes the trust region grow, as a share of the predicted one, and how it grows.
 GOOD, GROW = 0.75, 2.0
@@ -38,7 +37,7 @@ class Region(eqx.Module):
     share: Float[np.ndarray, " K"]
 
 
-class ProxLinear(Descent):
+class ProxLinear(Step):
     """Steps to the least risk of linearised losses within a trust region; backtracking where that was too far.
 
     The right step for a risk of smooth losses: at a kink of the risk, where the tail's last draws change places, a
@@ -52,30 +51,30 @@ class ProxLinear(Descent):
     'CONVERGED'
     """
 
-    def blank(self, climb: Climb) -> Any:
+    def blank(self, iterates: Iterates) -> Any:
         """The whole set of tables is the first trust region."""
-        count = len(climb.value)
+        count = len(iterates.value)
         nothing = np.zeros(count)
-        return Region(np.zeros(climb.tables.shape), nothing, nothing, np.ones(count), np.ones(count))
+        return Region(np.zeros(iterates.points.shape), nothing, nothing, np.ones(count), np.ones(count))
 
-    def remember(self, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes) -> Any:
+    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
         """The first models."""
-        return _modelled(policy, self.blank(climb), sample, found, np.isfinite(found.value) & sample.active)
+        return _modelled(space, self.blank(iterates), sample, found, np.isfinite(found.value) & sample.active)
 
-    def propose(self, policy: Parametrisation, climb: Climb) -> Any:
+    def propose(self, space: Space, iterates: Iterates) -> Any:
         """A share of the direction."""
-        region: Region = climb.memory
-        tables = np.asarray(climb.tables) + region.share[:, None, None] * region.direction
-        return policy.from_table(np.maximum(tables, 0.0))
+        region: Region = iterates.memory
+        tables = np.asarray(iterates.points) + region.share[:, None, None] * region.direction
+        return space.objective.from_point(np.maximum(tables, 0.0))
 
-    def predicted(self, climb: Climb, moved: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, " K"]:
+    def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
         """The model is convex, so a share of the step decreases it by at least that share."""
-        return np.asarray(climb.memory.share * climb.memory.decrease)
+        return np.asarray(iterates.memory.share * iterates.memory.decrease)
 
     def learn(
         self,
-        policy: Parametrisation,
-        climb: Climb,
+        space: Space,
+        iterates: Iterates,
         moved: Float[np.ndarray, "K D"],
         sample: Sample,
         found: Slopes,
@@ -83,9 +82,9 @@ class ProxLinear(Descent):
         accept: Bool[np.ndarray, " K"],
     ) -> Any:
         """A new model where the step was accepted; a shorter share of the direction where it was not."""
-        region: Region = climb.memory
+        region: Region = iterates.memory
         predicted = region.share * region.decrease
-        actual = climb.value - np.where(np.isfinite(found.value), found.value, np.inf)
+        actual = iterates.value - np.where(np.isfinite(found.value), found.value, np.inf)
         whole = region.share == 1.0
         reached = region.share * np.abs(region.direction).max(axis=(1, 2))
         grown = np.where(actual > GOOD * predicted, GROW * region.radius, region.radius)
@@ -101,32 +100,32 @@ class ProxLinear(Descent):
             np.where(accept, radius, region.radius),
             np.where(accept, 1.0, shorter),
         )
-        return _modelled(policy, kept, sample, found, accept)
+        return _modelled(space, kept, sample, found, accept)
 
-    def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
+    def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
         """The model is convex: over all tables it gains at most `1 / radius` times what it gains within the radius."""
-        return np.asarray(climb.memory.most / climb.memory.radius)
+        return np.asarray(iterates.memory.most / iterates.memory.radius)
 
-    def stuck(self, climb: Climb) -> Bool[np.ndarray, " K"]:
+    def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
         """Where the predicted decrease drowns in rounding."""
-        return np.asarray(climb.memory.share * climb.memory.decrease <= ROUNDING * climb.size)
+        return np.asarray(iterates.memory.share * iterates.memory.decrease <= ROUNDING * iterates.size)
 
 
 def _modelled(
-    policy: Parametrisation, region: Region, sample: Sample, found: Slopes, renew: Bool[np.ndarray, " K"]
+    space: Space, region: Region, sample: Sample, found: Slopes, renew: Bool[np.ndarray, " K"]
 ) -> Region:
     """The region with the minimum of a new model at the points to renew."""
     direction, decrease, most = (np.array(part) for part in (region.direction, region.decrease, region.most))
     for k in np.flatnonzero(renew):
-        direction[k], decrease[k], most[k] = minimum(policy, sample, found, int(k), float(region.radius[k]))
+        direction[k], decrease[k], most[k] = minimum(space, sample, found, int(k), float(region.radius[k]))
     return Region(direction, decrease, most, region.radius, region.share)
 
 
-def minimum(policy: Parametrisation, sample: Sample, found: Slopes, k: int, radius: float) -> Improvement:
-    """The least risk of the losses linearised at policy k of a sample."""
-    slopes, rows, table = found.each[k], policy.rows(), sample.tables[k]
-    assert rows is not None
-    reach = Reach(table, rows, radius)
+def minimum(space: Space, sample: Sample, found: Slopes, k: int, radius: float) -> Improvement:
+    """The least risk of the losses linearised at point k of a sample."""
+    assert space.table is not None
+    slopes, table = found.each[k], sample.points[k]
+    reach = Reach(table, space.table.rows, radius)
     if slopes is None:
         # Too many to be kept: along the slope of the risk alone.
         return along(found.slope[k], reach)

@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import as_whole, require_size
-from ..gradients import Sample, Slopes
-from ..policies import Everywhere, Parametrisation
-from .descent import Climb, Descent, project_all, unflat
+from .descent import Iterates, Space, Step, project_all, unflat
+from .sample import Sample, Slopes
 
 # A pair of changes teaches curvature only if it is clearly positive.
 CURVED = 1e-10
@@ -31,7 +30,7 @@ class Pairs(eqx.Module):
     reach: Float[np.ndarray, " K"]
 
 
-class LBFGS(Descent):
+class LBFGS(Step):
     """Limited-memory quasi-Newton steps with backtracking, projected onto the policy's set.
 
     >>> import numpy as np, prudent as pr
@@ -49,32 +48,37 @@ class LBFGS(Descent):
     def __check_init__(self) -> None:
         require_size("LBFGS memory", self.memory)
 
-    def blank(self, climb: Climb) -> Any:
+    @property
+    def needs_table(self) -> bool:
+        """No: it moves parameters of any kind."""
+        return False
+
+    def blank(self, iterates: Iterates) -> Any:
         """No pairs yet."""
-        count, size = climb.gradient.shape
+        count, size = iterates.gradient.shape
         nothing = np.zeros((count, self.memory, size))
         return Pairs(nothing, nothing, np.zeros((count, self.memory), bool), np.ones(count))
 
-    def remember(self, policy: Parametrisation, climb: Climb, sample: Sample, found: Slopes) -> Any:
+    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
         """The first step has length 1 or less."""
-        norm = np.linalg.norm(climb.gradient, axis=1)
+        norm = np.linalg.norm(iterates.gradient, axis=1)
         first = 1.0 / np.maximum(1.0, np.where(norm > 0, norm, 1.0))
-        return dataclasses.replace(self.blank(climb), reach=first)
+        return dataclasses.replace(self.blank(iterates), reach=first)
 
-    def propose(self, policy: Parametrisation, climb: Climb) -> Any:
+    def propose(self, space: Space, iterates: Iterates) -> Any:
         """The quasi-Newton direction, shortened by what rejections have taught."""
-        moves = -climb.memory.reach[:, None] * directions(climb.memory, climb.gradient)
-        moved = _added(climb.parameters, moves)
-        return moved if isinstance(policy.within, Everywhere) else project_all(policy.within, moved)
+        moves = -iterates.memory.reach[:, None] * directions(iterates.memory, iterates.gradient)
+        moved = _added(iterates.parameters, moves)
+        return moved if space.within.free else project_all(space.within, moved)
 
-    def predicted(self, climb: Climb, moved: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, " K"]:
+    def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
         """`-<gradient, change of the parameters>`."""
-        return -(climb.gradient * moved).sum(axis=1)
+        return -(iterates.gradient * moved).sum(axis=1)
 
     def learn(
         self,
-        policy: Parametrisation,
-        climb: Climb,
+        space: Space,
+        iterates: Iterates,
         moved: Float[np.ndarray, "K D"],
         sample: Sample,
         found: Slopes,
@@ -82,14 +86,14 @@ class LBFGS(Descent):
         accept: Bool[np.ndarray, " K"],
     ) -> Any:
         """A new pair after an accepted step; a shorter step after a rejected one."""
-        pairs: Pairs = climb.memory
-        turn = np.asarray(gradient - climb.gradient)
+        pairs: Pairs = iterates.memory
+        turn = np.asarray(gradient - iterates.gradient)
         product = (moved * turn).sum(axis=1)
         lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(turn, axis=1)
         good = accept & (product > CURVED * lengths)
         reach = np.where(accept, 1.0, pairs.reach * SHORTER)
         forget = reach < SHORTEST
-        norm = np.linalg.norm(climb.gradient, axis=1)
+        norm = np.linalg.norm(iterates.gradient, axis=1)
         reach = np.where(forget, 1.0 / np.maximum(1.0, norm), reach)
 
         def pushed(old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -99,14 +103,15 @@ class LBFGS(Descent):
         known = pushed(pairs.known, np.ones(len(good), bool)) & ~forget[:, None]
         return Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
 
-    def left(self, policy: Parametrisation, climb: Climb) -> Float[np.ndarray, " K"]:
+    def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
         """As for natural steps where the policy has a table; else the norm of the projected gradient."""
-        rows = policy.rows()
-        return np.asarray(climb.norm) if rows is None else rows.gain(climb.tables, climb.slope)
+        if space.table is None:
+            return np.asarray(iterates.norm)
+        return space.table.rows.gain(iterates.points, iterates.slope)
 
-    def stuck(self, climb: Climb) -> Bool[np.ndarray, " K"]:
+    def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
         """Nowhere: steps only become short."""
-        return np.zeros(len(climb.value), bool)
+        return np.zeros(len(iterates.value), bool)
 
 
 def directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:

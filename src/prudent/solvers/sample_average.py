@@ -12,27 +12,27 @@ from jaxtyping import Float
 
 from ..arrays import Array, Stream, as_float, as_whole, is_concrete, require_kind, require_size, stream, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, GradientEstimator, Problem, slopes_of
-from ..policies import Parametrisation
+from ..evaluation import USUAL_DRAWS
+from ..gradients import GradientEstimator
+from ..objectives import Objective, Unit
 from ..posteriors import equally_weighted
-from .descent import CONVERGED, GOING, HELD, VANISHED, Descent, allowed, begin
-from .draws import Draws, Run, draw
-from .judging import USUAL_DRAWS
+from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin
+from .draws import Job, JobDraws, draw
 from .natural import NaturalGradient
-from .optimiser import Found, Optimiser, require_evaluation
+from .optimiser import Optimiser, Outcome, require_evaluation
 from .progress import Progress
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
+from .sample import slopes_of
 from .search import Samples, Search
 from .solution import Solution
-from .starts import PLANNED, first_parameters, linear_cost
-from .units import Unit, in_units
+from .starts import PLANNED, first_parameters
 
 # A sample is this many times the one before.
 GROWTH = 4
 
-# Runs whose models share a stream of chunks.
-RUNS_AT_ONCE = 16
+# Jobs whose models share a stream of chunks.
+JOBS_AT_ONCE = 16
 
 # Entries of a table up to which a step may be a linear program.
 LARGEST_PROGRAM = 10_000
@@ -41,7 +41,7 @@ LARGEST_PROGRAM = 10_000
 class SampleAverage(Optimiser):
     """Sample-average optimisation: the objective on a fixed posterior sample, minimised to a tolerance.
 
-    Many starts (the run's own, plans of posterior draws, of the mean, of the maximum likelihood, against the worst of
+    Many starts (the caller's own, plans of posterior draws, of the mean, of the maximum likelihood, against the worst of
     many draws, and random policies) descend on a first sample; the best of them on held-out draws goes on. Then the
     sample grows, four times each time, until the answer moves by less than its standard error. Samples are scrambled
     Sobol points where the posterior allows. A posterior of few atoms is its own sample, used whole.
@@ -55,7 +55,7 @@ class SampleAverage(Optimiser):
     Args:
         samples: posterior draws of the first sample.
         largest: most draws of a sample.
-        starts: points the search begins from, the run's own among them.
+        starts: points the search begins from, the caller's own among them.
         iterations: most iterations of this call, over all samples; each evaluates the gradient of every start that
             still moves.
         step: `ProxLinear()`, `NaturalGradient()` or `LBFGS()`. When left out, for `Direct` policies and for `Softmax`
@@ -71,7 +71,7 @@ class SampleAverage(Optimiser):
     largest: int = eqx.field(static=True, converter=as_whole, default=8192)
     starts: int = eqx.field(static=True, converter=as_whole, default=8)
     iterations: int = eqx.field(static=True, converter=as_whole, default=300)
-    step: Descent | None = None
+    step: Step | None = None
     tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=1e-4)
     evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None)
 
@@ -81,17 +81,21 @@ class SampleAverage(Optimiser):
         require_evaluation("SampleAverage", self.evaluation)
         require_size("SampleAverage largest", self.largest, self.samples)
         if self.step is not None:
-            require_kind("step", self.step, Descent, "ProxLinear(), NaturalGradient() or LBFGS()")
+            require_kind("step", self.step, Step, "ProxLinear(), NaturalGradient() or LBFGS()")
         if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
             raise InputError(f"SampleAverage tolerance must be one number >= 0, got {self.tolerance}")
 
-    def check(self, policy: Parametrisation, gradient: GradientEstimator) -> None:
-        """It needs the exact gradient, and steps in the table need one."""
-        require_kind("gradient", gradient, Adjoint, "Adjoint() for a SampleAverage solver; estimators go with BRPG()")
-        if isinstance(self.step, NaturalGradient | ProxLinear) and policy.rows() is None:
+    def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
+        """It needs the exact gradient, and steps in a table need one."""
+        if not gradient.exact:
+            raise InputError(
+                f"gradient must be Adjoint() for a SampleAverage solver; estimators go with BRPG(), got "
+                f"{type(gradient).__name__}"
+            )
+        if self.step is not None and self.step.needs_table and space_of(objective, theta).table is None:
             raise InputError(
                 f"{type(self.step).__name__}() needs a policy whose rows can be chosen one by one, such as Softmax() "
-                f"or Direct(), got {type(policy).__name__}; use LBFGS()"
+                "or Direct(); use LBFGS()"
             )
 
     def sizes(self) -> set[int]:
@@ -107,37 +111,41 @@ class SampleAverage(Optimiser):
         """Draws of one sample."""
         return self.samples * GROWTH**stage
 
-    def runs_at_once(self, problem: Problem) -> int:
+    def jobs_at_once(self, objective: Objective) -> int:
         """A few: their models fill the same chunks."""
-        return RUNS_AT_ONCE
+        del objective
+        return JOBS_AT_ONCE
 
-    def steps_for(self, problem: Problem, theta: np.ndarray) -> tuple[Descent, ...]:
+    def steps_for(self, space: Space, entries: int) -> tuple[Step, ...]:
         """The step asked for, or those that suit policy and loss; the next one takes over where one has stalled."""
         if self.step is not None:
             return (self.step,)
-        if problem.policy.rows() is None:
+        if space.table is None:
             return (LBFGS(),)
-        if int(np.prod(problem.family.support.shape[:2])) > LARGEST_PROGRAM:
+        if entries > LARGEST_PROGRAM:
             return (NaturalGradient(),)
-        if linear_cost(problem.loss, problem.family.at(theta)) is not None:
+        if not space.table.bends:
             return (ProxLinear(),)
         # Where the loss itself bends, steps along its slope get further than programs that see none of the bend.
         return (NaturalGradient(), ProxLinear())
 
     def optimise(
         self,
-        problem: Problem,
+        objective: Objective,
         gradient: GradientEstimator,
-        draws: Draws,
+        draws: JobDraws,
         before: Sequence[Solution] | None,
         progress: bool | None,
-    ) -> list[Found]:
-        """All runs side by side: in each round the models of all of them go through one stream of chunks."""
+    ) -> list[Outcome]:
+        """All jobs side by side: in each round the models of all of them go through one stream of chunks."""
+        del gradient
         thetas = draws.first(4)
-        problem, unit = in_units(problem, thetas)
-        steps = self.steps_for(problem, thetas[0])
+        objective, unit = objective.in_units(thetas)
+        space = space_of(objective, thetas[0])
+        entries = int(np.prod(space.shape(jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws.jobs[0].start))))
+        steps = self.steps_for(space, entries)
         searches = (
-            [self._begin(problem, run, steps) for run in draws.runs]
+            [self._begin(space, job, steps) for job in draws.jobs]
             if before is None
             else [self._resumed(solution) for solution in before]
         )
@@ -153,19 +161,19 @@ class SampleAverage(Optimiser):
                 ]
                 if not active:
                     break
-                requests = [searches[g].request(problem.policy, draws.runs[g], samples) for g in active]
-                for g, request, found in zip(active, requests, slopes_of(problem, requests), strict=True):
+                requests = [searches[g].request(space, draws.jobs[g], samples) for g in active]
+                for g, request, found in zip(active, requests, slopes_of(objective, requests), strict=True):
                     scoring = searches[g].scoring
-                    searches[g] = searches[g].receive(self, steps, problem.policy, request, found)
+                    searches[g] = searches[g].receive(self, steps, space, request, found)
                     if not scoring:
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
                 bar.advance(max(search.iterations for search in searches), trace.T[None])
-        return [self._found(search, history, unit) for search, history in zip(searches, histories, strict=True)]
+        return [self._outcome(search, history, unit) for search, history in zip(searches, histories, strict=True)]
 
-    def _found(self, search: Search, history: list, unit: Unit) -> Found:
+    def _outcome(self, search: Search, history: list, unit: Unit) -> Outcome:
         answer = search.answer()
-        return Found(
+        return Outcome(
             parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
             status=search.status(),
             history=np.array(history).reshape(-1, 3),
@@ -175,29 +183,34 @@ class SampleAverage(Optimiser):
             state=search,
         )
 
-    def _begin(self, problem: Problem, run: Run, steps: tuple[Descent, ...]) -> Search:
-        random = stream(run.words, Stream.SAMPLE)
-        atoms = run.belief.as_atoms()
-        draws = equally_weighted(draw(run.belief, random, PLANNED)) if atoms is None else atoms
-        pure = not isinstance(steps[0], LBFGS)
-        starts, floor = first_parameters(problem, run, self.starts, draws, pure, random)
-        climb = begin(to_numpy(starts), *problem.family.support.shape[:2])
-        if run.given:
-            held = np.zeros(len(climb.finished), np.int64)
+    def _begin(self, space: Space, job: Job, steps: tuple[Step, ...]) -> Search:
+        random = stream(job.words, Stream.SAMPLE)
+        atoms = job.belief.as_atoms()
+        draws = equally_weighted(draw(job.belief, random, PLANNED)) if atoms is None else atoms
+        starts, floor = first_parameters(space, job, self.starts, draws, steps[0].needs_table, random)
+        iterates = begin(space, to_numpy(starts))
+        if job.given:
+            held = np.zeros(len(iterates.finished), np.int64)
             held[-1] = HELD
-            climb = dataclasses.replace(climb, finished=held)
-        return Search(climb, floor)
+            iterates = dataclasses.replace(iterates, finished=held)
+        return Search(iterates, floor)
 
     def _resumed(self, solution: Solution) -> Search:
         assert solution.checkpoint is not None
         search: Search = solution.checkpoint.state
-        left = np.asarray(search.climb.left)
-        if search.done in (CONVERGED, VANISHED) and np.any(left > allowed(search.climb, float(self.tolerance))):
+        iterates = search.iterates
+        if search.done in (CONVERGED, VANISHED) and np.any(iterates.gap > allowed(iterates, float(self.tolerance))):
             # At a lower tolerance a point that had converged goes on.
-            ended = np.isin(search.climb.finished, (CONVERGED, VANISHED))
-            finished = np.where(ended, GOING, search.climb.finished)
-            search = dataclasses.replace(search, climb=dataclasses.replace(search.climb, finished=finished), done=GOING)
+            ended = np.isin(iterates.finished, (CONVERGED, VANISHED))
+            iterates = dataclasses.replace(iterates, finished=np.where(ended, GOING, iterates.finished))
+            search = dataclasses.replace(search, iterates=iterates, done=GOING)
         return search
+
+
+def space_of(objective: Objective, theta: np.ndarray) -> Space:
+    """The space of an objective's points, as one draw of theta tells it."""
+    table = objective.table(theta)
+    return Space(objective, table if table is not None and table.free else None)
 
 
 def _entries(solution: Solution) -> list:

@@ -1,4 +1,4 @@
-"""One run of the default solver: its samples, its points, and the best answer so far."""
+"""One job of the default solver: its samples, its points, and the best answer so far."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, Stream, stream
-from ..gradients import Sample, Slopes
-from ..policies import Parametrisation
+from ..evaluation import judged
+from ..objectives import Unit
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, equally_weighted
 from ..risks import Risk
 from .descent import (
@@ -24,19 +24,18 @@ from .descent import (
     STALLED,
     UNFINISHED,
     VANISHED,
-    Climb,
-    Descent,
+    Iterates,
+    Space,
+    Step,
     advance,
     allowed,
     begin,
     merged,
     only,
-    trial_tables,
 )
-from .draws import Run, draw
-from .judging import judgement
+from .draws import Job, draw
+from .sample import Sample, Slopes
 from .solution import Status
-from .units import Unit
 
 if TYPE_CHECKING:
     from .sample_average import SampleAverage
@@ -65,25 +64,25 @@ STATUSES = {
 
 
 class Samples:
-    """The samples of a batch of runs; runs that share belief and key share them."""
+    """The samples of a batch of jobs; jobs that share belief and key share them."""
 
     def __init__(self, settings: SampleAverage):
         self.settings = settings
         self.made: dict[tuple, WeightedDraws] = {}
 
-    def fitted(self, run: Run, stage: int) -> WeightedDraws:
-        return self._make(run, self.settings.size(stage), Stream.SAMPLE, stage + 1)
+    def fitted(self, job: Job, stage: int) -> WeightedDraws:
+        return self._make(job, self.settings.size(stage), Stream.SAMPLE, stage + 1)
 
-    def held_out(self, run: Run) -> WeightedDraws:
-        return self._make(run, HELD_OUT, Stream.HELD_OUT)
+    def held_out(self, job: Job) -> WeightedDraws:
+        return self._make(job, HELD_OUT, Stream.HELD_OUT)
 
-    def _make(self, run: Run, n: int, *path: int) -> WeightedDraws:
-        atoms = run.belief.as_atoms()
+    def _make(self, job: Job, n: int, *path: int) -> WeightedDraws:
+        atoms = job.belief.as_atoms()
         if atoms is not None:
             return atoms
-        name = (id(run.belief), run.words, n, path)
+        name = (id(job.belief), job.words, n, path)
         if name not in self.made:
-            self.made[name] = equally_weighted(draw(evenly(run.belief), stream(run.words, *path), n))
+            self.made[name] = equally_weighted(draw(evenly(job.belief), stream(job.words, *path), n))
         return self.made[name]
 
 
@@ -94,7 +93,7 @@ def evenly(belief: Posterior) -> Posterior:
     return belief
 
 
-class Answer(eqx.Module):
+class Incumbent(eqx.Module):
     """The best point after a sample.
 
     Attributes:
@@ -111,133 +110,133 @@ class Answer(eqx.Module):
 
 
 class Search(eqx.Module):
-    """One run: the points that descend on the sample of its stage, and the best answer so far.
+    """One job: the points that descend on the sample of its stage, and the best answer so far.
 
     Attributes:
-        climb: the points.
+        iterates: the points.
         floor: about the least risk that could be hoped for, NaN where it is not known.
         stage: which sample they are on.
-        turn: which of the solver's steps they take.
+        kind: which of the solver's steps they take.
         scoring: whether they are about to be judged on the held-out sample.
         incumbent: the best answer of the samples before.
-        done: how the run ended, or `GOING`.
+        done: how the job ended, or `GOING`.
         moved: whether the largest sample still moved the answer.
         iterations, models: made so far.
     """
 
-    climb: Climb
+    iterates: Iterates
     floor: float
     stage: int = 0
-    turn: int = 0
+    kind: int = 0
     scoring: bool = False
-    incumbent: Answer | None = None
+    incumbent: Incumbent | None = None
     done: int = GOING
     moved: bool = False
     iterations: int = 0
     models: int = 0
 
-    def request(self, policy: Parametrisation, run: Run, samples: Samples) -> Sample:
+    def request(self, space: Space, job: Job, samples: Samples) -> Sample:
         """What to evaluate next: trial points on the fitted sample, or current ones on the held-out one."""
         if self.scoring:
-            return Sample(np.asarray(self.climb.tables), samples.held_out(run), run.risk, self._contenders())
-        going = np.asarray(self.climb.finished) == GOING
-        if self.climb.rounds == 0:
-            going = going | (np.asarray(self.climb.finished) == HELD)
-        tables, draws = trial_tables(policy, self.climb), samples.fitted(run, self.stage)
-        return Sample(tables, draws, run.risk, going, self.floor)
+            return Sample(np.asarray(self.iterates.points), samples.held_out(job), job.risk, self._contenders())
+        going = np.asarray(self.iterates.finished) == GOING
+        if self.iterates.rounds == 0:
+            going = going | (np.asarray(self.iterates.finished) == HELD)
+        points, draws = space.objective.points(self.iterates.trial), samples.fitted(job, self.stage)
+        return Sample(points, draws, job.risk, going, self.floor)
 
     def receive(
         self,
         settings: SampleAverage,
-        steps: tuple[Descent, ...],
-        policy: Parametrisation,
+        steps: tuple[Step, ...],
+        space: Space,
         request: Sample,
         found: Slopes,
     ) -> Search:
         """The search after an answer."""
         now = dataclasses.replace(self, models=self.models + found.models)
         if self.scoring:
-            return now._scored(settings, request, found)
-        climb = advance(steps[self.turn], policy, self.climb, request, found, float(settings.tolerance))
-        several = len(climb.value) > 1
+            return now._scored(settings, space, request, found)
+        iterates = advance(steps[self.kind], space, self.iterates, request, found, float(settings.tolerance))
+        several = len(iterates.value) > 1
         if several:
-            climb = merged(climb, float(settings.tolerance))
-        now = dataclasses.replace(now, climb=climb, iterations=self.iterations + 1)
-        if bool(np.all(climb.finished == NON_FINITE)):
+            iterates = merged(iterates, float(settings.tolerance))
+        now = dataclasses.replace(now, iterates=iterates, iterations=self.iterations + 1)
+        if bool(np.all(iterates.finished == NON_FINITE)):
             return dataclasses.replace(now, done=NON_FINITE)
-        over = bool(np.all(climb.finished != GOING)) or (several and climb.rounds >= EXPLORATION)
+        over = bool(np.all(iterates.finished != GOING)) or (several and iterates.rounds >= EXPLORATION)
         if not over:
             return now
         best = now._leader()
-        if climb.finished[best] == STALLED and self.turn + 1 < len(steps):
-            again = begin(only(climb, best), *climb.tables.shape[1:])
-            here = {name: getattr(climb, name)[best : best + 1] for name in ("value", "norm", "length")}
-            return dataclasses.replace(now, climb=dataclasses.replace(again, **here), turn=self.turn + 1)
+        if iterates.finished[best] == STALLED and self.kind + 1 < len(steps):
+            again = begin(space, only(iterates, best))
+            here = {name: getattr(iterates, name)[best : best + 1] for name in ("value", "norm", "length")}
+            return dataclasses.replace(now, iterates=dataclasses.replace(again, **here), kind=self.kind + 1)
         if request.draws.exact or (not several and settings.stages() == 1):
             # The sample is the posterior itself, or there is nothing to rank: the best point goes on to its end.
-            alone = _alone(climb, best)
-            return dataclasses.replace(now, climb=alone, done=int(alone.finished[0]))
+            alone = _alone(iterates, best)
+            return dataclasses.replace(now, iterates=alone, done=int(alone.finished[0]))
         return dataclasses.replace(now, scoring=True)
 
-    def _scored(self, settings: SampleAverage, request: Sample, found: Slopes) -> Search:
+    def _scored(self, settings: SampleAverage, space: Space, request: Sample, found: Slopes) -> Search:
         """Keep the best point; go on with a larger sample while that moves the answer."""
         scores = np.where(request.active & np.isfinite(found.value), found.value, np.inf)
         best = int(np.argmin(scores))
-        climb = _alone(self.climb, best)
-        here = Answer(climb.parameters, float(climb.value[0]), int(climb.finished[0]), found.losses[best])
+        iterates = _alone(self.iterates, best)
+        here = Incumbent(iterates.parameters, float(iterates.value[0]), int(iterates.finished[0]), found.losses[best])
         last = self.stage + 1 >= settings.stages()
         if self.incumbent is None:
             # One sample alone: the best start goes on until it is done.
-            return self._next(climb, here, False, True) if not last else self._next(climb, None, False, False)
+            return self._next(space, iterates, here, False, True) if not last else self._next(space, iterates, None, False, False)
         change, noise = _change(request.risk, request.draws, here, self.incumbent)
-        moved = not abs(change) <= max(noise, float(allowed(climb, float(settings.tolerance))[0]))
+        moved = not abs(change) <= max(noise, float(allowed(iterates, float(settings.tolerance))[0]))
         # A point whose descent was cut short gives way unless it is clearly better.
         better = change <= (noise if self.incumbent.code == GOING else 0.0)
-        return self._next(climb, here if better else self.incumbent, moved, moved and not last)
+        return self._next(space, iterates, here if better else self.incumbent, moved, moved and not last)
 
-    def _next(self, climb: Climb, incumbent: Answer | None, moved: bool, grown: bool) -> Search:
+    def _next(self, space: Space, iterates: Iterates, incumbent: Incumbent | None, moved: bool, grown: bool) -> Search:
         if incumbent is None:
-            done = int(climb.finished[0])
+            done = int(iterates.finished[0])
         elif grown:
-            done, climb = GOING, begin(incumbent.parameters, *climb.tables.shape[1:])
+            done, iterates = GOING, begin(space, incumbent.parameters)
         else:
             done = UNFINISHED if incumbent.code == GOING else incumbent.code
         return Search(
-            climb=climb,
+            iterates=iterates,
             floor=self.floor,
             stage=self.stage + grown,
             incumbent=incumbent,
             done=done,
             moved=moved and not grown,
-            turn=0 if grown else self.turn,
+            kind=0 if grown else self.kind,
             iterations=self.iterations,
             models=self.models,
         )
 
     def _contenders(self) -> np.ndarray:
         """Points that may be the best: others are too far behind on the fitted sample to catch up on another."""
-        climb = self.climb
-        sound = ~np.isin(climb.finished, (NON_FINITE, MERGED)) & np.isfinite(climb.value)
+        iterates = self.iterates
+        sound = ~np.isin(iterates.finished, (NON_FINITE, MERGED)) & np.isfinite(iterates.value)
         best = self._leader()
-        near = climb.value <= climb.value[best] + BEHIND * climb.spread[best]
-        return sound & (near | (np.asarray(climb.finished) == HELD))
+        near = iterates.value <= iterates.value[best] + BEHIND * iterates.spread[best]
+        return sound & (near | (np.asarray(iterates.finished) == HELD))
 
     def _leader(self) -> int:
         """The point with the least objective on the fitted sample."""
-        return int(np.argmin(np.where(np.isfinite(self.climb.value), self.climb.value, np.inf)))
+        return int(np.argmin(np.where(np.isfinite(self.iterates.value), self.iterates.value, np.inf)))
 
     def entry(self, unit: Unit) -> tuple[float, float, float]:
         """The newest line of the history: of the leading point, in the user's units."""
-        best, climb = self._leader(), self.climb
-        return float(unit.loss(climb.value[best])), float(unit.scale * climb.norm[best]), float(climb.length[best])
+        best, iterates = self._leader(), self.iterates
+        return float(unit.loss(iterates.value[best])), float(unit.scale * iterates.norm[best]), float(iterates.length[best])
 
-    def answer(self) -> Answer:
+    def answer(self) -> Incumbent:
         """The best held-out answer of a run that is done; otherwise where the leading point is."""
-        if self.incumbent is not None and (self.done != GOING or self.climb.rounds == 0):
+        if self.incumbent is not None and (self.done != GOING or self.iterates.rounds == 0):
             return self.incumbent
         best = self._leader()
-        code = int(np.asarray(self.climb.finished)[best])
-        return Answer(only(self.climb, best), float(self.climb.value[best]), code, np.zeros(0))
+        code = int(np.asarray(self.iterates.finished)[best])
+        return Incumbent(only(self.iterates, best), float(self.iterates.value[best]), code, np.zeros(0))
 
     def status(self) -> Status:
         """How the descent to the answer ended, on its own sample; a larger one may still have moved it."""
@@ -246,12 +245,12 @@ class Search(eqx.Module):
         return STATUSES[self.done]
 
 
-def _alone(climb: Climb, best: int) -> Climb:
+def _alone(iterates: Iterates, best: int) -> Iterates:
     """One of the points."""
-    return jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, climb)
+    return jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, iterates)
 
 
-def _change(risk: Risk, draws: WeightedDraws, here: Answer, before: Answer) -> tuple[float, float]:
+def _change(risk: Risk, draws: WeightedDraws, here: Incumbent, before: Incumbent) -> tuple[float, float]:
     """How much larger the risk of one answer is than another's on held-out draws, and the standard error of that."""
-    now, then = (judgement(risk, np.asarray(answer.held_out), draws) for answer in (here, before))
+    now, then = (judged(risk, np.asarray(answer.held_out), draws) for answer in (here, before))
     return now.risk - then.risk, now.error_of_difference(then)

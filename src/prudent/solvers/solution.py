@@ -6,36 +6,11 @@ import enum
 from typing import Any
 
 import equinox as eqx
-import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array
 from ..errors import InputError
-from ..policies import TabularPolicy
-
-
-def with_error(value: float, error: float) -> str:
-    """A number with its standard error, or without one where there is none."""
-    return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
-
-
-def risk_rows(
-    risk: float, error: float, interval: tuple[float, float], draws: int, exact: bool
-) -> list[tuple[str, str]]:
-    """What is known of a risk, as (label, text)."""
-    if exact:
-        return [("risk", f"{risk:.4f} (exact: all {draws} atoms of the posterior)")]
-    low, high = interval
-    known = f"{low:.4f} to {high:.4f} (95 %)" if np.isfinite(low) and np.isfinite(high) else "none can be had"
-    return [
-        ("risk", f"{with_error(risk, error)} (standard error, {draws} fresh draws)"),
-        ("interval", known),
-    ]
-
-
-def truncation_text(bound: float) -> str:
-    """What a truncated occupancy leaves out, in words."""
-    return f"at most {bound:.3g} of the occupancy's mass left out"
+from ..evaluation import Evaluation, in_columns
 
 
 class Status(enum.Enum):
@@ -126,18 +101,9 @@ class Solution(eqx.Module):
 
     Attributes:
         status: how the run ended.
-        policy: the policy, `policy.probabilities` is `[S, A]`.
-        risk: `rho_theta(C)` of the policy on fresh posterior draws, not those it was fitted to; exact where the
-            posterior is a few atoms, which are used whole.
-        risk_standard_error: Monte-Carlo error of `risk`, 0 where it is exact.
-        interval: 95 % confidence interval of the risk; NaN where none can be had.
-        losses: `[M]` the policy's loss at each fresh draw.
-        weights: `[M]` the density xi* that attains the risk on them.
-        thetas: `[M, ...]` the fresh draws.
-        probabilities: `[M]` of the draws: equal, or those of the atoms.
-        exact: whether the draws are the whole posterior.
-        truncation: mass of the occupancy a truncated method may leave out, `discount^(K+1) / (1 - discount)`;
-            0 for an exact one.
+        policy: the policy; of a table, `policy.probabilities` is `[S, A]`.
+        evaluation: the policy on fresh posterior draws, not those it was fitted to; on all atoms where the posterior is
+            a few. Its risk, losses, interval and draws are attributes of the solution, too.
         history: objective, gradient norm and step of every iteration.
         iterations: how many were made, those of a resumed run included; a planner's own for a baseline.
         seconds: wall time, compilation included; in a batch, the whole batch's.
@@ -151,16 +117,8 @@ class Solution(eqx.Module):
     """
 
     status: Status = eqx.field(static=True)
-    policy: TabularPolicy
-    risk: float
-    risk_standard_error: float
-    interval: tuple[float, float]
-    losses: Float[Array, " M"]
-    weights: Float[Array, " M"]
-    thetas: Float[Array, "M ..."]
-    probabilities: Float[Array, " M"]
-    exact: bool = eqx.field(static=True)
-    truncation: float
+    policy: Any
+    evaluation: Evaluation
     history: History
     iterations: int
     seconds: float
@@ -171,23 +129,66 @@ class Solution(eqx.Module):
     certificate: Any = None
     iterates: Any = None
 
+    @property
+    def risk(self) -> float:
+        """`rho_theta(C)` of the policy on fresh posterior draws."""
+        return self.evaluation.risk
+
+    @property
+    def risk_standard_error(self) -> float:
+        """Monte-Carlo error of the risk, 0 where it is exact."""
+        return self.evaluation.risk_standard_error
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the risk; NaN where none can be had."""
+        return self.evaluation.interval
+
+    @property
+    def losses(self) -> Float[Array, " M"]:
+        """The policy's loss at each fresh draw."""
+        return self.evaluation.losses
+
+    @property
+    def weights(self) -> Float[Array, " M"]:
+        """The density xi* that attains the risk on the fresh draws."""
+        return self.evaluation.weights
+
+    @property
+    def thetas(self) -> Float[Array, "M ..."]:
+        """The fresh draws."""
+        return self.evaluation.thetas
+
+    @property
+    def probabilities(self) -> Float[Array, " M"]:
+        """Of the draws: equal, or those of the atoms."""
+        return self.evaluation.probabilities
+
+    @property
+    def exact(self) -> bool:
+        """Whether the draws are the whole posterior."""
+        return self.evaluation.exact
+
+    @property
+    def truncation(self) -> float:
+        """Mass of the occupancy that a truncated method may leave out; 0 for an exact one."""
+        return self.evaluation.truncation
+
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""
         last = f", last gradient norm {float(self.history.gradient_norm[-1]):.3g}" if len(self.history) else ""
-        cut = [("truncation", truncation_text(self.truncation))] if self.truncation else []
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
-            *risk_rows(self.risk, self.risk_standard_error, self.interval, len(self.losses), self.exact),
+            *self.evaluation.risk_rows(),
             *([] if self.certificate is None else self.certificate.rows()),
-            ("mean loss", f"{float(np.asarray(self.probabilities) @ np.asarray(self.losses)):.4f}"),
-            *cut,
+            ("mean loss", f"{self.evaluation.mean:.4f}"),
+            *self.evaluation.truncation_rows(),
             ("iterations", f"{self.iterations}{last}"),
             ("seconds", f"{self.seconds:.2f}"),
         ]
 
     def __str__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
+        return in_columns(self.rows())
 
     def __rich__(self) -> Any:
         """A table for rich consoles: `rich.print(solution)`."""

@@ -10,38 +10,39 @@ import numpy as np
 
 from ..arrays import in_float64, to_numpy
 from ..errors import InputError
-from ..policies import Parametrisation, projected
+from ..objectives import Objective
+from ..policies import projected
 from . import brpg
 from .brpg import BRPG
-from .descent import GOING, Climb, begin
+from .descent import GOING, Iterates, Space, begin
 from .natural import NaturalGradient
 from .optimiser import Optimiser
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
-from .sample_average import SampleAverage
-from .search import HELD_OUT, Answer, Search
+from .sample_average import SampleAverage, space_of
+from .search import HELD_OUT, Incumbent, Search
 
 Arrays = dict[str, np.ndarray]
 
 # Whole numbers of a search, with the least that is too large; codes of how points and runs end are few.
 CODES = 16
-NUMBERS = {"stage": 32, "turn": 2, "done": CODES, "iterations": 2**31, "models": 2**62}
+NUMBERS = {"stage": 32, "kind": 2, "done": CODES, "iterations": 2**31, "models": 2**62}
 
 
 def named_leaves(tree: Any) -> Arrays:
-    """The leaves of a record by their paths, such as `.climb.value`; what is None has no name."""
+    """The leaves of a record by their paths, such as `.iterates.value`; what is None has no name."""
     leaves = jax.tree_util.tree_flatten_with_path(to_numpy(tree))[0]
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 @in_float64
-def state_from(arrays: Arrays, settings: Optimiser, policy: Parametrisation, states: int, actions: int) -> Any:
-    """The state whose leaves were `named_leaves(state)`, for the same settings and the same kind of policy.
+def state_from(arrays: Arrays, settings: Optimiser, objective: Objective, theta: np.ndarray) -> Any:
+    """The state whose leaves were `named_leaves(state)`, for the same settings and an objective of the same kind.
 
     Arrays that no run of these settings could have left are refused: every one must have the name, the type and the
     shape that it would have had.
     """
-    initial = to_numpy(projected(policy.within, policy.initial(states, actions)))
+    initial = to_numpy(projected(objective.within, objective.initial()))
     if isinstance(settings, BRPG):
         fresh = brpg.begin(settings.for_loop(), _repeated(initial, 1), 1)
         state = _filled(jax.tree.map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
@@ -49,34 +50,32 @@ def state_from(arrays: Arrays, settings: Optimiser, policy: Parametrisation, sta
             raise _foreign()
         return state
     if isinstance(settings, SampleAverage):
-        return _search(arrays, settings, policy, _repeated(initial, 1), (states, actions))
+        return _search(arrays, settings, space_of(objective, theta), _repeated(initial, 1))
     raise InputError(f"a state of {type(settings).__name__} cannot be read back from arrays")
 
 
-def _search(
-    arrays: Arrays, settings: SampleAverage, policy: Parametrisation, initial: Any, shape: tuple[int, int]
-) -> Search:
+def _search(arrays: Arrays, settings: SampleAverage, space: Space, initial: Any) -> Search:
     numbers = {name: _whole(arrays, f".{name}", limit) for name, limit in NUMBERS.items()}
     switches = {name: _switch(arrays, f".{name}") for name in ("scoring", "moved")}
-    rounds = _whole(arrays, ".climb.rounds", 2**31)
-    points = np.shape(_one(arrays, ".climb.value"))
+    rounds = _whole(arrays, ".iterates.rounds", 2**31)
+    points = np.shape(_one(arrays, ".iterates.value"))
     if len(points) != 1 or not 1 <= points[0] <= settings.starts or numbers["stage"] >= settings.stages():
         raise _foreign()
     # Before the first evaluation a step has nothing to remember.
-    climb = begin(initial, *shape)
+    iterates = begin(space, initial)
     if rounds:
-        climb = dataclasses.replace(climb, memory=_blank(arrays, settings, climb))
-    climb = _filled(climb, _below(arrays, ".climb"), points[0])
+        iterates = dataclasses.replace(iterates, memory=_blank(arrays, settings, iterates))
+    iterates = _filled(iterates, _below(arrays, ".iterates"), points[0])
     incumbent = None
     if any(name.startswith(".incumbent") for name in arrays):
-        answer = _filled(Answer(initial, 0.0, 0, np.zeros(HELD_OUT)), _below(arrays, ".incumbent"))
+        answer = _filled(Incumbent(initial, 0.0, 0, np.zeros(HELD_OUT)), _below(arrays, ".incumbent"))
         code = _whole(arrays, ".incumbent.code", CODES)
         incumbent = dataclasses.replace(answer, in_sample=float(answer.in_sample), code=code)
     floor = _one(arrays, ".floor")
     if floor.shape != () or floor.dtype != np.float64:
         raise _foreign()
     search = Search(
-        climb=dataclasses.replace(climb, rounds=rounds),
+        iterates=dataclasses.replace(iterates, rounds=rounds),
         floor=float(floor),
         incumbent=incumbent,
         **numbers,
@@ -87,27 +86,27 @@ def _search(
     return search
 
 
-def _blank(arrays: Arrays, settings: SampleAverage, climb: Climb) -> Any:
+def _blank(arrays: Arrays, settings: SampleAverage, iterates: Iterates) -> Any:
     """The empty memory of the step that left these arrays."""
     steps = (ProxLinear(), NaturalGradient(), LBFGS()) if settings.step is None else (settings.step,)
-    there = {name for name in arrays if name.startswith(".climb.memory")}
+    there = {name for name in arrays if name.startswith(".iterates.memory")}
     for step in steps:
-        memory = step.blank(climb)
-        if {f".climb.memory{name}" for name in named_leaves(memory)} == there:
+        memory = step.blank(iterates)
+        if {f".iterates.memory{name}" for name in named_leaves(memory)} == there:
             return memory
     raise _foreign()
 
 
 def _possible(search: Search) -> bool:
     """Whether a run could have come here."""
-    climb: Climb = search.climb
-    codes = np.asarray(climb.finished)
+    iterates: Iterates = search.iterates
+    codes = np.asarray(iterates.finished)
     return bool(
         np.all((codes >= GOING) & (codes < CODES))
-        and np.all(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(climb.parameters)])))
-        and np.all(np.asarray(climb.idle) >= 0)
+        and np.all(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(iterates.parameters)])))
+        and np.all(np.asarray(iterates.idle) >= 0)
         and (search.stage == 0 or search.incumbent is not None)
-        and (climb.rounds > 0 or not search.scoring)
+        and (iterates.rounds > 0 or not search.scoring)
         and not (search.scoring and search.done != GOING)
     )
 

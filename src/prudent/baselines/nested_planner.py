@@ -12,14 +12,13 @@ from jax import lax
 from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64, require_size
-from ..kernels.kernel import pull_batch
-from ..losses import ExpectedCost
+from ..kernels import pull_batch
+from ..evaluation import check_question
 from ..models import AbstractFamily, models_at
-from ..occupancies import Exact
+from ..objectives import check_models, objective_of
 from ..policies import TabularPolicy
 from ..posteriors import Posterior
 from ..risks import Risk, check_envelope
-from ..solvers.checks import check_models, check_parts
 
 
 class NestedPlan(eqx.Module):
@@ -91,7 +90,7 @@ def nested_plan(
         samples: posterior draws.
         seed: of the draws, a whole number or a `jax.random.key`.
     """
-    check_parts(family, [belief], [risk], ExpectedCost(), Exact())
+    check_question(objective_of(family), [belief], [risk])
     horizon = require_size("horizon, the number of stages,", horizon)
     check_envelope(risk, require_size("the number of draws", samples))
     thetas = np.asarray(belief.sample(seed, samples))

@@ -16,22 +16,19 @@ import numpy as np
 
 from ..arrays import as_float, as_key, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
-from ..gradients import Problem
-from ..losses import ExpectedCost, Loss, require_scalar
+from ..evaluation import USUAL_DRAWS, check_question, judge, usual_draws
+from ..losses import Loss
 from ..models import MDP, AbstractFamily
-from ..occupancies import Exact, Method
+from ..objectives import TabularObjective, linear_cost
+from ..occupancies import Method
 from ..planning import plan, plan_convex
-from ..policies import Softmax, TabularPolicy
+from ..policies import TabularPolicy
 from ..posteriors import Point, Posterior
 from ..risks import CVaR, Expectation, Risk, check_envelope
-from ..solvers import BRPG, History, Solution, Status, solve
-from ..solvers.checks import check_models, check_parts
-from ..solvers.draws import fresh_draws
-from ..solvers.judging import USUAL_DRAWS, judge, usual_draws
-from ..solvers.starts import linear_cost
-from .nested import nested_plan
+from ..solvers import BRPG, History, Solution, Status, fresh_draws, solve
+from .nested_planner import nested_plan
 from .q_learning import robust_q_learning
-from .robust import robust_plan
+from .robust_planner import robust_plan
 
 
 @in_float64
@@ -73,8 +70,8 @@ def plug_in(
     >>> pr.plug_in(lake, belief, planner=pr.BRPG(iterations=20)).status.name
     'ITERATION_LIMIT'
     """
-    court = _Court(model, belief, loss, risk, occupancy, evaluation, seed)
-    theta, mdp = court.known(theta)
+    bench = _Bench(model, belief, loss, risk, occupancy, evaluation, seed)
+    theta, mdp = bench.known(theta)
     if planner is not None:
         require_kind("planner", planner, BRPG, "BRPG(...), or left out for exact planning")
         # Two draws to report on: of one there is no standard error, by which a diverged run is told.
@@ -83,21 +80,21 @@ def plug_in(
             model,
             Point(theta),
             risk=Expectation(),
-            loss=court.problem.loss,
+            loss=bench.objective.loss,
             solver=single,
-            occupancy=court.problem.occupancy,
+            occupancy=bench.objective.occupancy,
             seed=seed,
             progress=False,
             certify=False,
         )
-        return court.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
-    cost = linear_cost(court.problem.loss, mdp)
+        return bench.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+    cost = linear_cost(bench.objective.loss, mdp)
     if cost is None:
-        best = plan_convex(mdp, court.problem.loss)
+        best = plan_convex(mdp, bench.objective.loss)
         status = Status.PLANNED if best.status.ok else Status.UNCERTIFIED
-        return court.verdict(best.policy, status, best.iterations, plan=best)
+        return bench.verdict(best.policy, status, best.iterations, plan=best)
     exact = plan(dataclasses.replace(mdp, cost=cost))
-    return court.verdict(exact.policy, Status.PLANNED, exact.iterations, plan=exact)
+    return bench.verdict(exact.policy, Status.PLANNED, exact.iterations, plan=exact)
 
 
 @in_float64
@@ -134,10 +131,10 @@ def robust(
     >>> rival.status.name, bool(lake.start @ rival.plan.values > lake.start @ pr.plan(lake.at((0.3, 0.5))).values)
     ('PLANNED', True)
     """
-    court = _Court(model, belief, loss, risk, occupancy, evaluation, seed)
-    best = robust_plan(court.known(theta)[1], radius)
+    bench = _Bench(model, belief, loss, risk, occupancy, evaluation, seed)
+    best = robust_plan(bench.known(theta)[1], radius)
     status = Status.PLANNED if best.converged else Status.UNCERTIFIED
-    return court.verdict(best.policy, status, best.iterations, plan=best)
+    return bench.verdict(best.policy, status, best.iterations, plan=best)
 
 
 @in_float64
@@ -178,15 +175,15 @@ def robust_by_q_learning(
     >>> rival.status.name, rival.iterations
     ('LEARNED', 200)
     """
-    court = _Court(model, belief, loss, risk, occupancy, evaluation, seed)
-    _, mdp = court.known(theta)
+    bench = _Bench(model, belief, loss, risk, occupancy, evaluation, seed)
+    _, mdp = bench.known(theta)
     if np.ndim(radius):
         raise InputError(
             f"radius must be one number, got shape {np.shape(radius)}; robust() plans with a radius for each "
             "state-action pair, robust_q_learning() learns for several radii side by side"
         )
     learned = robust_q_learning(mdp, radius, iterations=iterations, geometric=geometric, seed=seed)
-    return court.verdict(learned.policy(), Status.LEARNED, learned.iterations, plan=learned)
+    return bench.verdict(learned.policy(), Status.LEARNED, learned.iterations, plan=learned)
 
 
 @in_float64
@@ -226,23 +223,23 @@ def nested(
     ('PLANNED', (50, 6))
     """
     require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
-    court = _Court(model, belief, loss, risk if static_risk is None else static_risk, occupancy, evaluation, seed)
+    bench = _Bench(model, belief, loss, risk if static_risk is None else static_risk, occupancy, evaluation, seed)
     best = nested_plan(model, belief, risk, horizon, samples=samples, seed=seed)
-    return court.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
+    return bench.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
 
 
 def require_judgeable(model: AbstractFamily, belief: Posterior, **judged: Any) -> None:
     """Refuse parts that no policy can be judged with."""
-    _Court(model, belief, **judged)
+    _Bench(model, belief, **judged)
 
 
 def verdict_on(run: Solution, model: AbstractFamily, belief: Posterior, **judged: Any) -> Solution:
     """The policy of a run of `solve` for another risk, judged as a rival."""
-    court = _Court(model, belief, **judged)
-    return court.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+    bench = _Bench(model, belief, **judged)
+    return bench.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
 
 
-class _Court:
+class _Bench:
     """The judgement common to all baselines: the parts, checked, and the fresh draws of the belief."""
 
     def __init__(
@@ -257,17 +254,16 @@ class _Court:
     ):
         self.clock = time.perf_counter()
         self.belief = belief
-        loss = ExpectedCost() if loss is None else loss
-        risk = CVaR(0.9) if risk is None else risk
-        method = Exact() if occupancy is None else occupancy
-        check_parts(model, [belief], [risk], loss, method)
-        self.problem, self.risk = Problem(model, loss, None, Softmax(), method.resolve(model.support)), risk
+        self.risk = risk = CVaR(0.9) if risk is None else risk
+        require_kind("model", model, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+        self.objective: TabularObjective = model.objective(loss=loss, occupancy=occupancy)
+        check_question(self.objective, [belief], [risk])
         if evaluation is not None:
             require_size("evaluation, the number of fresh draws,", evaluation)
         check_envelope(risk, evaluation or USUAL_DRAWS)
-        count = evaluation or usual_draws(self.problem, risk)
+        count = evaluation or usual_draws(self.objective, risk)
         self.draws = fresh_draws(belief, key_words(as_key(seed)), count)
-        require_scalar(loss, np.ones(model.support.shape[:2]), check_models(model, self.draws.thetas[:4]))
+        self.objective.check(self.draws.thetas[:4])
 
     def known(self, theta: Any) -> tuple[np.ndarray, MDP]:
         """Theta, the posterior mean when None, and the model there."""
@@ -285,7 +281,7 @@ class _Court:
         if theta.shape != shape:
             raise InputError(f"{name} must have the shape {shape} of the belief's draws, got {theta.shape}")
         try:
-            return theta, self.problem.family.at(theta)
+            return theta, self.objective.family.at(theta)
         except InputError as error:
             text = " ".join(np.array2string(theta, threshold=6, precision=4).split())
             raise InputError(f"there is no model at {name} = {text}: {error}") from None
@@ -300,19 +296,11 @@ class _Court:
         plan: Any = None,
     ) -> Solution:
         """The solution that the policy makes."""
-        judged = judge(self.problem, self.risk, np.asarray(policy.probabilities), self.draws)
+        judged = judge(self.objective, self.risk, np.asarray(policy.probabilities), self.draws)
         return Solution(
             status=status if judged.finite() else Status.NON_FINITE,
             policy=policy,
-            risk=judged.risk,
-            risk_standard_error=judged.standard_error,
-            interval=judged.interval,
-            losses=judged.losses,
-            weights=judged.weights,
-            thetas=judged.draws.thetas,
-            probabilities=judged.draws.probabilities,
-            exact=judged.draws.exact,
-            truncation=self.problem.occupancy.error_bound(float(self.problem.family.discount)),
+            evaluation=judged,
             history=History(*np.empty((3, 0))) if history is None else history,
             iterations=iterations,
             seconds=time.perf_counter() - self.clock,

@@ -1,4 +1,4 @@
-"""`solve` and `solve_many`: check everything, run the compiled blocks, report on fresh draws."""
+"""`solve` and `solve_many`: check everything, bring every job to its answer, report on fresh draws."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..arrays import as_key, in_float64, key_words, require_kind, to_numpy
+from ..arrays import as_float, as_key, in_float64, key_words, require_finite, require_kind, to_numpy
 from ..errors import InputError
-from ..gradients import Adjoint, GradientEstimator, Problem, ZerothOrder, alone
-from ..losses import ExpectedCost, Loss
-from ..models import AbstractFamily
-from ..occupancies import Exact, Method
-from ..policies import Parametrisation, Softmax, TabularPolicy, action_table, projected
+from ..evaluation import Evaluation, check_question, judge, judge_closely, usual_draws
+from ..gradients import Adjoint, GradientEstimator
+from ..objectives import Objective, objective_of, point_at
+from ..policies import projected
 from ..posteriors import Posterior
-from ..risks import CVaR, Envelope, Risk
+from ..risks import CVaR, Risk, check_envelope
 from .brpg import BRPG
 from .certificates import Certificate
 from .certificates import certify as certified
-from .checks import check_method, check_parts, check_start, start_at
-from .draws import Draws, Run, fresh_draws, stacked
-from .judging import Judgement, judge, judge_closely, usual_draws
-from .optimiser import Found, Optimiser, digest_of
+from .draws import Job, JobDraws, fresh_draws
+from .optimiser import Optimiser, Outcome, digest_of
 from .sample_average import SampleAverage
 from .solution import Checkpoint, History, Solution, Status, checkpoint_of, resumable
 
@@ -33,15 +30,15 @@ FREE_SETTINGS = ("iterations", "tolerance", "evaluation")
 
 
 def solve(
-    model: AbstractFamily,
+    model: Any,
     belief: Posterior,
     *,
     risk: Risk | None = None,
-    loss: Loss | None = None,
-    policy: Parametrisation | None = None,
+    loss: Any = None,
+    policy: Any = None,
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
-    occupancy: Method | None = None,
+    occupancy: Any = None,
     seed: int | jax.Array = 0,
     start: Any = None,
     resume: Solution | None = None,
@@ -51,7 +48,7 @@ def solve(
     """Minimise `rho_theta( F(lambda, P_theta) )` over policies, theta following the belief.
 
     Args:
-        model: the family of MDPs.
+        model: the family of models, or any `Objective`.
         belief: posterior of theta, any `Posterior`; a user's own class supplies `draw`.
         risk: coherent risk over the belief; `CVaR(0.9)` when left out.
         loss: `(occupancy, mdp) -> scalar`, convex in the occupancy; expected discounted cost when left out.
@@ -74,12 +71,12 @@ def solve(
     ((4, 4), 20)
     """
     risks = [CVaR(0.9) if risk is None else risk]
+    objective = objective_of(model, loss, policy, occupancy)
     return solve_grid(
-        model,
         [belief],
         risks,
         [as_key(seed)],
-        Parts(risks, loss, policy, gradient, solver, occupancy, certify),
+        Parts(objective, risks, gradient, solver, certify),
         None if start is None else [[start]],
         None if resume is None else [[resume]],
         progress,
@@ -87,15 +84,15 @@ def solve(
 
 
 def solve_many(
-    model: AbstractFamily,
+    model: Any,
     beliefs: Sequence[Posterior],
     risks: Sequence[Risk],
     *,
-    loss: Loss | None = None,
-    policy: Parametrisation | None = None,
+    loss: Any = None,
+    policy: Any = None,
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
-    occupancy: Method | None = None,
+    occupancy: Any = None,
     seed: int | jax.Array = 0,
     start: Sequence[Sequence[Any]] | None = None,
     resume: Sequence[Sequence[Solution]] | None = None,
@@ -120,45 +117,38 @@ def solve_many(
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
-    parts = Parts(risks, loss, policy, gradient, solver, occupancy, certify)
-    return solve_grid(model, beliefs, risks, keys, parts, start, resume, progress)
+    parts = Parts(objective_of(model, loss, policy, occupancy), risks, gradient, solver, certify)
+    return solve_grid(beliefs, risks, keys, parts, start, resume, progress)
 
 
-def default_solver(gradient: GradientEstimator, risks: Sequence[Any]) -> Optimiser:
+def default_solver(gradient: GradientEstimator, risks: Sequence[Risk]) -> Optimiser:
     """`SampleAverage()`, or the paper's algorithm where that cannot be used or every assessment is a program."""
-    envelope = any(
-        isinstance(part, Envelope)
-        for risk in risks
-        for part in jax.tree.leaves(risk, is_leaf=lambda node: isinstance(node, Envelope))
-    )
-    return SampleAverage() if isinstance(gradient, Adjoint) and not envelope else BRPG()
+    return SampleAverage() if gradient.exact and not any(risk.is_program for risk in risks) else BRPG()
 
 
 class Parts:
     """The parts of a call with their defaults filled in; all risks are judged on the same fresh draws."""
 
-    def __init__(
-        self, risks: Sequence[Risk], loss: Any, policy: Any, gradient: Any, solver: Any, occupancy: Any, certify: bool
-    ):
-        self.loss = ExpectedCost() if loss is None else loss
-        self.policy = Softmax() if policy is None else policy
+    def __init__(self, objective: Objective, risks: Sequence[Risk], gradient: Any, solver: Any, certify: bool):
+        self.objective = objective
         self.gradient = Adjoint() if gradient is None else gradient
+        require_kind("gradient", self.gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
+        for risk in risks:
+            require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
         self.settings = default_solver(self.gradient, risks) if solver is None else solver
-        self.occupancy = Exact() if occupancy is None else occupancy
+        require_kind("solver", self.settings, Optimiser, "SampleAverage(...) or BRPG(...)")
         self.certify = bool(certify)
         self.evaluation = 0
 
     def digests(self, risk: Risk) -> tuple[tuple[str, str], ...]:
         """What a resumed run must share with the first call, each part by its name; how long it runs may differ."""
         settings = {name: value for name, value in vars(self.settings).items() if name not in FREE_SETTINGS}
-        named = {"risk": risk, "loss": self.loss, "policy": self.policy, "gradient": self.gradient}
-        named |= {"solver": (type(self.settings).__name__, settings), "occupancy": self.occupancy}
-        return tuple((name, digest_of(part)) for name, part in named.items())
+        named = {"risk": risk, "gradient": self.gradient, "solver": (type(self.settings).__name__, settings)}
+        return tuple((name, digest_of(part)) for name, part in (named | self.objective.parts()).items())
 
 
 @in_float64
 def solve_grid(
-    model: AbstractFamily,
     beliefs: Sequence[Posterior],
     risks: Sequence[Risk],
     keys: Sequence[jax.Array],
@@ -168,8 +158,11 @@ def solve_grid(
     progress: bool | None,
 ) -> list[list[Solution]]:
     """`solve_many` with a random key for each belief, which may be the same for several."""
-    check_parts(model, beliefs, risks, parts.loss, parts.occupancy)
-    check_method(parts.policy, parts.gradient, parts.settings, risks)
+    objective = parts.objective
+    check_question(objective, list(beliefs), list(risks))
+    for risk in risks:
+        for draws in parts.settings.sizes():
+            check_envelope(risk, draws)
     for row in resume or []:
         for solution in row:
             require_kind("resume", solution, Solution, "a Solution of the same call")
@@ -177,137 +170,138 @@ def solve_grid(
     for name, several in (("resume", resume), ("start", start)):
         if several is not None and (len(several) != len(beliefs) or any(len(row) != len(risks) for row in several)):
             raise InputError(f"{name} must hold one entry for each belief and risk, in the same order")
-    method = parts.occupancy.resolve(model.support)
-    initial = parts.policy.initial(model.support.states, model.support.actions)
-    initial = to_numpy(projected(parts.policy.within, initial))
+    initial = to_numpy(projected(objective.within, objective.initial()))
 
     def first(i: int, j: int) -> Any:
-        return initial if start is None else start_at(start[i][j], initial, parts.policy)
+        return initial if start is None else start_at(start[i][j], initial, objective)
 
-    runs = [
-        (i, j, Run(belief, risk, key_words(key), first(i, j), start is not None))
+    jobs = [
+        (i, j, Job(belief, risk, key_words(key), first(i, j), start is not None))
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
-    question = Problem(model, parts.loss, None, parts.policy, method)
-    groups = _alike(runs)
-    if resume is None:
-        for alike in groups:
-            check_start(question, alike[0][2].start, Draws([run for _, _, run in alike]).first(4), parts.gradient)
-    parts.evaluation = parts.settings.evaluation or max(usual_draws(question, risk) for risk in risks)
+    groups = _alike(jobs)
+    for alike in groups:
+        thetas = JobDraws([job for _, _, job in alike]).first(4)
+        if resume is None:
+            objective.check(thetas, alike[0][2].start, differentiable=not parts.gradient.by_values)
+        parts.settings.check(objective, parts.gradient, thetas[0])
+    parts.evaluation = parts.settings.evaluation or max(usual_draws(objective, risk) for risk in risks)
     grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
     for alike in groups:
-        for batch in _batches(alike, parts.settings.runs_at_once(question)):
+        for batch in _batches(alike, parts.settings.jobs_at_once(objective)):
             before = None if resume is None else [resume[i][j] for i, j, _ in batch]
-            solutions = _solve_batch(model, method, [run for _, _, run in batch], parts, before, progress)
+            solutions = _solve_batch([job for _, _, job in batch], parts, before, progress)
             for (i, j, _), solution in zip(batch, solutions, strict=False):
                 grid[i][j] = solution
     return grid
 
 
-def _batches(runs: list[tuple], fit: int) -> list[list[tuple]]:
-    """Cut many runs into equal batches of at most `fit`; one compiled function serves all.
+def start_at(start: Any, initial: Any, objective: Objective) -> Any:
+    """Parameters given by the user, projected; refused unless finite and shaped like the policy's own."""
+    start = jax.tree.map(as_float, start)
+    same = jax.tree.structure(start) == jax.tree.structure(initial) and all(
+        np.shape(ours) == np.shape(theirs)
+        for ours, theirs in zip(jax.tree.leaves(start), jax.tree.leaves(initial), strict=True)
+    )
+    if not same:
+        shapes = jax.tree.map(np.shape, initial, is_leaf=lambda leaf: isinstance(leaf, np.ndarray))
+        raise InputError(
+            f"start must be parameters of this policy, shaped {shapes}, got {jax.tree.map(np.shape, start)}; "
+            "use solution.parameters of a run with the same model and policy"
+        )
+    for leaf in jax.tree.leaves(start):
+        require_finite("start", np.asarray(leaf))
+    return to_numpy(projected(objective.within, start))
 
-    The last batch is filled up with repeats of its last run, whose answers are dropped, because a
-    shorter batch would be compiled anew.
+
+def _batches(jobs: list[tuple], fit: int) -> list[list[tuple]]:
+    """Cut many jobs into equal batches of at most `fit`; one compiled function serves all.
+
+    The last batch is filled up with repeats of its last job, whose answers are dropped, because a
+    shorter batch would be compiled again.
     """
-    number = -(-len(runs) // fit)
-    size = -(-len(runs) // number)
-    batches = [runs[first : first + size] for first in range(0, len(runs), size)]
+    number = -(-len(jobs) // fit)
+    size = -(-len(jobs) // number)
+    batches = [jobs[first : first + size] for first in range(0, len(jobs), size)]
     batches[-1] += batches[-1][-1:] * (size - len(batches[-1]))
     return batches
 
 
-def _alike(runs: list[tuple]) -> list[list[tuple]]:
-    """Runs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
+def _alike(jobs: list[tuple]) -> list[list[tuple]]:
+    """Jobs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
     groups: dict[Any, list[tuple]] = {}
-    for run in runs:
-        leaves, structure = jax.tree.flatten(run[2].risk)
-        atoms = run[2].belief.as_atoms()
+    for job in jobs:
+        leaves, structure = jax.tree.flatten(job[2].risk)
+        atoms = job[2].belief.as_atoms()
         name = (structure, *(np.shape(leaf) for leaf in leaves), None if atoms is None else len(atoms))
-        groups.setdefault(name, []).append(run)
+        groups.setdefault(name, []).append(job)
     return list(groups.values())
 
 
 def _solve_batch(
-    model: AbstractFamily,
-    method: Method,
-    runs: Sequence[Run],
-    parts: Parts,
-    before: list[Solution] | None,
-    progress: bool | None,
+    jobs: Sequence[Job], parts: Parts, before: list[Solution] | None, progress: bool | None
 ) -> list[Solution]:
     clock = time.perf_counter()
-    problem = Problem(model, parts.loss, stacked([run.risk for run in runs]), parts.policy, method)
-    draws = Draws(runs)
-    for solution, run in zip(before or (), runs, strict=False):
-        resumable(solution, parts.digests(run.risk), run.words)
-    found = parts.settings.optimise(problem, parts.gradient, draws, before, progress)
-    # The risk's numbers would otherwise be traced along for nothing.
-    problem = alone(problem)
+    for solution, job in zip(before or (), jobs, strict=False):
+        resumable(solution, parts.digests(job.risk), job.words)
+    outcomes = parts.settings.optimise(parts.objective, parts.gradient, JobDraws(jobs), before, progress)
     solutions = []
-    for answer, run in zip(found, runs, strict=True):
-        judged, certificate = _judged(problem, run, answer, parts)
-        solutions.append(_solution(problem, run, answer, judged, certificate, parts, time.perf_counter() - clock))
+    for outcome, job in zip(outcomes, jobs, strict=True):
+        point = np.asarray(point_at(parts.objective, outcome.parameters))
+        answer, certificate = _judged(point, job, outcome, parts)
+        solutions.append(_solution(point, job, outcome, answer, certificate, parts, time.perf_counter() - clock))
     return solutions
 
 
-def _judged(problem: Problem, run: Run, answer: Found, parts: Parts) -> tuple[Judgement, Certificate | None]:
+def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tuple[Evaluation, Certificate | None]:
     """An answer on fresh draws, and its certificate where one is wanted and can be had."""
-    table = np.asarray(action_table(problem.policy, answer.parameters))
-    fresh = fresh_draws(run.belief, run.words, parts.evaluation)
+    objective, slopes = parts.objective, None
+    fresh = fresh_draws(job.belief, job.words, parts.evaluation)
     if not parts.certify:
-        return judge(problem, run.risk, table, fresh), None
-    slopes = None
-    if isinstance(parts.gradient, ZerothOrder):
-        judged = judge(problem, run.risk, table, fresh)
+        return judge(objective, job.risk, point, fresh), None
+    if parts.gradient.by_values:
+        answer = judge(objective, job.risk, point, fresh)
     else:
-        judged, slopes = judge_closely(problem, run.risk, table, fresh)
-    certificate = certified(problem, table, judged, run.risk, slopes, answer.in_sample) if judged.finite() else None
-    return judged, certificate
+        answer, slopes = judge_closely(objective, job.risk, point, fresh)
+    if not answer.finite():
+        return answer, None
+    return answer, certified(objective, point, answer, job.risk, slopes, outcome.in_sample)
 
 
 def _solution(
-    problem: Problem,
-    run: Run,
-    answer: Found,
-    judged: Judgement,
+    point: np.ndarray,
+    job: Job,
+    outcome: Outcome,
+    answer: Evaluation,
     certificate: Certificate | None,
     parts: Parts,
     seconds: float,
 ) -> Solution:
     return Solution(
-        status=_status(problem, run, answer, judged),
-        policy=TabularPolicy(np.asarray(action_table(problem.policy, answer.parameters))),
-        risk=judged.risk,
-        risk_standard_error=judged.standard_error,
-        interval=judged.interval,
-        losses=judged.losses,
-        weights=judged.weights,
-        thetas=judged.draws.thetas,
-        probabilities=judged.draws.probabilities,
-        exact=judged.draws.exact,
-        truncation=problem.occupancy.error_bound(float(problem.family.discount)),
-        history=History(*answer.history.T),
-        iterations=answer.iterations,
+        status=_status(parts.objective, job, outcome, answer),
+        policy=parts.objective.policy(point),
+        evaluation=answer,
+        history=History(*outcome.history.T),
+        iterations=outcome.iterations,
         seconds=seconds,
-        parameters=answer.parameters,
-        checkpoint=Checkpoint(answer.state, run.words, parts.digests(run.risk)),
-        models=answer.models,
+        parameters=outcome.parameters,
+        checkpoint=Checkpoint(outcome.state, job.words, parts.digests(job.risk)),
+        models=outcome.models,
         certificate=certificate,
-        iterates=answer.iterates,
+        iterates=outcome.iterates,
     )
 
 
-def _status(problem: Problem, run: Run, answer: Found, judged: Judgement) -> Status:
-    """How the run ended; an answer clearly above the start's risk, on the same fresh draws, has diverged.
+def _status(objective: Objective, job: Job, outcome: Outcome, answer: Evaluation) -> Status:
+    """How the job ended; an answer clearly above the start's risk, on the same fresh draws, has diverged.
 
     The start is evaluated only if the sampled objective looks as if it had risen.
     """
-    if not judged.finite() or answer.status is Status.NON_FINITE:
+    if not answer.finite() or outcome.status is Status.NON_FINITE:
         return Status.NON_FINITE
-    objective = answer.history[:, 0]
-    if len(objective) < 2 or objective[-len(objective) // 4 :].mean() <= objective[0]:
-        return answer.status
-    first = judge(problem, run.risk, np.asarray(action_table(problem.policy, run.start)), judged.draws)
-    return Status.DIVERGED if judged.clearly_above(first) else answer.status
+    values = outcome.history[:, 0]
+    if len(values) < 2 or values[-len(values) // 4 :].mean() <= values[0]:
+        return outcome.status
+    first = judge(objective, job.risk, np.asarray(point_at(objective, job.start)), answer.draws)
+    return Status.DIVERGED if answer.clearly_above(first) else outcome.status

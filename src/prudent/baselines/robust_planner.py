@@ -12,7 +12,7 @@ from ..arrays import Array, as_float, require_kind
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP
-from ..planning.exact import level_of
+from ..planning import level_of
 from ..policies import TabularPolicy
 
 # A row's temperature is settled when its logarithm moves less than this: its value is then off by the square.

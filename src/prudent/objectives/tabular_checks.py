@@ -1,8 +1,7 @@
-"""Refusals before anything is compiled: every part's type, and the models and loss at the start."""
+"""Refusals before anything is compiled: the models of a family at a few draws, the policy, and the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,17 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_finite, require_kind, to_numpy
+from ..arrays import Array, require_finite
 from ..errors import InputError
-from ..gradients import GradientEstimator, Problem, ZerothOrder
 from ..kernels import Kernel
-from ..losses import Loss, check_loss_at
+from ..losses import Loss, check_loss_at, require_scalar
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
-from ..occupancies import Exact, Method, Truncated, occupancy
+from ..occupancies import Method, Truncated, occupancy
 from ..policies import Parametrisation, TabularPolicy, action_table, projected
-from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
-from ..risks import Risk, check_envelope
-from .optimiser import Optimiser
+from ..posteriors import AbstractTable
 
 # Kernels looked at before the start.
 CHECKED_BYTES = 16 * 2**20
@@ -29,38 +25,15 @@ CHECKED_BYTES = 16 * 2**20
 LARGEST_NUMPY_SOLVE = 1000
 
 
-def check_parts(
-    model: AbstractFamily, beliefs: Sequence[Posterior], risks: Sequence[Risk], loss: Loss, method: Method
-) -> None:
-    """What every question has: each part is of its kind, and the belief is about this model's theta."""
-    require_kind("model", model, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+def require_loss(loss: Any) -> Loss:
+    """Refuse what cannot be called."""
     if not callable(loss):
         raise InputError(f"loss must be a function (occupancy, mdp) -> number, got {loss!r}")
-    require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
-    for belief in beliefs:
-        require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
-        while isinstance(belief, Sobol | WithinBox):
-            belief = belief.posterior
-        if isinstance(belief, AbstractTable) and isinstance(model, TabularFamily):
-            _check_same_support(model, belief)
-    for risk in risks:
-        require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
+    return loss
 
 
-def check_method(
-    policy: Parametrisation, gradient: GradientEstimator, settings: Optimiser, risks: Sequence[Risk]
-) -> None:
-    """The parts of a solver are of their kinds, and the risks exist on samples of its size."""
-    require_kind("policy", policy, Parametrisation, "a parametrisation such as Softmax()")
-    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
-    require_kind("solver", settings, Optimiser, "SampleAverage(...) or BRPG(...)")
-    settings.check(policy, gradient)
-    for risk in risks:
-        for draws in settings.sizes():
-            check_envelope(risk, draws)
-
-
-def _check_same_support(model: TabularFamily, belief: AbstractTable) -> None:
+def require_same_support(model: TabularFamily, belief: AbstractTable) -> None:
+    """Refuse a belief along other successors than the model's."""
     ours, theirs = model.support, belief.support
     if ours is theirs:
         return
@@ -72,35 +45,14 @@ def _check_same_support(model: TabularFamily, belief: AbstractTable) -> None:
 
 
 def check_start(
-    problem: Problem, initial: Any, thetas: Float[np.ndarray, "N ..."], gradient: GradientEstimator
+    mdp: MDP, loss: Loss, policy: Parametrisation, method: Method, parameters: Any, differentiable: bool
 ) -> None:
-    """The models at a few draws of every run are proper MDPs, and the loss is a finite number at the first.
-
-    So is its derivative, unless the estimator uses values alone.
-    """
-    family = problem.family
-    mdp = check_models(family, thetas)
-    policy = _check_policy(problem.policy, initial, family.support.shape[:2])
-    visits = _first_occupancy(mdp, policy, problem.occupancy)
-    check_loss_at(problem.loss, visits, mdp, differentiable=not isinstance(gradient, ZerothOrder))
-
-
-def start_at(start: Any, initial: Any, policy: Parametrisation) -> Any:
-    """Parameters given by the user, projected; refused unless finite and shaped like the policy's own."""
-    start = jax.tree.map(as_float, start)
-    same = jax.tree.structure(start) == jax.tree.structure(initial) and all(
-        np.shape(ours) == np.shape(theirs)
-        for ours, theirs in zip(jax.tree.leaves(start), jax.tree.leaves(initial), strict=True)
-    )
-    if not same:
-        shapes = jax.tree.map(np.shape, initial, is_leaf=lambda leaf: isinstance(leaf, np.ndarray))
-        raise InputError(
-            f"start must be parameters of this policy, shaped {shapes}, got {jax.tree.map(np.shape, start)}; "
-            "use solution.parameters of a run with the same model and policy"
-        )
-    for leaf in jax.tree.leaves(start):
-        require_finite("start", np.asarray(leaf))
-    return to_numpy(projected(policy.within, start))
+    """The policy is a table, and the loss a number; finite, with its derivative if asked, where parameters are given."""
+    if parameters is None:
+        require_scalar(loss, np.ones(mdp.cost.shape), mdp)
+        return
+    table = _check_policy(policy, parameters, mdp.cost.shape)
+    check_loss_at(loss, _first_occupancy(mdp, table, method), mdp, differentiable=differentiable)
 
 
 def _check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:

@@ -1,0 +1,240 @@
+"""The seam between models and everything after them: losses at draws of theta, and what else can be done with them.
+
+Left of it a part knows what a state is; right of it nobody does. Risks, solvers, evaluations, certificates and pages see
+losses `[R]`, parameters, derivatives and the capabilities below; what they can do follows from these.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..arrays import Array, require_kind
+from ..errors import InputError
+from ..policies import ParameterSet
+from ..posteriors import Posterior, WeightedDraws
+from ..row_sets import RowSet
+
+
+class Losses(NamedTuple):
+    """Losses of N models, each under a point of its own.
+
+    Attributes:
+        losses: of each.
+        visits: how often each row of a table is met, the metric of a natural step; None without a table.
+    """
+
+    losses: Float[Array, " N"]
+    visits: Float[Array, "N S"] | None
+
+
+class Size(NamedTuple):
+    """What one model takes.
+
+    Attributes:
+        bytes: of its largest array.
+        theta_bytes: of one draw of theta, laid out as its model.
+        cached: whether models are worked on in the processor's cache, so that small chunks are faster.
+    """
+
+    bytes: int
+    theta_bytes: int
+    cached: bool
+
+
+class Unit(NamedTuple):
+    """How losses are measured: `loss = offset + scale * loss in units`."""
+
+    offset: float
+    scale: float
+
+    def loss(self, value: Any) -> Any:
+        """A loss in the user's units."""
+        return self.offset + self.scale * value
+
+
+class Table(NamedTuple):
+    """Capability: points are tables of probabilities.
+
+    The predicted decrease of any change of the policy needs it; natural and prox-linear steps need free rows.
+
+    Attributes:
+        rows: which rows there are.
+        free: whether parameters reach every choice of rows; else the rows are all there could be.
+        bends: whether the loss is more than linear in the occupancy, so that a deterministic table need not be best.
+    """
+
+    rows: RowSet
+    free: bool
+    bends: bool
+
+
+class Planned(NamedTuple):
+    """Points that would be right if theta were known.
+
+    Attributes:
+        points: of centres of the belief, against all draws, of single draws; without repeats.
+        least: `[M]` the least loss of each draw; None where draws were not planned for.
+    """
+
+    points: Float[np.ndarray, "K ..."]
+    least: Float[np.ndarray, " M"] | None
+
+
+class Plans(eqx.Module):
+    """Capability: the best policy of a single draw can be found, which gives starts and lower bounds."""
+
+    @abc.abstractmethod
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
+        """Where a search may begin; a few more than `most` points where they come for nothing."""
+
+    @abc.abstractmethod
+    def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
+        """Numbers at most `min_pi C(pi, theta)` at the first M draws, or None and the reason why there are none.
+
+        Args:
+            draws: to plan at; as many of them as can be afforded, all of them where they are a whole posterior.
+            point: one that is nearly right, which may save work.
+        """
+
+
+class Objective(eqx.Module):
+    """`C(alpha, theta)`: what a policy's parameters alpha lose if theta is the truth, for any kind of model.
+
+    Losses are functions of a *point*, the array that parameters stand for: a table of action probabilities, a gain
+    matrix, or the parameters themselves. The methods marked so are traced by JAX.
+    """
+
+    within: eqx.AbstractVar[ParameterSet]
+
+    @abc.abstractmethod
+    def initial(self) -> Any:
+        """Parameters to start from."""
+
+    @abc.abstractmethod
+    def point(self, parameters: Any) -> Float[Array, ...]:
+        """The point that parameters stand for; traced."""
+
+    @abc.abstractmethod
+    def losses(self, points: Float[Array, "G ..."], thetas: Array) -> Losses:
+        """The losses of `N = G R` models: R arranged draws for each of G points, a point's behind one another; traced."""
+
+    @abc.abstractmethod
+    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
+        """Draws laid out as `losses` wants them; done on the host, so that compiled code moves no large array."""
+
+    @abc.abstractmethod
+    def size(self) -> Size:
+        """What one model takes, for chunks of bounded memory."""
+
+    @abc.abstractmethod
+    def policy(self, point: Float[np.ndarray, ...]) -> Any:
+        """The policy a user is given."""
+
+    @abc.abstractmethod
+    def point_from(self, policy: Any) -> Float[np.ndarray, ...]:
+        """The point of a user's policy, checked."""
+
+    @abc.abstractmethod
+    def check_belief(self, belief: Posterior) -> None:
+        """Refuse a belief that is visibly about another model."""
+
+    @abc.abstractmethod
+    def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
+        """Refuse models that are none at these draws, and a loss that is no finite number at the first.
+
+        Args:
+            thetas: a few draws.
+            parameters: where the loss is looked at, with its derivative if that is to be there; its shape alone if None.
+            differentiable: whether a derivative is needed.
+        """
+
+    @abc.abstractmethod
+    def points(self, parameters: Any) -> Float[np.ndarray, "K ..."]:
+        """The points of K parameter sets, on the host."""
+
+    @abc.abstractmethod
+    def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K ..."]) -> Any:
+        """Gradients by the parameters of K points, from those by the points, on the host."""
+
+    # Capabilities: what an objective does not have is None.
+
+    def table(self, theta: np.ndarray) -> Table | None:
+        """Where points are tables; whether the loss bends is told at this theta."""
+        del theta
+        return None
+
+    def from_point(self, points: Float[np.ndarray, "*K ..."]) -> Any | None:
+        """Parameters of points, before projection; an objective with a table has them for its tables."""
+        del points
+        return None
+
+    def random_points(self, random: np.random.Generator, count: int) -> Float[np.ndarray, "K ..."] | None:
+        """Points by chance that `from_point` has parameters of."""
+        del random, count
+        return None
+
+    def mixed(self, point: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
+        """A point off the edge of the set of points, near this one."""
+        return point
+
+    def plans(self) -> Plans | None:
+        """Planners of single draws."""
+        return None
+
+    def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
+        """The same objective in units of its own, so that level and scale of the losses change no policy."""
+        del thetas
+        return self, Unit(0.0, 1.0)
+
+    def met(
+        self, point: np.ndarray, thetas: Float[np.ndarray, "M ..."], shares: Float[np.ndarray, "K M"]
+    ) -> Bool[np.ndarray, ...] | None:
+        """Which parts of theta matter to a policy under any of the weights, over theta's leading axes; None for all."""
+        del point, thetas, shares
+        return None
+
+    def dual_losses(
+        self, points: Float[Array, "G ..."], thetas: Array, ascend: Callable[[Any, Callable[[Any], Any]], Any]
+    ) -> tuple[Float[Array, " N"], Float[Array, " N"]] | None:
+        """Losses, and linear functions of the occupancy that touch them, found by the loss's conjugate; traced.
+
+        Args:
+            points: of G groups.
+            thetas: arranged draws.
+            ascend: `(first dual, step) -> dual`: how often the step is made is the caller's business.
+        """
+        del points, thetas, ascend
+        return None
+
+    def no_bound(self) -> str:
+        """Why there is no lower bound where `plans` is None."""
+        return "single draws of theta cannot be planned for"
+
+    def parts(self) -> dict[str, Any]:
+        """What a resumed run must share with the first call, by name."""
+        return {"objective": self}
+
+    @property
+    def truncation(self) -> float:
+        """Mass of the occupancy that may be left out; 0 for exact losses."""
+        return 0.0
+
+
+
+def objective_of(model: Any, loss: Any = None, policy: Any = None, occupancy: Any = None) -> Objective:
+    """What is minimised: the objective itself, or the one that a family makes of these parts."""
+    if isinstance(model, Objective):
+        for name, part in (("loss", loss), ("policy", policy), ("occupancy", occupancy)):
+            if part is not None:
+                raise InputError(f"{name}= belongs to a family; {type(model).__name__} is an objective and has its own")
+        return model
+    make = getattr(model, "objective", None)
+    if make is None or isinstance(model, type):
+        require_kind("model", model, Objective, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+    return make(loss=loss, policy=policy, occupancy=occupancy)  # pyright: ignore[reportOptionalCall]

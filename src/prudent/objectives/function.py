@@ -1,0 +1,126 @@
+"""An objective from a user's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, in_float64, require_finite
+from ..errors import InputError
+from ..policies import Everywhere, ParameterSet
+from ..posteriors import Posterior
+from .base import Losses, Objective, Size
+
+
+class FunctionObjective(Objective):
+    """`C(alpha, theta)` as any function that JAX can trace: no states, no table, no lower bound.
+
+    >>> import numpy as np, prudent as pr
+    >>> wide = pr.FunctionObjective(lambda alpha, theta: (alpha[0] - theta[0]) ** 2, start=[0.0])
+    >>> solution = pr.solve(wide, pr.Draws([[-1.0], [3.0]]), risk=pr.CVaR(0.5))
+    >>> bool(abs(solution.policy[0] - 1.0) < 1e-4), round(solution.risk, 4)
+    (True, 4.0)
+
+    Args:
+        function: `(parameters, theta) -> number`, traceable.
+        start: array, or any pytree of arrays, that a search begins from.
+        within: the set the parameters are kept in.
+    """
+
+    function: Callable[[Any, Array], Any] = eqx.field(static=True)
+    start: Any
+    within: ParameterSet
+
+    def __init__(self, function: Callable[[Any, Array], Any], start: Any, within: ParameterSet | None = None):
+        if not callable(function):
+            raise InputError(f"function must map (parameters, theta) to a number, got {function!r}")
+        self.function = function
+        plain = isinstance(start, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(start))
+        self.start = as_float(start, "start") if plain else jax.tree.map(as_float, start)
+        self.within = Everywhere() if within is None else within
+        for leaf in jax.tree.leaves(self.start):
+            require_finite("start", np.asarray(leaf))
+
+    def initial(self) -> Any:
+        """The start given."""
+        return self.start
+
+    def point(self, parameters: Any) -> Float[Array, " D"]:
+        """The parameters in a row."""
+        return ravel_pytree(parameters)[0]
+
+    def points(self, parameters: Any) -> Float[np.ndarray, "K D"]:
+        """The parameters in rows."""
+        leaves = jax.tree.leaves(parameters)
+        return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+    def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K D"]) -> Any:
+        """Rows as parameters."""
+        unravel = ravel_pytree(self.start)[1]
+        return jax.tree.map(np.asarray, jax.vmap(unravel)(slopes))
+
+    def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
+        """The function at every draw."""
+        unravel = ravel_pytree(self.start)[1]
+        each = thetas.reshape(len(points), -1, *thetas.shape[1:])
+        losses = jax.vmap(lambda point, own: jax.vmap(lambda theta: self.function(unravel(point), theta))(own))
+        return Losses(losses(points, each).reshape(-1), None)
+
+    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
+        """As they are."""
+        return np.asarray(thetas)
+
+    def size(self) -> Size:
+        """A guess: the parameters, and as much again for what the function keeps."""
+        size = 16 * max(1, sum(np.size(leaf) for leaf in jax.tree.leaves(self.start)))
+        return Size(size, size, True)
+
+    @in_float64
+    def policy(self, point: Float[np.ndarray, " D"]) -> Any:
+        """The parameters, shaped like the start."""
+        return jax.tree.map(np.asarray, ravel_pytree(self.start)[1](jnp.asarray(point)))
+
+    @in_float64
+    def point_from(self, policy: Any) -> Float[np.ndarray, " D"]:
+        """Parameters shaped like the start, in a row."""
+        given = jax.tree.map(as_float, policy)
+        shapes, wanted = jax.tree.map(np.shape, given), jax.tree.map(np.shape, self.start)
+        if jax.tree.structure(given) != jax.tree.structure(self.start) or shapes != wanted:
+            raise InputError(f"the policy must be parameters shaped {wanted} like the start, got {shapes}")
+        return np.asarray(ravel_pytree(given)[0])
+
+    def check_belief(self, belief: Posterior) -> None:
+        """Any belief may be about the function's theta."""
+        del belief
+
+    @in_float64
+    def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
+        """One finite number, with a finite derivative, at the first draw."""
+        require_finite("a posterior draw of theta", thetas)
+        parameters = self.start if parameters is None else parameters
+        try:
+            shape = jax.eval_shape(self.function, parameters, thetas[0])
+        except Exception as error:
+            raise InputError(
+                f"the function could not be evaluated at a posterior draw of shape {thetas.shape[1:]}: {error}"
+            ) from error
+        if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
+            raise InputError(f"the function must return one real number, got {shape}; sum or average it")
+        value, slope = jax.value_and_grad(lambda alpha: self.function(alpha, jnp.asarray(thetas[0])))(
+            jax.tree.map(jnp.asarray, parameters)
+        )
+        if not np.isfinite(value):
+            raise InputError(f"the loss is {value} at the starting parameters; keep logarithms and ratios off zero")
+        if differentiable and not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slope)):
+            raise InputError("the gradient of the loss is not finite at the starting parameters; keep roots off zero")
+
+    def no_bound(self) -> str:
+        """Nothing is known of a function."""
+        return "the least loss of a function of parameters and theta is not known"

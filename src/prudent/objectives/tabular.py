@@ -1,0 +1,267 @@
+"""Finite models: the loss is a function of the occupancy that a table of action probabilities has under a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Bool, Float
+
+from ..arrays import Array, require_kind, to_numpy
+from ..kernels import Kernel, Support
+from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
+from ..models import MDP, AbstractFamily, TabularFamily, models_at
+from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
+from ..policies import ParameterSet, Parametrisation, Softmax, TabularPolicy, action_probabilities
+from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
+from ..row_sets import RowSet
+from .base import Losses, Objective, Plans, Size, Table, Unit
+from .chunks import mean_visits
+from .tabular_checks import check_models, check_start, require_loss, require_same_support
+from .tabular_plans import TabularPlans, linear_cost
+
+# The share of its discounted time that a policy has to spend in a row for the row to be met.
+MET = 1e-4
+
+
+# How much of the uniform policy is mixed into a plan that has to be left.
+UNIFORM_SHARE = 0.1
+
+
+class Batch(NamedTuple):
+    """N models under the policies of their groups, all with the batch along `axis`."""
+
+    occupancies: Array
+    probability: Array
+    cost: Array
+    axis: int
+
+
+class TabularObjective(Objective):
+    """`F(lambda^{pi, P_theta}, P_theta)` over tables pi; made by `family.objective(...)`.
+
+    >>> import numpy as np, prudent as pr
+    >>> objective = pr.envs.frozen_lake("SF\\nHG").objective(loss=pr.NegativeEntropy())
+    >>> objective.point(objective.initial()).shape
+    (4, 4)
+
+    Args:
+        family: the models.
+        loss: `(occupancy, mdp) -> number`, convex in the occupancy; expected discounted cost when left out.
+        policy: how parameters become a table; tabular softmax when left out.
+        occupancy: `Exact()` when left out, or `Truncated(horizon)`.
+    """
+
+    family: AbstractFamily
+    loss: Loss
+    parametrisation: Parametrisation
+    occupancy: Method
+
+    def __init__(
+        self,
+        family: AbstractFamily,
+        loss: Loss | None = None,
+        policy: Parametrisation | None = None,
+        occupancy: Method | None = None,
+    ):
+        self.family = family
+        self.loss = require_loss(ExpectedCost() if loss is None else loss)
+        self.parametrisation = Softmax() if policy is None else policy
+        require_kind("policy", self.parametrisation, Parametrisation, "a parametrisation such as Softmax()")
+        method = Exact() if occupancy is None else occupancy
+        require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
+        self.occupancy = method.resolve(family.support)
+
+    @property
+    def within(self) -> ParameterSet:
+        """The set the policy's parameters are kept in."""
+        return self.parametrisation.within
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of states and actions."""
+        return self.family.support.shape[:2]
+
+    def initial(self) -> Any:
+        """The policy's own start."""
+        return self.parametrisation.initial(*self.shape)
+
+    def point(self, parameters: Any) -> Float[Array, "S A"]:
+        """`pi_alpha(a | s)`."""
+        return self.parametrisation.probabilities(parameters)
+
+    def points(self, parameters: Any) -> Float[np.ndarray, "K S A"]:
+        """The tables of K parameter sets."""
+        return self.parametrisation.tables(parameters)
+
+    def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K S A"]) -> Any:
+        """As the parametrisation has it."""
+        return self.parametrisation.pull_back(parameters, slopes)
+
+    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> Batch:
+        """The occupancies of all models in one batch, at arranged draws."""
+        family = self.family
+        axis = batch_axis(self.occupancy, family.support)
+        draws = thetas.shape[axis] // points.shape[0]
+        probability, cost = models_at(family, thetas, axis)
+        policy = jnp.repeat(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis=axis)
+        occupancies = measure(self.occupancy, family.support, probability, policy, family.start, family.discount)
+        return Batch(occupancies, probability, cost, axis)
+
+    def losses(self, points: Float[Array, "G S A"], thetas: Array) -> Losses:
+        """All models in one batch; visits are the occupancies' state marginals."""
+        batch = self.batch(points, thetas)
+        losses = loss_batch(self.loss, self.family, *batch)
+        return Losses(losses, jnp.moveaxis(batch.occupancies, batch.axis, 0).sum(axis=2))
+
+    def dual_losses(
+        self, points: Float[Array, "G S A"], thetas: Array, ascend: Callable[[Any, Callable[[Any], Any]], Any]
+    ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Losses, and `<z, lambda>` with the cost z that attains the loss's conjugate, held fixed."""
+        family, loss = self.family, as_convex(self.loss)
+
+        def cost_of(occupancy: Array, probability: Array, cost: Array) -> Array:
+            mdp = MDP(Kernel(family.support, probability), cost, family.start, family.discount)
+            image = loss.image(occupancy, mdp)
+            return loss.cost_of(ascend(loss.begin(mdp), lambda dual: loss.ascend(dual, image, mdp)), mdp)
+
+        batch = self.batch(points, thetas)
+        known = batch._replace(occupancies=lax.stop_gradient(batch.occupancies))
+        losses = loss_batch(self.loss, family, *known)
+        saddle = jax.vmap(cost_of, in_axes=batch.axis, out_axes=batch.axis)(*known[:3])
+        return losses, (saddle * batch.occupancies).sum(axis=(0, 1) if batch.axis else (1, 2))
+
+    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
+        """With the draws along the axis where models keep theirs."""
+        if batch_axis(self.occupancy, self.family.support) == 0:
+            return np.asarray(thetas)
+        return np.ascontiguousarray(np.moveaxis(np.asarray(thetas), 0, -1))
+
+    def size(self) -> Size:
+        """The kernel, or the matrix that is factorised."""
+        states, actions, successors = self.family.support.shape
+        method = self.occupancy
+        direct = isinstance(method, Exact) and isinstance(method.solver, Elimination)
+        largest = max(actions * successors, states if direct else 1)
+        return Size(8 * states * largest, 8 * states * actions * successors, direct)
+
+    def policy(self, point: Float[np.ndarray, "S A"]) -> TabularPolicy:
+        """The table."""
+        return TabularPolicy(point)
+
+    def point_from(self, policy: Any) -> Float[np.ndarray, "S A"]:
+        """A `TabularPolicy` or an array `[S, A]`, checked."""
+        return action_probabilities(policy, *self.shape)
+
+    def check_belief(self, belief: Posterior) -> None:
+        """A belief about tables must be along the family's support."""
+        while isinstance(belief, Sobol | WithinBox):
+            belief = belief.posterior
+        if isinstance(belief, AbstractTable) and isinstance(self.family, TabularFamily):
+            require_same_support(self.family, belief)
+
+    def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
+        """The models at these draws are MDPs, the policy a table, and the loss a finite number with a derivative."""
+        mdp = check_models(self.family, thetas)
+        check_start(mdp, self.loss, self.parametrisation, self.occupancy, parameters, differentiable)
+
+    def table(self, theta: np.ndarray) -> Table | None:
+        """Points are tables; their rows are free where the parametrisation chooses them one by one."""
+        rows = self.parametrisation.rows()
+        bends = linear_cost(self.loss, self.family.at(theta)) is None
+        return Table(RowSet() if rows is None else rows, rows is not None, bends)
+
+    def from_point(self, points: Float[np.ndarray, "*K S A"]) -> Any | None:
+        """Where the parametrisation can be told to be a table."""
+        return self.parametrisation.from_table(points)
+
+    def random_points(self, random: np.random.Generator, count: int) -> Float[np.ndarray, "K S A"] | None:
+        """Rows uniform on the simplex, one table after the other; None where the parametrisation takes no table."""
+        states, actions = self.shape
+        tables = random.dirichlet(np.ones(actions), size=(count, states))
+        return None if self.from_point(tables) is None else tables
+
+    def mixed(self, point: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
+        """The table with a share of the uniform policy in it."""
+        return (1.0 - UNIFORM_SHARE) * point + UNIFORM_SHARE / self.shape[1]
+
+    def plans(self) -> Plans | None:
+        """For losses that are known to be convex."""
+        return None if self.no_bound() else TabularPlans(self.family, self.loss, self.occupancy)
+
+    def no_bound(self) -> str:
+        """A plain function may not be convex."""
+        if isinstance(self.loss, ConvexLoss):
+            return ""
+        return "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
+
+    def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
+        """Expected costs in units of their own spread; another loss as it is.
+
+        `F = <lambda, c>` and the occupancy's mass is known, so costs `(c - shift) / scale` give the losses
+        `(F - shift * mass) / scale`, whatever the policy and the model. Minimised in these units, the policy is the
+        same for `a c + b`, and a large constant takes no digits away from the differences that matter.
+        """
+        family = self.family
+        if not isinstance(self.loss, ExpectedCost):
+            return self, Unit(0.0, 1.0)
+        costs = to_numpy(_costs(family, thetas))
+        shift, spread = costs.min(), np.ptp(costs)
+        scale = spread if spread > 0 else 1.0
+        mass = 1.0 / (1.0 - float(family.discount)) - self.truncation
+        rescaled = Rescaled(family.support, family.start, family.discount, family, np.asarray(shift), np.asarray(scale))
+        same = TabularObjective(rescaled, self.loss, self.parametrisation, self.occupancy)
+        return same, Unit(float(shift * mass), float(scale))
+
+    def met(
+        self, point: np.ndarray, thetas: Float[np.ndarray, "M ..."], shares: Float[np.ndarray, "K M"]
+    ) -> Bool[np.ndarray, "S A"] | None:
+        """Of a table theta, the rows in which the policy spends a share of its discounted time that is noticeable."""
+        if not (isinstance(self.family, TabularFamily) and thetas.ndim == 4):
+            return None
+        occupancies = self.mean_occupancies(point, thetas, shares)
+        return np.any(occupancies >= MET * occupancies.sum(axis=(1, 2), keepdims=True), axis=0)
+
+    def mean_occupancies(
+        self, point: np.ndarray, thetas: Float[np.ndarray, "M ..."], shares: Float[np.ndarray, "K M"]
+    ) -> Float[np.ndarray, "K S A"]:
+        """Occupancies averaged over the draws under K sets of weights."""
+        return mean_visits(self, point, thetas, shares)[:, :, None] * point
+
+    def parts(self) -> dict[str, Any]:
+        """All but the family, which is large, and whose log may have grown."""
+        return {"loss": self.loss, "policy": self.parametrisation, "occupancy": self.occupancy}
+
+    @property
+    def truncation(self) -> float:
+        """Mass that a truncated occupancy leaves out."""
+        return self.occupancy.error_bound(float(self.family.discount))
+
+
+class Rescaled(AbstractFamily):
+    """A family whose costs are `(c - shift) / scale`."""
+
+    support: Support
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+    family: AbstractFamily
+    shift: Float[Array, ""]
+    scale: Float[Array, ""]
+
+    def probability(self, theta: Array) -> Float[Array, "S A B"]:
+        """As they are."""
+        return self.family.probability(theta)
+
+    def cost(self, theta: Array) -> Float[Array, "S A"]:
+        """In units."""
+        return (self.family.cost(theta) - self.shift) / self.scale
+
+
+@eqx.filter_jit
+def _costs(family: AbstractFamily, thetas: Array) -> Array:
+    return models_at(family, thetas, 0)[1]

@@ -1,0 +1,157 @@
+"""Plans of single draws: where a search over tables may begin, and what no table can beat."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float
+from ..errors import InputError
+from ..kernels import Kernel
+from ..losses import ConvexLoss, Loss
+from ..models import MDP, AbstractFamily, models_at
+from ..occupancies import Exact, Method, Truncated
+from ..planning import LARGEST_DIRECT, Search, least_costs, plan, plan_many, robust_actions, searched
+from ..posteriors import Posterior, WeightedDraws
+from .base import Planned, Plans
+
+# So many deterministic policies are all tried.
+FEW_POLICIES = 256
+
+# Pairs up to which convex losses are planned for: each plan takes Newton steps of this dimension.
+LARGEST_CONVEX = 400
+
+# Accuracy of plans that are starts, a share of the loss's spread, and their steps: they are where a search begins.
+ROUGH, ROUGH_STEPS = 1e-2, 200
+
+# Fresh draws of which a bound is made where a plan of each takes long: convex losses and large models.
+FEW_DRAWS = 16
+
+# Atoms of which each is planned for by itself where a plan takes long.
+MOST_PLANNED_ATOMS = 64
+
+# Accuracy of convex plans behind a bound, a share of the loss's spread; a bound holds at any accuracy.
+CONVEX_ACCURACY = 1e-4
+
+
+def linear_cost(loss: Loss, mdp: MDP) -> Any:
+    """The cost table of a loss that is linear in the occupancy; None for any other."""
+    if not isinstance(loss, ConvexLoss) or jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp)):
+        return None
+    return loss.linear(mdp)
+
+
+class TabularPlans(Plans):
+    """Policy iteration for linear losses, the convex planner for others."""
+
+    family: AbstractFamily
+    loss: Loss
+    occupancy: Method
+
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
+        """Tables of the mean, of the maximum likelihood, against all draws, of single draws; few policies all."""
+        family, thetas = self.family, draws.thetas
+        centres = [
+            model for model in (_model_at(family, theta) for theta in _centres(belief, draws)) if model is not None
+        ]
+        states, actions = family.support.shape[:2]
+        first = family.at(thetas[0])
+        if linear_cost(self.loss, first) is None:
+            if states * actions > LARGEST_CONVEX:
+                return _ordered([], (states, actions))
+            models = [*centres, first][: min(3, most)]
+            searches = [Search(mdp, self.loss, None, ROUGH) for mdp in models]
+            plans = [searched(search, ROUGH_STEPS, time.perf_counter()) for search in searches]
+            return _ordered([best.policy.probabilities for best in plans], (states, actions))
+        if states > LARGEST_DIRECT:
+            plans = [plan(eqx.tree_at(lambda m: m.cost, mdp, linear_cost(self.loss, mdp))) for mdp in centres[:1]]
+            return _ordered([best.policy.probabilities for best in plans], (states, actions))
+        probability, cost = linear_models(family, self.loss, thetas)
+        discount = float(family.discount)
+        chosen = [robust_actions(family.support, probability, cost, discount)]
+        if centres:
+            tables = np.stack([np.asarray(mdp.kernel.probability) for mdp in centres])
+            costs = np.stack([np.asarray(linear_cost(self.loss, mdp)) for mdp in centres])
+            chosen += list(plan_many(family.support, tables, costs, discount).action)
+        plans = plan_many(family.support, probability, cost, discount)
+        chosen += list(plans.action)
+        if actions**states <= FEW_POLICIES:
+            chosen += [np.array(row) for row in itertools.product(range(actions), repeat=states)]
+        different = {tuple(int(action) for action in row) for row in chosen}
+        return Planned(np.eye(actions)[np.array(sorted(different))], plans.values @ np.asarray(family.start))
+
+    def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
+        """Exact plans of linear losses, less their rounding; certified lower bounds of convex ones."""
+        family, thetas = self.family, draws.thetas
+        support, discount = family.support, float(family.discount)
+        linear = linear_cost(self.loss, family.at(thetas[0])) is not None
+        if not linear and isinstance(self.occupancy, Truncated):
+            return None, "a truncated occupancy of a loss that is not linear has no planner"
+        if not linear or support.states > LARGEST_DIRECT:
+            # A few of the draws are a sample as well; a few of the atoms are not.
+            if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
+                return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
+            thetas = thetas if draws.exact else thetas[:FEW_DRAWS]
+        if not linear:
+            return self._least_convex(thetas)
+        probability, cost = linear_models(family, self.loss, thetas)
+        horizon = None if isinstance(self.occupancy, Exact) else self.occupancy.horizon
+        start, first = np.asarray(family.start), point.argmax(axis=1)
+        return least_costs(support, probability, cost, start, discount, horizon=horizon, first=first), ""
+
+    def _least_convex(self, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
+        lows = np.empty(len(thetas))
+        for k, theta in enumerate(thetas):
+            search = Search(self.family.at(theta), self.loss, None, CONVEX_ACCURACY)
+            lows[k] = searched(search, 100, time.perf_counter()).lower_bound
+        if not np.all(np.isfinite(lows)):
+            return None, "the loss has no finite lower bound at a posterior draw"
+        return lows, ""
+
+
+def _ordered(tables: list[Any], shape: tuple[int, int]) -> Planned:
+    """Tables in the order in which they are preferred."""
+    return Planned(np.stack([np.asarray(table) for table in tables]) if tables else np.empty((0, *shape)), None)
+
+
+def _centres(belief: Posterior, draws: WeightedDraws) -> list[np.ndarray]:
+    """The posterior mean, of the draws if need be, and the maximum likelihood if the belief knows it."""
+    found = []
+    for name in ("mean", "maximum_likelihood"):
+        try:
+            centre = np.asarray(as_float(getattr(belief, name)()))
+        except (AttributeError, InputError):
+            continue
+        if centre.shape == draws.thetas.shape[1:] and np.all(np.isfinite(centre)):
+            found.append(centre)
+    return found or [np.tensordot(draws.probabilities, draws.thetas, axes=1)]
+
+
+def _model_at(family: AbstractFamily, theta: np.ndarray) -> MDP | None:
+    """The model, or None where the family has none: a mean need not be a possible theta."""
+    try:
+        return family.at(theta)
+    except InputError:
+        return None
+
+
+def linear_models(family: AbstractFamily, loss: Loss, thetas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Kernels `[N, S, A, B]` and the cost tables `[N, S, A]` of a linear loss, at each theta."""
+    probability, cost = _linear_models(family, loss, thetas)
+    return np.asarray(probability), np.asarray(cost)
+
+
+@eqx.filter_jit
+def _linear_models(family: AbstractFamily, loss: Loss, thetas: Array) -> tuple[Array, Array]:
+    probability, cost = models_at(family, thetas, 0)
+
+    def table(probability: Array, cost: Array) -> Array:
+        return linear_cost(loss, MDP(Kernel(family.support, probability), cost, family.start, family.discount))
+
+    return probability, jax.vmap(table)(probability, cost)
