@@ -40,7 +40,8 @@ def test_weights_reach_evaluation_quantiles_and_rivals():
     assert result.exact and result.mean == pytest.approx(8.0)
     assert result.risk == pytest.approx(10 * (0.1 * 5 + 0.1 * 1) / 0.2)
     assert result.quantile([0.5, 0.65, 0.95]) == pytest.approx([0.0, 10.0, 50.0])
-    assert result.assess(pr.Expectation()) == (pytest.approx(8.0), 0.0)
+    assert result.under(pr.Expectation()).risk == pytest.approx(8.0)
+    assert result.under(pr.Expectation()).risk_standard_error == 0.0
     rival = pr.plug_in(lottery(), belief, risk=pr.CVaR(0.8))
     assert rival.exact and rival.policy.probabilities.tolist() == [[1.0, 0.0]]
 

@@ -1,7 +1,6 @@
 """Exact planning against a linear program, and evaluation against NumPy."""
 
 import dataclasses
-import importlib
 
 import numpy as np
 import pytest
@@ -153,17 +152,17 @@ def test_evaluation_agrees_with_numpy_draw_by_draw():
     assert result.mean == pytest.approx(result.losses.mean(), rel=1e-12)
     assert result.mean_standard_error == pytest.approx(result.losses.std() / np.sqrt(333), rel=1e-9)
     assert result.quantile(0.5) in result.losses
-    assert result.assess(pr.WorstCase())[0] == result.losses.max()
+    assert result.under(pr.WorstCase()).risk == result.losses.max()
     assert "mean loss" in str(result)
 
 
 def test_long_samples_are_evaluated_in_chunks_with_the_same_answer(monkeypatch):
-    # The module, by name: the package has a function called the same.
-    objective = importlib.import_module("prudent.gradients.objective")
+    from prudent.objectives import chunks
+
     lake = pr.envs.frozen_lake("SF\nHG")
     policy = np.full((4, 4), 0.25)
     whole = pr.evaluate(policy, lake, lake.prior, samples=333).losses
-    monkeypatch.setattr(objective, "CHUNK_BYTES", dict.fromkeys((True, False), 100 * 4 * 12 * 8))
+    monkeypatch.setattr(chunks, "CHUNK_MODELS", 100)
     np.testing.assert_allclose(pr.evaluate(policy, lake, lake.prior, samples=333).losses, whole, rtol=1e-12)
 
 

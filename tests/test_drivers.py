@@ -5,10 +5,9 @@ import pytest
 
 import prudent as pr
 from prudent.arrays import in_float64
-from prudent.gradients import Problem, losses_on
+from prudent.objectives import chunks, losses_on, tabular
 from prudent.posteriors import equally_weighted
-from prudent.solvers import drivers as module
-from prudent.solvers.drivers import drivers, drivers_of, mean_occupancies
+from prudent.solvers.drivers import drivers, drivers_of
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
 BELIEF = LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=0))
@@ -117,12 +116,12 @@ def test_only_rows_that_the_policy_meets_are_looked_at():
     table[:, 0] = 1.0
     table[5] = 0.5
     thetas = belief.sample(0, 300)
-    problem = Problem(family, pr.ExpectedCost(), pr.CVaR(0.9), pr.Softmax(), pr.Exact().resolve(family.support))
-    losses = losses_on(problem, table[None], thetas[None])[0]
-    found, looked_at = drivers_of(problem, table, equally_weighted(thetas), tail_weights(losses, 0.9))
+    objective = family.objective()
+    losses = losses_on(objective, table[None], thetas)[0]
+    found, looked_at = drivers_of(objective, table, equally_weighted(thetas), tail_weights(losses, 0.9))
     share = np.where(np.arange(300) < 20, 1 / 20, 0.0)
     visits = np.mean([pr.occupancy(family.at(theta), table) for theta in thetas[:20]], axis=0)
-    np.testing.assert_allclose(mean_occupancies(problem, table, thetas, share[None])[0], visits, atol=1e-8)
+    np.testing.assert_allclose(objective.mean_occupancies(table, thetas, share[None])[0], visits, atol=1e-8)
     # Only states 1, 2 and 3 have an unknown that is met: state 0 stays where it is.
     assert looked_at == 3
     assert found
@@ -135,18 +134,18 @@ def test_a_row_that_only_the_bad_draws_meet_counts(monkeypatch):
     family, belief = queue(8)
     thetas = belief.sample(1, 200)
     table = np.full((8, 2), 0.5)
-    problem = Problem(family, pr.ExpectedCost(), pr.CVaR(0.9), pr.Softmax(), pr.Exact().resolve(family.support))
+    objective = family.objective()
     worst = np.where(np.arange(200) == np.argmax(thetas[:, 6, 1, 1]), 200.0, 0.0)
     shares = np.stack([equal(200), equal(200) * worst])
-    monkeypatch.setattr(module, "CHUNK_BYTES", 1)
-    by_one = mean_occupancies(problem, table, thetas, shares)
+    monkeypatch.setattr(chunks, "CHUNK_MODELS", 1)
+    by_one = objective.mean_occupancies(table, thetas, shares)
     monkeypatch.undo()
-    np.testing.assert_allclose(by_one, mean_occupancies(problem, table, thetas, shares), rtol=1e-12)
+    np.testing.assert_allclose(by_one, objective.mean_occupancies(table, thetas, shares), rtol=1e-12)
     plain, bad = (visits / visits.sum() for visits in by_one)
     pair = np.unravel_index(np.argmax(bad - plain), plain.shape)
-    monkeypatch.setattr(module, "MET", float((plain[pair] + bad[pair]) / 2))
-    assert module.rows_met(problem, table, thetas, shares)[pair]
-    assert not module.rows_met(problem, table, thetas, shares[:1])[pair]
+    monkeypatch.setattr(tabular, "MET", float((plain[pair] + bad[pair]) / 2))
+    assert objective.met(table, thetas, shares)[pair]
+    assert not objective.met(table, thetas, shares[:1])[pair]
 
 
 def test_the_drivers_of_a_solution_are_those_of_its_own_weights():

@@ -13,7 +13,6 @@ from prudent.episodes.adaptive import estimate_scales
 from prudent.experiments import episodic
 from prudent.experiments.folder import open_folder
 from prudent.experiments.work import Backend, run_units
-from prudent.gradients import Problem
 
 # Not symmetric: on a symmetric map rounding alone decides which of two equal ways a run takes.
 LAKE = pr.envs.frozen_lake("SFF\nHFG")
@@ -189,7 +188,7 @@ def test_an_episode_by_the_theorem_has_its_draws_and_step():
     assert told.step == 0.5 / 2.0 ** np.ceil(np.log2(episode.scales.smoothness))
 
 
-PROBLEM = Problem(LAKE, pr.ExpectedCost(), pr.CVaR(0.5), pr.Softmax(), pr.Exact().resolve(LAKE.support))
+PROBLEM = LAKE.objective(), pr.CVaR(0.5)
 
 
 def test_scales_and_iterations_shrink_as_data_grow():
@@ -197,7 +196,7 @@ def test_scales_and_iterations_shrink_as_data_grow():
     result = run(world=LAKE.world(TRUTH, steps=20, rollouts=10), episodes=4, iterations=rule)
     beliefs = [LAKE.prior, *(episode.belief for episode in result.episodes)]
     thetas = np.stack([belief.sample(0, 64) for belief in beliefs])
-    loss_gap, gradient_gap, *_ = np.array(estimate_scales(PROBLEM, [np.zeros((STATES, ACTIONS))] * 5, thetas)).T
+    loss_gap, gradient_gap, *_ = np.array(estimate_scales(*PROBLEM, [np.zeros((STATES, ACTIONS))] * 5, thetas)).T
     assert loss_gap[-1] < 0.8 * loss_gap[1] < 0.64 * loss_gap[0]
     assert gradient_gap[-1] < 0.8 * gradient_gap[1] < 0.64 * gradient_gap[0]
     first, *_, last = result.episodes
@@ -221,8 +220,8 @@ def test_scales_against_values_and_differences():
     random = np.random.default_rng(0)
     parameters = [random.normal(size=(STATES, ACTIONS)) for _ in range(2)]
     thetas = random.uniform(0.1, 0.9, size=(2, 9, 2))
-    found = estimate_scales(PROBLEM, parameters, thetas, np.broadcast_to(np.array(TRUTH), (2, 1, 2)))
-    own = estimate_scales(PROBLEM, parameters, thetas)
+    found = estimate_scales(*PROBLEM, parameters, thetas, np.broadcast_to(np.array(TRUTH), (2, 1, 2)))
+    own = estimate_scales(*PROBLEM, parameters, thetas)
 
     def losses(logits, thetas):
         table = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Problem, arrange, equal_shares
+from prudent.gradients import arranged, equal_shares
 
 STATES, ACTIONS, DRAWS, MDPS = 5, 3, 4, 50
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
@@ -40,7 +40,8 @@ def gradients(estimator, problems, logits, tables, keys):
     """The estimate for each of many problems that differ in numbers only."""
 
     def one(arrays, logits, tables, keys):
-        return estimator(eqx.combine(arrays, static), logits[None], tables, equal_shares(1, DRAWS), keys[None])[1][0]
+        problem = eqx.combine(arrays, static)
+        return estimator(*problem, logits[None], tables, equal_shares(1, DRAWS), keys[None])[1][0]
 
     arrays, static = problems
     return jax.vmap(one)(arrays, logits, tables, keys)
@@ -49,16 +50,15 @@ def gradients(estimator, problems, logits, tables, keys):
 def random_problems(name):
     """Fifty problems with their own costs, discounts, losses, risk levels, policies and posterior draws."""
     random = np.random.default_rng(len(name))
-    method = pr.Exact().resolve(SUPPORT)
     problems, logits, tables = [], [], []
     for _ in range(MDPS):
         cost = random.uniform(size=(STATES, ACTIONS))
         family = pr.TabularFamily(SUPPORT, cost, random.dirichlet(np.ones(STATES)), random.uniform(0.5, 0.97))
         risk = jax.tree.map(lambda leaf: leaf[None], pr.CVaR(random.uniform(0.0, 0.9)))
-        problems.append(Problem(family, LOSSES[name](random), risk, pr.Softmax(), method))
+        problems.append((family.objective(loss=LOSSES[name](random)), risk))
         logits.append(random.normal(size=(STATES, ACTIONS)))
         drawn = random.dirichlet(np.ones(STATES), size=(1, DRAWS, STATES, ACTIONS))
-        tables.append(arrange(drawn, problems[-1]))
+        tables.append(arranged(problems[-1][0], drawn))
     arrays, static = zip(*(eqx.partition(problem, eqx.is_array) for problem in problems), strict=True)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *arrays)
     return (stacked, static[0]), np.stack(logits), np.stack(tables)

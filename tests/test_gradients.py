@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem, arrange, equal_shares
+from prudent.gradients import Adjoint, arranged, equal_shares
 from prudent.occupancies import measure
 
 from .problems import numpy_occupancy, random_mdp, random_policy, softmax
@@ -65,8 +65,8 @@ def all_gradients(family, logits, tables, method):
     for loss_name, loss in (("linear", pr.ExpectedCost()), ("nonlinear", spread)):
         for risk_name, risk in RISKS.items():
             stacked = jax.tree.map(lambda leaf: leaf[None], risk)
-            problem = Problem(family, loss, stacked, pr.Softmax(), method)
-            result, gradient = Adjoint()(problem, logits[None], tables, equal_shares(1, DRAWS), NO_CHANCE)
+            objective = family.objective(loss=loss, occupancy=method)
+            result, gradient = Adjoint()(objective, stacked, logits[None], tables, equal_shares(1, DRAWS), NO_CHANCE)
             out[loss_name, risk_name] = (result.value[0], gradient[0])
     return out
 
@@ -152,14 +152,12 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
     probability = random.dirichlet(np.ones(support.successors), size=(DRAWS, states, ACTIONS))
     cost, start, discount = random.uniform(size=(states, ACTIONS)), random.dirichlet(np.ones(states)), 0.95
     family = pr.TabularFamily(support, cost, start, discount)
-    problem = Problem(
-        family, spread, jax.tree.map(lambda level: level[None], pr.CVaR(0.6)), pr.Softmax(), pr.Exact().resolve(support)
-    )
+    objective, risk = family.objective(loss=spread), jax.tree.map(lambda level: level[None], pr.CVaR(0.6))
     logits = random.normal(size=(states, ACTIONS))
     with jax.enable_x64(True):
-        thetas = arrange(probability[None], problem)
-        _, gradient = eqx.filter_jit(lambda p, x, t: Adjoint()(p, x, t, equal_shares(1, DRAWS), NO_CHANCE))(
-            problem, logits[None], thetas
+        thetas = arranged(objective, probability[None])
+        _, gradient = eqx.filter_jit(lambda o, r, x, t: Adjoint()(o, r, x, t, equal_shares(1, DRAWS), NO_CHANCE))(
+            objective, risk, logits[None], thetas
         )
     tables = full_tables(support, probability)
     for _ in range(5):
@@ -216,18 +214,17 @@ def test_batched_gradients_are_the_single_ones():
     random = np.random.default_rng(0)
     logits, thetas = random.normal(size=(4, 9, 4)), random.uniform(size=(4, 5, 2))
     levels = np.array([0.0, 0.3, 0.6, 0.9])
-    method = pr.Exact().resolve(lake.support)
+    objective = lake.objective()
 
     @eqx.filter_jit
-    def compiled(problem, logits, thetas):
-        return Adjoint()(problem, logits, thetas, equal_shares(len(logits), 5), NO_CHANCE)
+    def compiled(objective, risk, logits, thetas):
+        return Adjoint()(objective, risk, logits, thetas, equal_shares(len(logits), 5), NO_CHANCE)
 
     def batch(levels):
         return jax.tree.map(lambda *several: np.stack(several), *(pr.CVaR(level) for level in levels))
 
     def gradient(risk, logits, thetas):
-        problem = Problem(lake, pr.ExpectedCost(), risk, pr.Softmax(), method)
-        return compiled(problem, logits, arrange(thetas, problem))
+        return compiled(objective, risk, logits, arranged(objective, thetas))
 
     with jax.enable_x64(True):
         together, slopes = gradient(batch(levels), logits, thetas)

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import prudent as pr
-from prudent.gradients import Problem, arrange, equal_shares, objective
+from prudent.gradients import arranged, equal_shares, risk_of_losses
 from prudent.policies import ParameterSet
 
 from .catalogue import RISKS
@@ -141,12 +141,12 @@ def shares(logits):
 
 @eqx.filter_jit
 def gradients(problem, logits, thetas):
-    return pr.Adjoint()(problem, logits, thetas, shares(logits), jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
+    return pr.Adjoint()(*problem, logits, thetas, shares(logits), jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
 
 
 @eqx.filter_jit
 def values(problem, logits, thetas):
-    return objective(problem, logits, thetas, shares(logits)).value
+    return risk_of_losses(*problem, logits, thetas, shares(logits)).value
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -154,8 +154,8 @@ def test_the_gradient_of_every_risk_of_a_loss_agrees_with_differences(loss):
     """Along random directions, at a random policy; risks in a batch."""
     random = np.random.default_rng(len(loss))
     risks = len(RISKS)
-    problem = Problem(FAMILY, one_loss(loss), AnyRisk(np.arange(risks)), pr.Softmax(), pr.Exact().resolve(SUPPORT))
-    thetas = arrange(np.broadcast_to(TABLES, (risks, *TABLES.shape)), problem)
+    problem = FAMILY.objective(loss=one_loss(loss)), AnyRisk(np.arange(risks))
+    thetas = arranged(problem[0], np.broadcast_to(TABLES, (risks, *TABLES.shape)))
     logits = np.broadcast_to(random.normal(size=(STATES, ACTIONS)), (risks, STATES, ACTIONS))
     with jax.enable_x64(True):
         exact = np.asarray(gradients(problem, logits, thetas))

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem, Sample, arrange, equal_shares, model_slopes, pulled_back, slopes_of
-from prudent.gradients import tables as tables_module
+from prudent.gradients import Adjoint, arranged, equal_shares
+from prudent.objectives import chunks, slopes_on
 from prudent.planning import least_costs, plan_many, robust_actions
 from prudent.posteriors import equally_weighted
+from prudent.solvers import sample as sample_module
 from prudent.solvers.natural import advantage
 from prudent.solvers.quasi_newton import Pairs, directions
+from prudent.solvers.sample import Sample, slopes_of
 
 from .problems import numpy_occupancy, random_policy, softmax
 from .sound_parts import table
@@ -31,7 +33,7 @@ NATURAL = dataclasses.replace(ALONE, step=pr.NaturalGradient())
 
 
 def problem(loss=None, policy=None):
-    return Problem(FAMILY, loss or pr.ExpectedCost(), None, policy or pr.Softmax(), pr.Exact().resolve(SUPPORT))
+    return FAMILY.objective(loss=loss, policy=policy)
 
 
 def solve(**changes):
@@ -62,10 +64,11 @@ def test_slopes_agree_with_finite_differences_and_with_the_estimator():
     tables, risk = softmax(logits), pr.CVaR(0.5)
     with jax.enable_x64(True):
         [found] = slopes_of(problem(), [Sample(tables, equally_weighted(thetas), risk, np.ones(1, bool))])
-        stacked = dataclasses.replace(problem(), risk=jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk))
+        stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
         shares = equal_shares(1, len(thetas))
-        _, gradient = Adjoint()(stacked, logits, arrange(thetas[None], stacked), shares, np.zeros((1, 2), np.uint32))
-        pulled = pulled_back(pr.Softmax(), logits, found.slope)
+        draws = arranged(problem(), thetas[None])
+        _, gradient = Adjoint()(problem(), stacked, logits, draws, shares, np.zeros((1, 2), np.uint32))
+        pulled = problem().pull_back(logits, found.slope)
     assert np.allclose(pulled, gradient, rtol=1e-9)
     assert found.value[0] == pytest.approx(cvar([numpy_loss(theta, tables[0]) for theta in thetas], 0.5), rel=1e-9)
     direction = random.normal(size=(STATES, ACTIONS))
@@ -83,14 +86,14 @@ def test_samples_of_any_size_share_one_compiled_function_and_inactive_policies_c
     random = np.random.default_rng(0)
     policies = np.stack([random_policy(random, STATES, ACTIONS) for _ in range(3)])
     with jax.enable_x64(True):
-        before = tables_module._chunk._cached._cache_size() if hasattr(tables_module._chunk, "_cached") else 0
+        before = chunks._slopes._cached._cache_size() if hasattr(chunks._slopes, "_cached") else 0
         small = Sample(policies, equally_weighted(thetas[:7]), pr.CVaR(0.5), np.array([True, False, True]))
         large = Sample(policies[:1], equally_weighted(thetas), pr.Expectation(), np.ones(1, bool))
         together = slopes_of(problem(), [small, large])
         apart = [slopes_of(problem(), [sample])[0] for sample in (small, large)]
-        after = tables_module._chunk._cached._cache_size() if hasattr(tables_module._chunk, "_cached") else 0
+        after = chunks._slopes._cached._cache_size() if hasattr(chunks._slopes, "_cached") else 0
         # Models too large to keep all slopes are met twice, and only where they have a weight.
-        monkeypatch.setattr(tables_module, "KEPT_BYTES", 0)
+        monkeypatch.setattr(sample_module, "KEPT_BYTES", 0)
         twice = slopes_of(problem(), [small, large])
     assert after - before <= 1
     assert [found.models for found in together] == [14, 30]
@@ -233,8 +236,8 @@ def test_the_status_is_true():
     assert few.iterations == len(few.history) == 2
     done = solve(solver=ALONE)
     assert done.status is pr.Status.CONVERGED
-    climb = done.checkpoint.state.climb
-    assert climb.left[0] <= 1e-4 * climb.spread[0] + 1e-9 * climb.size[0]
+    iterates = done.checkpoint.state.iterates
+    assert iterates.gap[0] <= 1e-4 * iterates.spread[0] + 1e-9 * iterates.size[0]
     assert done.models == 16 * done.iterations
     # A sample that may not grow and still moves the answer says so.
     noisy = solve(risk=pr.CVaR(0.95), solver=dataclasses.replace(QUICK, samples=2, largest=8))
@@ -269,7 +272,7 @@ def test_a_finished_run_goes_on_only_at_a_lower_tolerance():
     assert again.iterations == done.iterations
     finer = solve(solver=dataclasses.replace(NATURAL, tolerance=1e-6), resume=done)
     assert finer.iterations > done.iterations
-    assert finer.checkpoint.state.climb.left[0] < done.checkpoint.state.climb.left[0]
+    assert finer.checkpoint.state.iterates.gap[0] < done.checkpoint.state.iterates.gap[0]
 
 
 @pytest.mark.long
@@ -286,7 +289,7 @@ def test_many_runs_agree_with_single_ones():
 
 
 def test_the_default_gives_way_where_a_gradient_or_a_risk_asks_for_it():
-    from prudent.solvers.driver import default_solver
+    from prudent.solvers.solve import default_solver
 
     half = pr.Envelope(lambda xi, p: [xi <= 2.0])
     assert isinstance(default_solver(pr.Adjoint(), [pr.CVaR(0.9)]), pr.SampleAverage)
@@ -362,7 +365,7 @@ def test_a_loss_that_is_no_number_somewhere_is_stepped_around():
     (
         "natural steps of a network",
         lambda: solve(policy=pr.Neural(np.eye(3)), solver=pr.SampleAverage(step=pr.NaturalGradient())),
-        r"rows can be chosen one by one.*got Neural; use LBFGS",
+        r"rows can be chosen one by one.*use LBFGS",
     ),
     ("an estimator", lambda: solve(gradient=pr.ZerothOrder()), r"gradient must be Adjoint\(\).*BRPG"),
     ("another solver's run", lambda: solve(solver=ALONE, resume=solve(solver=SHORT)), r"solver of the first call"),
@@ -383,8 +386,8 @@ def test_model_slopes_pair_any_policy_with_any_draw_and_need_no_multiple_of_a_ch
     policies = np.stack([random_policy(np.random.default_rng(k), STATES, ACTIONS) for k in range(3)])
     which, draws = np.array([0, 2, 1, 1, 0, 2, 2]), np.array([4, 0, 3, 3, 1, 2, 0])
     with jax.enable_x64(True):
-        losses, slopes, visits = model_slopes(problem(), policies, thetas, which, draws)
-        other = model_slopes(problem(), policies[which], thetas[draws], np.arange(7), np.arange(7))
+        losses, slopes, visits = slopes_on(problem(), policies, thetas, which, draws)
+        other = slopes_on(problem(), policies[which], thetas[draws], np.arange(7), np.arange(7))
     assert np.allclose(losses, [numpy_loss(thetas[r], policies[k]) for k, r in zip(which, draws, strict=True)])
     for ours, theirs in zip((losses, slopes, visits), other, strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -123,12 +123,12 @@ def test_equal_losses_have_a_standard_error_of_zero():
 
 def test_a_policy_that_got_worse_is_noticed_without_a_standard_error():
     """The worst case has none; its losses on common draws tell."""
+    from prudent.evaluation import judged
     from prudent.posteriors import equally_weighted
-    from prudent.solvers.judging import judgement
 
     losses = np.random.default_rng(0).normal(size=50)
     with jax.enable_x64(True):
-        good, bad = (judgement(pr.WorstCase(), each, equally_weighted(losses)) for each in (losses, losses + 1.0))
+        good, bad = (judged(pr.WorstCase(), each, equally_weighted(losses)) for each in (losses, losses + 1.0))
     assert bad.clearly_above(good)
     assert not good.clearly_above(bad)
     assert not good.clearly_above(good)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import prudent as pr
+from prudent import evaluation
 from prudent.problems import memory, schema
 from prudent.problems.example import COSTS, LOG, PROBLEM
 from prudent.problems.parts import risk_of
 from prudent.problems.toml_file import parse, risk_from_words
-from prudent.solvers import judging, search
+from prudent.solvers import search
 
 BASE = 'states = ["a", "b", "c"]\nactions = ["x", "y"]\ndiscount = 0.9\nstart = "a"\n'
 
@@ -51,7 +52,7 @@ def test_settings_left_out_are_the_solvers_own(tmp_path):
     assert pr.read_problem(tmp_path / "problem.toml").arguments()["solver"] == usual
     assert (usual.samples, usual.largest) == (schema.USUAL_FIRST, schema.USUAL_LARGEST)
     assert usual.evaluation is None and pr.BRPG().evaluation is None
-    assert judging.USUAL_DRAWS == schema.USUAL_EVALUATION
+    assert evaluation.USUAL_DRAWS == schema.USUAL_EVALUATION
     assert pr.BRPG().samples == schema.USUAL_SAMPLES
     paper = {"kind": "brpg", "step": 0.5}
     case = pr.read_problem(tmp_path / "problem.toml", changes={"solver": paper})
@@ -290,7 +291,7 @@ def test_solving_takes_no_more_memory_than_estimated(first, largest, iterations)
 
 def test_the_held_out_draws_are_those_of_the_solver():
     assert memory.HELD_OUT == search.HELD_OUT
-    assert (memory.EVALUATED, memory.DRAWN_BYTES) == (judging.CHEAP_DRAWS, judging.CHEAP_KERNELS)
+    assert (memory.EVALUATED, memory.DRAWN_BYTES) == (evaluation.CHEAP_DRAWS, evaluation.CHEAP_KERNELS)
 
 
 def test_a_goal_without_a_cost_is_worth_reaching_whatever_the_default(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.baselines.robust import worst_expectation, worst_rows
+from prudent.baselines.robust_planner import worst_expectation, worst_rows
 
 from .problems import random_mdp
 

@@ -26,7 +26,7 @@ from prudent.runs.judging import Court, risk_difference
 from prudent.runs.record import is_solved, message_of
 from prudent.runs.solving import saved_policy
 from prudent.runs.tensors import read_tensors, write_tensors
-from prudent.solvers.states import named_leaves
+from prudent.solvers import named_leaves
 
 COMMAND = Path(sys.executable).with_name("prudent")
 SMALL = {"solver.iterations": 12, "solver.samples": 20, "solver.evaluation": 100, "solver.tolerance": 0.0}
@@ -192,8 +192,8 @@ def test_the_gains_of_the_search_are_derivatives_of_the_risk(problem):
     assert np.all(gains[np.arange(4), choice] == 0.0)
 
     def risk(moved):
-        thetas = search.thetas[None]
-        return float(court.risk(deterministic.losses_on(court.problem, moved[None], thetas)[0], search.share).value)
+        losses = deterministic.losses_on(court.objective, moved[None], search.thetas)[0]
+        return float(court.risk(losses, search.share).value)
 
     for state, action in ((0, 1), (1, 0), (1, 2)):
         mixed = table.copy()
@@ -447,14 +447,14 @@ def test_a_checkpoint_that_was_changed_is_refused(problem, run, tmp_path):
     with pytest.raises(pr.InputError, match="is for another problem"):
         pr.continue_run(tmp_path)
     # A state that no run could have left: parts missing, of other shapes or types, or that do not go together.
-    value = arrays["state.climb.value"]
+    value = arrays["state.iterates.value"]
     for change in (
-        {"state.climb.value": None},
-        {"state.climb.value": value[:-1]},
-        {"state.climb.value": value.astype(np.float32)},
-        {"state.climb.parameters": arrays["state.climb.parameters"] * np.nan},
-        {"state.climb.finished": arrays["state.climb.finished"] - 1},
-        {"state.climb.memory.radius": None},
+        {"state.iterates.value": None},
+        {"state.iterates.value": value[:-1]},
+        {"state.iterates.value": value.astype(np.float32)},
+        {"state.iterates.parameters": arrays["state.iterates.parameters"] * np.nan},
+        {"state.iterates.finished": arrays["state.iterates.finished"] - 1},
+        {"state.iterates.memory.radius": None},
         {"state.stage": np.array(31)},
         {"state.turn": np.array(5)},
         {"state.done": np.array(-1)},

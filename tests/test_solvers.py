@@ -198,11 +198,11 @@ def test_a_cautious_policy_is_not_called_diverged_for_a_lucky_first_sample():
 
 
 def test_training_data_and_fresh_draws_come_from_different_streams():
-    from prudent.solvers.draws import Draws, Run, fresh_draws
+    from prudent.solvers import Job, JobDraws, fresh_draws
 
     key = jax.random.key(1)
     words = tuple(int(word) for word in jax.random.key_data(key))
-    draws = Draws([Run(BELIEF, pr.Expectation(), words, None)])
+    draws = JobDraws([Job(BELIEF, pr.Expectation(), words, None)])
     fresh = fresh_draws(BELIEF, words, 50).thetas
     seen = [draws.first(50), draws.held_out(50)[0].thetas, fresh, BELIEF.sample(key, 50)]
     for i, left in enumerate(seen):

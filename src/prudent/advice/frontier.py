@@ -250,4 +250,6 @@ def _under(objective: Objective, run: Solution, risk: Risk) -> Solution:
 def _point(name: str, losses: Any, tail: Risk, solution: Solution | None, draws: WeightedDraws) -> FrontierPoint:
     losses = np.asarray(losses)
     mean, worst = (judged(risk, losses, draws) for risk in (Expectation(), tail))
-    return FrontierPoint(name, mean.risk, mean.risk_standard_error, worst.risk, worst.risk_standard_error, losses, solution)
+    return FrontierPoint(
+        name, mean.risk, mean.risk_standard_error, worst.risk, worst.risk_standard_error, losses, solution
+    )

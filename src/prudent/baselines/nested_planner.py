@@ -12,8 +12,8 @@ from jax import lax
 from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64, require_size
-from ..kernels import pull_batch
 from ..evaluation import check_question
+from ..kernels import pull_batch
 from ..models import AbstractFamily, models_at
 from ..objectives import check_models, objective_of
 from ..policies import TabularPolicy

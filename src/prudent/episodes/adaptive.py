@@ -159,7 +159,12 @@ def _scales(
     # Every theta compared with is a group of its own: its risk is its one loss.
     copies = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters)
     single, slopes = Adjoint()(
-        objective, Expectation(), copies, against, equal_shares(groups * others, 1), jnp.zeros((groups * others, 2), jnp.uint32)
+        objective,
+        Expectation(),
+        copies,
+        against,
+        equal_shares(groups * others, 1),
+        jnp.zeros((groups * others, 2), jnp.uint32),
     )
     off = single.value.reshape(groups, others) - result.value[:, None]
     each = _vectors(slopes, groups * others).reshape(groups, others, -1)

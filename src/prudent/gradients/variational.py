@@ -71,7 +71,7 @@ class Variational(GradientEstimator):
             found = objective.dual_losses(jax.vmap(objective.point)(parameters), thetas, self._alternated)
             if found is None:
                 raise InputError(
-                    f"Variational() needs a loss of occupancies, which {type(objective).__name__} has not; use Adjoint()"
+                    f"Variational() needs a loss of occupancies, {type(objective).__name__} has none; use Adjoint()"
                 )
             losses, values = (part.reshape(shares.shape) for part in found)
             value, weights = assess(risk, losses, shares)

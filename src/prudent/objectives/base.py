@@ -1,6 +1,6 @@
 """The seam between models and everything after them: losses at draws of theta, and what else can be done with them.
 
-Left of it a part knows what a state is; right of it nobody does. Risks, solvers, evaluations, certificates and pages see
+Left of it a part knows what a state is; right of it nobody does. Risks, solvers, evaluations, certificates, pages see
 losses `[R]`, parameters, derivatives and the capabilities below; what they can do follows from these.
 """
 
@@ -110,7 +110,10 @@ class Objective(eqx.Module):
     matrix, or the parameters themselves. The methods marked so are traced by JAX.
     """
 
-    within: eqx.AbstractVar[ParameterSet]
+    @property
+    @abc.abstractmethod
+    def within(self) -> ParameterSet:
+        """The set that parameters are kept in."""
 
     @abc.abstractmethod
     def initial(self) -> Any:
@@ -122,7 +125,7 @@ class Objective(eqx.Module):
 
     @abc.abstractmethod
     def losses(self, points: Float[Array, "G ..."], thetas: Array) -> Losses:
-        """The losses of `N = G R` models: R arranged draws for each of G points, a point's behind one another; traced."""
+        """The losses of `N = G R` models: R arranged draws for each of G points, one behind the other; traced."""
 
     @abc.abstractmethod
     def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
@@ -150,7 +153,7 @@ class Objective(eqx.Module):
 
         Args:
             thetas: a few draws.
-            parameters: where the loss is looked at, with its derivative if that is to be there; its shape alone if None.
+            parameters: where the loss is looked at, with its derivative if that is needed; its shape alone if None.
             differentiable: whether a derivative is needed.
         """
 
@@ -224,7 +227,6 @@ class Objective(eqx.Module):
     def truncation(self) -> float:
         """Mass of the occupancy that may be left out; 0 for exact losses."""
         return 0.0
-
 
 
 def objective_of(model: Any, loss: Any = None, policy: Any = None, occupancy: Any = None) -> Objective:

@@ -36,7 +36,7 @@ class FunctionObjective(Objective):
 
     function: Callable[[Any, Array], Any] = eqx.field(static=True)
     start: Any
-    within: ParameterSet
+    region: ParameterSet
 
     def __init__(self, function: Callable[[Any, Array], Any], start: Any, within: ParameterSet | None = None):
         if not callable(function):
@@ -44,9 +44,14 @@ class FunctionObjective(Objective):
         self.function = function
         plain = isinstance(start, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(start))
         self.start = as_float(start, "start") if plain else jax.tree.map(as_float, start)
-        self.within = Everywhere() if within is None else within
+        self.region = Everywhere() if within is None else within
         for leaf in jax.tree.leaves(self.start):
             require_finite("start", np.asarray(leaf))
+
+    @property
+    def within(self) -> ParameterSet:
+        """The set given."""
+        return self.region
 
     def initial(self) -> Any:
         """The start given."""
@@ -64,7 +69,7 @@ class FunctionObjective(Objective):
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K D"]) -> Any:
         """Rows as parameters."""
         unravel = ravel_pytree(self.start)[1]
-        return jax.tree.map(np.asarray, jax.vmap(unravel)(slopes))
+        return jax.tree.map(np.asarray, jax.vmap(unravel)(jnp.asarray(slopes)))
 
     def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
         """The function at every draw."""

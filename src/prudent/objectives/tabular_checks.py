@@ -47,7 +47,7 @@ def require_same_support(model: TabularFamily, belief: AbstractTable) -> None:
 def check_start(
     mdp: MDP, loss: Loss, policy: Parametrisation, method: Method, parameters: Any, differentiable: bool
 ) -> None:
-    """The policy is a table, and the loss a number; finite, with its derivative if asked, where parameters are given."""
+    """The policy is a table, and the loss a number; at given parameters finite, with its derivative if asked."""
     if parameters is None:
         require_scalar(loss, np.ones(mdp.cost.shape), mdp)
         return

@@ -206,9 +206,7 @@ def begin(space: Space, parameters: Any) -> Iterates:
     )
 
 
-def advance(
-    step: Step, space: Space, iterates: Iterates, sample: Sample, found: Slopes, tolerance: float
-) -> Iterates:
+def advance(step: Step, space: Space, iterates: Iterates, sample: Sample, found: Slopes, tolerance: float) -> Iterates:
     """One iteration: judge the trial points by what was found there, and propose the next ones."""
     if iterates.rounds == 0:
         return _first(step, space, iterates, sample, found, tolerance)
@@ -241,12 +239,12 @@ def advance(
     fell = going & (iterates.value < iterates.anchor - notable)
     idle = np.where(fell, 0, iterates.idle + going)
     ended = np.where(idle >= PATIENCE, STALLED, GOING)
-    return _proposed(step, space, iterates, np.where(fell, iterates.value, iterates.anchor), idle, ended, tolerance, exact)
+    return _proposed(
+        step, space, iterates, np.where(fell, iterates.value, iterates.anchor), idle, ended, tolerance, exact
+    )
 
 
-def _first(
-    step: Step, space: Space, iterates: Iterates, sample: Sample, found: Slopes, tolerance: float
-) -> Iterates:
+def _first(step: Step, space: Space, iterates: Iterates, sample: Sample, found: Slopes, tolerance: float) -> Iterates:
     gradient, norm = gradients_of(space.objective, iterates.trial, found.slope)
     spread, size = sizes(space, sample, found)
     sound = np.isfinite(found.value) & np.isfinite(norm)

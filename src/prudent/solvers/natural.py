@@ -48,7 +48,9 @@ class NaturalGradient(Step):
 
     def propose(self, space: Space, iterates: Iterates) -> Any:
         """A step of each row's own length along the advantages."""
-        moved = iterates.parameters - iterates.memory[:, :, None] * advantage(iterates.points, iterates.slope, iterates.visits)
+        moved = iterates.parameters - iterates.memory[:, :, None] * advantage(
+            iterates.points, iterates.slope, iterates.visits
+        )
         if space.within.free:
             return np.maximum(moved - moved.max(axis=2, keepdims=True), LOWEST_LOGIT)
         return np.asarray(project_all(space.within, moved))

@@ -111,9 +111,7 @@ class ProxLinear(Step):
         return np.asarray(iterates.memory.share * iterates.memory.decrease <= ROUNDING * iterates.size)
 
 
-def _modelled(
-    space: Space, region: Region, sample: Sample, found: Slopes, renew: Bool[np.ndarray, " K"]
-) -> Region:
+def _modelled(space: Space, region: Region, sample: Sample, found: Slopes, renew: Bool[np.ndarray, " K"]) -> Region:
     """The region with the minimum of a new model at the points to renew."""
     direction, decrease, most = (np.array(part) for part in (region.direction, region.decrease, region.most))
     for k in np.flatnonzero(renew):

@@ -41,8 +41,8 @@ LARGEST_PROGRAM = 10_000
 class SampleAverage(Optimiser):
     """Sample-average optimisation: the objective on a fixed posterior sample, minimised to a tolerance.
 
-    Many starts (the caller's own, plans of posterior draws, of the mean, of the maximum likelihood, against the worst of
-    many draws, and random policies) descend on a first sample; the best of them on held-out draws goes on. Then the
+    Many starts (the caller's own, plans of posterior draws, of the mean, of the maximum likelihood, against the worst
+    of many draws, and random policies) descend on a first sample; the best of them on held-out draws goes on. Then the
     sample grows, four times each time, until the answer moves by less than its standard error. Samples are scrambled
     Sobol points where the posterior allows. A posterior of few atoms is its own sample, used whole.
 

@@ -187,7 +187,11 @@ class Search(eqx.Module):
         last = self.stage + 1 >= settings.stages()
         if self.incumbent is None:
             # One sample alone: the best start goes on until it is done.
-            return self._next(space, iterates, here, False, True) if not last else self._next(space, iterates, None, False, False)
+            return (
+                self._next(space, iterates, here, False, True)
+                if not last
+                else self._next(space, iterates, None, False, False)
+            )
         change, noise = _change(request.risk, request.draws, here, self.incumbent)
         moved = not abs(change) <= max(noise, float(allowed(iterates, float(settings.tolerance))[0]))
         # A point whose descent was cut short gives way unless it is clearly better.
@@ -228,7 +232,11 @@ class Search(eqx.Module):
     def entry(self, unit: Unit) -> tuple[float, float, float]:
         """The newest line of the history: of the leading point, in the user's units."""
         best, iterates = self._leader(), self.iterates
-        return float(unit.loss(iterates.value[best])), float(unit.scale * iterates.norm[best]), float(iterates.length[best])
+        return (
+            float(unit.loss(iterates.value[best])),
+            float(unit.scale * iterates.norm[best]),
+            float(iterates.length[best]),
+        )
 
     def answer(self) -> Incumbent:
         """The best held-out answer of a run that is done; otherwise where the leading point is."""

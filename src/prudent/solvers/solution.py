@@ -24,7 +24,8 @@ class Status(enum.Enum):
     CONVERGED = "on the draws it was fitted to, no change of the policy gains more than the tolerance, to first order"
     GRADIENT_VANISHED = (
         "the gradient by the policy's parameters fell to the tolerance; where the policy is saturated, or its class "
-        "narrow, a better one may be left: certificate.stationarity says what a change could gain to first order"
+        "narrow, a better one may be left: certificate.stationarity, where there is one, says what a change could gain "
+        "to first order"
     )
     ITERATION_LIMIT = "all iterations were used before the tolerance was met; continue with resume="
     STALLED = (
