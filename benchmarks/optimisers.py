@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 import prudent as pr
-from prudent.experiments.lake_settings import LEVELS, SLIP
-from prudent.experiments.optimisers import FRUGAL, SETTINGS
 from prudent.gradients import Problem, losses_on, model_slopes
+from prudent_studies.lake import LEVELS, SETTINGS
+from prudent_studies.optimisers import FRUGAL
 
 from .measuring import console, ratio, report, side_by_side, verdict
 
@@ -23,11 +23,11 @@ WITHIN = 1.01
 def run(rounds: int) -> None:
     lake = pr.envs.frozen_lake()
     rows, shares = [], []
-    for escape, n in SETTINGS:
-        belief = lake.prior.update(lake.trials(n, (SLIP, escape), seed=0))
+    for setting in SETTINGS:
+        belief = lake.prior.update(lake.trials(setting.n, setting.truth, seed=0))
         thetas = pr.Sobol(belief).sample(2**40, COMMON)
         for level in LEVELS:
-            rows.append(_cell(lake, belief, thetas, (escape, n, level), shares))
+            rows.append(_cell(lake, belief, thetas, (setting.escape, setting.n, level), shares))
     report(
         f"Seconds to within {WITHIN - 1:.0%} of the best objective, after compilation",
         (
@@ -55,12 +55,12 @@ def _convex(lake) -> None:
         "cost and quadratic distance": pr.ExpectedCost() + 5.0 * pr.QuadraticDistance(states),
     }
     rows, shares = [], []
-    for escape, n in (SETTINGS[0], SETTINGS[-1]):
-        belief = lake.prior.update(lake.trials(n, (SLIP, escape), seed=0))
+    for setting in (SETTINGS[0], SETTINGS[-1]):
+        belief = lake.prior.update(lake.trials(setting.n, setting.truth, seed=0))
         for name, loss in losses.items():
             bare, share = _certificate(lake, belief, loss=loss)
             shares.append(share)
-            rows.append((f"{escape:g}, {n}", name, f"{bare:.2f}", f"{share:.2f}"))
+            rows.append((f"{setting.escape:g}, {setting.n}", name, f"{bare:.2f}", f"{share:.2f}"))
     report(
         "Certificates of convex losses, CVaR 0.9, medians of 3",
         ("escape, N", "loss", "solve", "certificate / solve"),

@@ -16,7 +16,7 @@ from .objective import (
 )
 from .tables import Sample, Slopes, alone, assessed, model_slopes, pulled_back, slopes_of
 from .variational import Variational
-from .zeroth_order import ZerothOrder
+from .zeroth_order import ZerothOrder, directions
 
 __all__ = [
     "Adjoint",
@@ -31,6 +31,7 @@ __all__ = [
     "arrange",
     "assess",
     "assessed",
+    "directions",
     "equal_shares",
     "is_direct",
     "losses_of",

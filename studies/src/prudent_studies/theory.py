@@ -12,24 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_key, in_float64
-from ..baselines import plan
-from ..envs import frozen_lake
-from ..episodes.adaptive import estimate_scales
-from ..gradients import Adjoint, Problem, arrange, equal_shares
-from ..losses import ExpectedCost
-from ..occupancies import Exact
-from ..policies import Softmax
-from ..posteriors import Sobol
-from ..risks import CVaR
-from ..solvers import BRPG, solve_many
+from prudent import BRPG, CVaR, Exact, ExpectedCost, Sobol, Softmax, plan, solve_many
+from prudent.arrays import Array, as_key, in_float64
+from prudent.envs import frozen_lake
+from prudent.episodes import estimate_scales
+from prudent.gradients import Adjoint, Problem, arrange, equal_shares
+
 from .curves import iterates_of
 from .episodic import PLANS
 from .episodic import SETTING as EPISODIC
 from .estimators import sweeps
-from .folder import RunFolder
-from .lake_settings import LEVELS, SETTINGS, Setting, data_sets, truth_losses
-from .work import Unit
+from .lake import LEVELS, SETTINGS, Setting, data_sets, truth_losses
+from .work import RunFolder, Unit
 
 SAMPLES = (10, 32, 100, 316, 1000)
 ESTIMATES = 200
