@@ -5,9 +5,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 
 .PHONY: demo reproduction test test-long test-browser test-cluster lint format bench docs clean
 
-.venv/base: pyproject.toml constraints.txt
+.venv/base: pyproject.toml studies/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) --editable ".[report]"
+	$(PIP) --editable ".[report]" --editable studies
 	@touch $@
 
 .venv/dev: .venv/base
@@ -22,9 +22,9 @@ test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_c
 test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
 test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
 test: .venv/dev  ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not browser" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not browser" tests studies/tests
 	# The examples of the docstrings, with every array's axes checked against its annotation.
-	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,beartype.beartype -m "not long" src
+	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,prudent_studies,beartype.beartype -m "not long" src studies/src
 	# Where there is no Chromium and none can be installed, the tests above still count.
 	$(MAKE) --no-print-directory test-browser BROWSER=optional
 
@@ -32,11 +32,11 @@ test-long: .venv/dev  ## checks that take minutes
 	$(BIN)/python -m pytest -m long
 
 .venv/cluster: .venv/dev
-	$(PIP) --editable ".[dask,ray]"
+	$(PIP) --editable . --editable "studies[dask,ray]"
 	@touch $@
 
 test-cluster: .venv/cluster  ## the dask and ray backends, each on two local workers
-	$(BIN)/python -m pytest -m long -k cluster tests/test_reproduction.py
+	$(BIN)/python -m pytest -m long -k cluster studies/tests/test_reproduction.py
 
 reproduction: .venv/base  ## every table and figure of the paper, and the page that shows them
 	$(BIN)/prudent reproduce all --out reproduction

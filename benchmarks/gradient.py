@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 import prudent as pr
-from prudent.gradients import Adjoint, Problem, arrange
+from prudent.gradients import Adjoint, arranged, equal_shares
 
 from .lapack_floor import make_floor
 from .measuring import console, ratio, report, side_by_side, verdict
@@ -17,7 +17,7 @@ LIMITS = {400: 1.6, 1000: 1.2}
 MEMORY_LIMIT = 3.0
 
 
-def _problem(states: int, dense: bool) -> tuple[Problem, np.ndarray]:
+def _problem(states: int, dense: bool) -> tuple[tuple[pr.Objective, pr.Risk], np.ndarray]:
     random = np.random.default_rng(states)
     successors = states if dense else SUCCESSORS
     support = (
@@ -29,19 +29,18 @@ def _problem(states: int, dense: bool) -> tuple[Problem, np.ndarray]:
     tables /= tables.sum(axis=-1, keepdims=True)
     family = pr.TabularFamily(support, random.uniform(size=(states, ACTIONS)), 0, DISCOUNT)
     risk = jax.tree.map(lambda level: level[None], pr.CVaR(0.5))
-    return Problem(family, pr.ExpectedCost(), risk, pr.Softmax(), pr.Exact().resolve(support)), tables
+    return (family.objective(), risk), tables
 
 
-def _compiled(problem: Problem, tables: np.ndarray):
+def _compiled(problem: tuple[pr.Objective, pr.Risk], tables: np.ndarray):
     """The gradient as one executable, its arguments on the device, and the bytes it needs at its peak."""
-    states, actions, _ = problem.family.support.shape
-    logits = np.random.default_rng(0).normal(size=(1, states, actions))
-    arrays, static = eqx.partition((problem, logits, arrange(tables, problem)), eqx.is_array)
+    logits = np.random.default_rng(0).normal(size=(1, *problem[0].shape))
+    arrays, static = eqx.partition((problem, logits, arranged(problem[0], tables)), eqx.is_array)
 
     @jax.jit
     def gradient(arrays):
         problem, logits, tables = eqx.combine(arrays, static)
-        return Adjoint()(problem, logits, tables, np.zeros((1, 2), np.uint32))[1]
+        return Adjoint()(*problem, logits, tables, equal_shares(1, DRAWS), np.zeros((1, 2), np.uint32))[1]
 
     executable = gradient.lower(arrays).compile()
     memory = executable.memory_analysis()

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 import prudent as pr
-from prudent.experiments.lake_settings import LEVELS, SLIP
-from prudent.experiments.optimisers import FRUGAL, SETTINGS
-from prudent.gradients import Problem, losses_on, model_slopes
+from prudent.objectives import losses_on, slopes_on
+from prudent_studies.lake import LEVELS, SETTINGS
+from prudent_studies.optimisers import FRUGAL
 
 from .measuring import console, ratio, report, side_by_side, verdict
 
@@ -23,11 +23,11 @@ WITHIN = 1.01
 def run(rounds: int) -> None:
     lake = pr.envs.frozen_lake()
     rows, shares = [], []
-    for escape, n in SETTINGS:
-        belief = lake.prior.update(lake.trials(n, (SLIP, escape), seed=0))
+    for setting in SETTINGS:
+        belief = lake.prior.update(lake.trials(setting.n, setting.truth, seed=0))
         thetas = pr.Sobol(belief).sample(2**40, COMMON)
         for level in LEVELS:
-            rows.append(_cell(lake, belief, thetas, (escape, n, level), shares))
+            rows.append(_cell(lake, belief, thetas, (setting.escape, setting.n, level), shares))
     report(
         f"Seconds to within {WITHIN - 1:.0%} of the best objective, after compilation",
         (
@@ -55,12 +55,12 @@ def _convex(lake) -> None:
         "cost and quadratic distance": pr.ExpectedCost() + 5.0 * pr.QuadraticDistance(states),
     }
     rows, shares = [], []
-    for escape, n in (SETTINGS[0], SETTINGS[-1]):
-        belief = lake.prior.update(lake.trials(n, (SLIP, escape), seed=0))
+    for setting in (SETTINGS[0], SETTINGS[-1]):
+        belief = lake.prior.update(lake.trials(setting.n, setting.truth, seed=0))
         for name, loss in losses.items():
             bare, share = _certificate(lake, belief, loss=loss)
             shares.append(share)
-            rows.append((f"{escape:g}, {n}", name, f"{bare:.2f}", f"{share:.2f}"))
+            rows.append((f"{setting.escape:g}, {setting.n}", name, f"{bare:.2f}", f"{share:.2f}"))
     report(
         "Certificates of convex losses, CVaR 0.9, medians of 3",
         ("escape, N", "loss", "solve", "certificate / solve"),
@@ -118,23 +118,19 @@ def _cell(lake, belief, thetas, cell, shares) -> tuple[str, ...]:
 def _losses(lake, solution, thetas) -> np.ndarray:
     with jax.enable_x64(True):
         table = np.asarray(solution.policy.probabilities)
-        return losses_on(_problem(lake), table[None], thetas[None])[0]
-
-
-def _problem(lake) -> Problem:
-    return Problem(lake, pr.ExpectedCost(), pr.Expectation(), pr.Softmax(), pr.Exact().resolve(lake.support))
+        return losses_on(lake.objective(), table[None], thetas)[0]
 
 
 def _adjoint(lake, rounds: int) -> None:
     """What the adjoint solve adds to a model: all that a second visit of the tail alone could save."""
-    problem, thetas = _problem(lake), lake.prior.sample(0, 512)
+    objective, thetas = lake.objective(), lake.prior.sample(0, 512)
     table = np.full((25, 4), 0.25)
     which, draws = np.zeros(512, int), np.arange(512)
     with jax.enable_x64(True):
         seconds = side_by_side(
             {
-                "losses": lambda: losses_on(problem, table[None], thetas[None]),
-                "slopes": lambda: model_slopes(problem, table[None], thetas, which, draws),
+                "losses": lambda: losses_on(objective, table[None], thetas),
+                "slopes": lambda: slopes_on(objective, table[None], thetas, which, draws),
             },
             rounds,
         )

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from prudent.report.reproduction import item_table
+from prudent_studies.pages import WORDS, item_table
 
 DOCS = Path(__file__).parent
 STORED = DOCS / "reproduction"
@@ -24,10 +24,9 @@ ITEMS = ("table1", "table2", "table3", "variants", "theory")
 def markdown_table(item: str, records: list[dict]) -> str:
     """The item's table, as the command prints it."""
     columns, rows = item_table(item, records)
-    words = ("method", "statement", "against", "claimed")
     lines = [
         f"| {' | '.join(columns)} |",
-        f"|{'|'.join('---' if column in words else '--:' for column in columns)}|",
+        f"|{'|'.join('---' if column in WORDS else '--:' for column in columns)}|",
         *(f"| {' | '.join(cell or ' ' for cell in row['cells'])} |" for row in rows),
     ]
     return "\n".join(lines)

@@ -187,31 +187,3 @@ def test_an_error_is_printed_with_its_digits():
     rows = (pr.Worth((0,), 3.0e-7, 2.4e-9), pr.Worth((1,), 0.5, 0.0), pr.Worth((2,), 0.25, float("nan")))
     text = [line.split() for line in str(pr.WorthOfData(rows, 1.0, 1)).splitlines()]
     assert text[1:] == [["[0]", "3e-07", "2.4e-09"], ["[1]", "0.5", "0"], ["[2]", "0.25", "unknown"]]
-
-
-def test_agreement_of_rankings():
-    from prudent.experiments.worth_ranking import agreement
-
-    foretold = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
-    seen = np.array([[10.0, 20.0, 30.0], [30.0, 10.0, 20.0], [5.0, 5.0, 5.0]])
-    result = agreement(foretold, seen)
-    # Alike: 1; first alike and the others exchanged: 1/2; no rank at all: left out.
-    assert result.data_sets == 2
-    assert result.correlation == pytest.approx(0.75) and result.standard_error == pytest.approx(0.25)
-    assert result.same_first == 1.0
-    assert agreement(foretold, -seen).same_first == 0.0
-    assert result.pooled == pytest.approx(stats.spearmanr(foretold.ravel(), seen.ravel()).statistic)
-
-
-@pytest.mark.long
-def test_rankings_of_many_data_sets_are_made_of_what_is_foretold_and_found():
-    """Truths drawn from the prior: what is foretold is what is found, on average, by the law of total expectation."""
-    from prudent.experiments.worth_ranking import worth_rankings
-
-    rankings = worth_rankings(LAKE, data_sets=24, n=3, observations=8, risk=pr.Expectation())
-    foretold = rankings.column("foretold")
-    for what in ("found", "plain", "gained"):
-        off = rankings.column(what) - foretold
-        error = off.std(axis=0, ddof=1) / np.sqrt(len(off))
-        assert np.all(np.abs(off.mean(axis=0)) < 3 * error + 1e-3), (what, off.mean(axis=0), error)
-    assert np.all(foretold > -1e-3) and foretold.max() > 0.05

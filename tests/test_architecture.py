@@ -38,7 +38,6 @@ STAGES = [
     ("envs",),
     ("advice",),
     ("problems",),
-    ("experiments",),
     ("plots",),
     ("report",),
     ("runs",),
@@ -74,6 +73,14 @@ def test_a_module_imports_only_from_earlier_stages(path):
             assert STAGE[other] < STAGE[own], f"{own} imports {other} of its own stage"
 
 
+def test_the_library_does_not_know_its_studies():
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.startswith("prudent_studies") for name in names), path
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_file_grows_past_four_hundred_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
@@ -88,6 +95,9 @@ def run(code):
 def test_importing_and_the_command_line_do_not_import_jax():
     heavy = "{'jax', 'pyarrow', 'pandas', 'polars', 'pydantic', 'narwhals', 'plotly', 'scipy'}"
     assert run(f"import sys, prudent, prudent.cli, prudent.errors; print({heavy} & set(sys.modules))") == "set()"
+    # The help names the commands of other packages, too.
+    shown = "from prudent.cli import app; app(['--help'], standalone_mode=False)"
+    assert run(f"import sys; {shown}; print({heavy} & set(sys.modules))").splitlines()[-1] == "set()"
 
 
 def test_reading_a_problem_does_not_import_jax(tmp_path):

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from prudent.cli import app
-from prudent.experiments import brpg_cells
+from prudent.cli import app, plugins
 
 COMMAND = Path(sys.executable).with_name("prudent")
 
@@ -21,7 +21,6 @@ def test_help_names_the_commands_and_version_is_printed():
     help_text = prudent("--help")
     assert help_text.returncode == 0
     assert "demo" in help_text.stdout
-    assert "reproduce" in help_text.stdout
     assert prudent("--version").stdout.strip() == "0.1.0"
     assert "Example" in prudent("demo", "--help").stdout
 
@@ -43,8 +42,6 @@ def test_bad_input_exits_with_2_and_no_traceback(tmp_path):
     for arguments in (
         ("demo", "--out", in_the_way),
         ("demo", "--seed", "-1"),
-        ("reproduce", "table1", "--replications", "0"),
-        ("families", "--family", "gardening"),
     ):
         result = prudent(*arguments)
         assert result.returncode == 2, arguments
@@ -53,40 +50,57 @@ def test_bad_input_exits_with_2_and_no_traceback(tmp_path):
     assert in_the_way.read_text() == "not a folder"
 
 
-@pytest.mark.long
-def test_the_cells_of_the_paper_over_200_data_sets():
-    """Within 1.5 % of the published mean, but for the two cells where our reconstructed map is known to differ."""
-    cells = {(cell["escape"], cell["n"], cell["beta"]): cell for cell in brpg_cells(200, seed=1)}
-    known_to_differ = {(0.02, 5, 0.0), (0.7, 5, 0.9)}
-    for name, cell in cells.items():
-        allowed = 0.08 if name in known_to_differ else 0.015
-        assert abs(cell["deviation"]) < allowed, (name, cell["mean"], cell["published"])
-    means = {name: cell["mean"] for name, cell in cells.items()}
-    for n in (5, 50):
-        assert means[0.02, n, 0.0] > means[0.02, n, 0.5] > means[0.02, n, 0.9]
-    assert means[0.7, 5, 0.0] < means[0.7, 5, 0.5] < means[0.7, 5, 0.9]
+# Commands of other packages
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "rows", "marks"),
-    [
-        (["estimators"], 13 + 3 + 5 + 15, ("a user's", "m^-1.0", "least at nu")),
-        (["families", "--replications", "2", "--size", "5", "--size", "50"], 72, ("theta known", "nested, CVaR 0.9")),
-        (
-            ["worth", "--data-sets", "2", "--n", "5", "--observations", "4"],
-            3 + 3,
-            ("breakdown", "same first", "gained:"),
-        ),
-        (["gymnasium", "--rollouts", "20", "--episodes", "50"], 5, ("plan at maximum likelihood", "50 episodes")),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_a_command_prints_its_tables(arguments, rows, marks):
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    # Rows begin with a name or a number; the rest of a long name goes on in a row with blanks behind it.
-    cells = [line.split("│") for line in result.output.splitlines() if line.startswith("│")]
-    assert sum(bool(line[-2].strip()) for line in cells) == rows
-    for mark in marks:
-        assert mark in result.output
+@pytest.fixture
+def offered(tmp_path, monkeypatch):
+    """Two packages that bring commands: one in order, one that cannot be imported."""
+    (tmp_path / "sound_package.py").write_text(
+        "from typing import Annotated\nimport typer\n"
+        "def greet(name: str, often: Annotated[int, typer.Option(min=1)] = 1) -> None:\n"
+        '    """Greets."""\n    typer.echo(f\'hello {name} \' * often)\n'
+    )
+    (tmp_path / "broken_package.py").write_text("raise RuntimeError('its licence\\nhas run out')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    offers = {"greet": "sound_package:greet", "broken": "broken_package:run", "demo": "broken_package:run"}
+    points = {name: EntryPoint(name, value, plugins.GROUP) for name, value in offers.items()}
+    monkeypatch.setattr(plugins, "_offered", lambda: points)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_command_of_another_package_is_one_of_prudents():
+    assert "Greets." in invoke("--help").output
+    assert invoke("greet", "you", "--often", "2").output.strip() == "hello you hello you"
+    assert "greet [OPTIONS]" in invoke("greet", "--help").output
+    assert invoke("greet", "you", "--often", "0").exit_code == 2
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_package_that_cannot_be_imported_breaks_its_own_command_alone():
+    result = invoke("broken", "--any", "thing", "--help")
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    assert (
+        "`prudent broken` of the package broken_package cannot be loaded: RuntimeError: its licence has"
+        in result.stderr
+    )
+    listed = invoke("--help")
+    assert listed.exit_code == 0 and "Greets." in listed.output and "broken" in listed.output
+    assert "five observations" in invoke("demo", "--help").output, "a command of the library is never another's"
+
+
+def test_without_the_studies_their_commands_name_the_package(monkeypatch):
+    monkeypatch.setattr(plugins, "_offered", dict)
+    for arguments in (["table1", "--replications", "2"], ["--help"], []):
+        result = invoke("reproduce", *arguments)
+        assert result.exit_code == 2
+        assert result.stderr == (
+            "error: `prudent reproduce` comes with prudent-studies; install it with: pip install prudent-studies\n"
+        )
+    assert "reproduce" not in invoke("--help").output
+    unknown = invoke("reproduction")
+    assert unknown.exit_code == 2 and "No such command" in unknown.stderr

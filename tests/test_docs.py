@@ -1,7 +1,6 @@
 """The words are true: the examples run and print what the pages say, and every public name is documented."""
 
 import contextlib
-import importlib.util
 import inspect
 import io
 import re
@@ -121,13 +120,3 @@ def called_by_users(name):
 @pytest.mark.parametrize("name", [name for name in PUBLIC if called_by_users(name)])
 def test_a_public_function_or_class_shows_an_example(name):
     assert ">>>" in getattr(pr, name).__doc__, f"{name} has no example (>>>) in its docstring"
-
-
-def test_the_tables_of_the_reproduction_are_those_of_its_stored_run():
-    spec = importlib.util.spec_from_file_location("write_reproduction", ROOT / "docs" / "write_reproduction.py")
-    writer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(writer)
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert writer.filled(page, writer.stored) == page
-    for picture in re.findall(r"\]\((images/reproduction/[^)]+)\)", page):
-        assert (ROOT / "docs" / picture).exists()

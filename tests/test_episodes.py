@@ -9,10 +9,7 @@ import pytest
 from scipy.stats import chisquare
 
 import prudent as pr
-from prudent.episodes.adaptive import estimate_scales
-from prudent.experiments import episodic
-from prudent.experiments.folder import open_folder
-from prudent.experiments.work import Backend, run_units
+from prudent.episodes import estimate_scales
 
 # Not symmetric: on a symmetric map rounding alone decides which of two equal ways a run takes.
 LAKE = pr.envs.frozen_lake("SFF\nHFG")
@@ -405,25 +402,3 @@ def test_a_loss_that_is_not_linear_goes_through_the_theorem_as_well():
         episodes=1, loss=lambda occupancy, mdp: jnp.sum(occupancy**2), iterations=pr.ByTheorem(epsilon=1.0, most=4)
     )
     assert 1 <= result.episodes[0].solution.iterations <= 4
-
-
-# The experiment
-
-
-@pytest.mark.long
-def test_the_episodic_study_ends_better_than_it_began(tmp_path, monkeypatch):
-    monkeypatch.setattr(episodic, "PLANS", ((2, 20), (4, 10)))
-    monkeypatch.setattr(episodic, "LEVELS", (0.5,))
-    folder, _ = open_folder(tmp_path / "run", {}, {})
-    run_units(episodic.episodic_units(4, 0), folder, Backend())
-    rows = episodic.episodic_records(4, folder)
-    assert len(rows) == 2 * 6 * 41, "two plans, six methods, forty iterations and the start"
-    starts = [row for row in rows if row["iteration"] == 0]
-    assert np.ptp([row["mean"] for row in starts]) < 1e-9, "all start at the uniform policy"
-    for episodes in (2, 4):
-        ours = [row for row in rows if row["episodes"] == episodes and row["method"] == "BR-PG"]
-        assert ours[-1]["mean"] < ours[0]["mean"] - 10 and 0 < ours[-1]["above_optimum"] < ours[0]["above_optimum"]
-        assert ours[-1]["gradient_gap"] < 0.5 * ours[0]["gradient_gap"]
-        assert 0 < ours[-1]["trials"] <= 10 * episodes
-        assert ours[1]["trials"] is None, "only at the end of an episode"
-    assert len(episodic.final_rows(rows)) == 12

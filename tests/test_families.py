@@ -2,13 +2,11 @@
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 import prudent as pr
-from prudent.experiments.families import CAUTIOUS, KNOWN, compare, settings
 
 RIVER, MACHINE, SHOP = pr.envs.river_swim(), pr.envs.machine_replacement(), pr.envs.inventory()
 OWING = pr.envs.inventory(capacity=3, most_demand=2, most_ordered=2, backlog=True, truth=(0.2, 0.3, 0.5))
@@ -35,13 +33,6 @@ def by_enumeration(mdp):
         mdp.start @ np.linalg.solve(np.eye(states) - mdp.discount * table[everywhere, chosen], cost[everywhere, chosen])
         for chosen in map(np.array, itertools.product(range(actions), repeat=states))
     )
-
-
-def by_hand(mdp, policy):
-    """A policy's discounted cost, by one linear system."""
-    table = np.einsum("sa,sat->st", policy.probabilities, mdp.kernel.table())
-    cost = (policy.probabilities * np.asarray(mdp.cost)).sum(axis=1)
-    return mdp.start @ np.linalg.solve(np.eye(len(cost)) - mdp.discount * table, cost)
 
 
 def some_thetas(family):
@@ -209,40 +200,3 @@ def test_demand_is_learned_for_all_pairs_at_once_only_if_they_are_known_to_share
 def test_what_makes_no_sense_is_refused(make, match):
     with pytest.raises(pr.InputError, match=match):
         make()
-
-
-def test_the_study_judges_all_policies_on_the_same_draws():
-    setting = settings("river swim")[0]
-    solver = pr.SampleAverage(samples=64, largest=64, starts=4, evaluation=200)
-    rows = compare(setting, sizes=(5,), replications=3, seed=1, solver=solver)
-    known = {row.method: row for row in rows}
-    assert len(known) == len(rows) == 6
-    best, bound = known[CAUTIOUS], known[KNOWN]
-    optimum = RIVER.start @ pr.plan(RIVER.at(RIVER.truth)).values
-    assert bound.loss == pytest.approx(optimum) and bound.loss_error == 0
-    for row in rows:
-        assert row.risk >= bound.risk - 1e-9
-        assert row.above == pytest.approx(row.risk - best.risk, abs=1e-9)
-        assert row.excess == pytest.approx(row.loss - optimum, abs=1e-9) and row.excess > -1e-9
-    # One of the rivals by hand: the plans at the three maximum-likelihood models.
-    risks, losses = [], []
-    for i in range(3):
-        key = jax.random.fold_in(jax.random.key(1), i)
-        belief = RIVER.prior.update(RIVER.trials(5, seed=key))
-        policy = pr.plan(RIVER.at(belief.maximum_likelihood())).policy
-        thetas = pr.plug_in(RIVER, belief, evaluation=200, seed=key).thetas
-        values = np.sort([by_hand(RIVER.at(theta), policy) for theta in thetas])
-        risks.append(values[-20:].mean())
-        losses.append(pr.loss_at(policy, RIVER, RIVER.truth))
-    plugged = known["plug-in, maximum likelihood"]
-    assert plugged.risk == pytest.approx(np.mean(risks), rel=1e-9)
-    assert plugged.risk_error == pytest.approx(np.std(risks, ddof=1) / np.sqrt(3), rel=1e-9)
-    assert plugged.loss == pytest.approx(np.mean(losses), rel=1e-9)
-    with pytest.raises(pr.InputError, match="unknown family 'lake'; there are river swim, machine, inventory"):
-        settings("lake")
-
-
-def test_a_tabular_posterior_goes_through_the_study():
-    solver = pr.SampleAverage(samples=32, largest=32, starts=2, evaluation=50)
-    rows = compare(settings("machine")[1], sizes=(5,), replications=2, solver=solver)
-    assert all(row.risk >= rows[-1].risk - 1e-9 for row in rows)

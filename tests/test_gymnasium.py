@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.experiments.gymnasium_lake import run_gymnasium
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -178,15 +177,3 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(pr.InputError, match=r'pip install "prudent\[gym\]"'):
         pr.envs.from_gymnasium("FrozenLake-v1", 0.99)
-
-
-@pytest.mark.long
-def test_the_lake_is_solved_from_its_own_rollouts():
-    result = run_gymnasium(seed=0, rollouts=100, episodes=300)
-    rows = {row.name: row for row in result.rows}
-    cautious, plug_in = rows["BR-PG, CVaR 0.9"], rows["plan at maximum likelihood"]
-    assert cautious.success > 0.4 > 0.1 > rows["uniform policy"].success
-    assert cautious.success > plug_in.success
-    # Loss at risk over the posterior is what was minimised: no plan is better at it.
-    assert all(cautious.risk <= row.risk for row in result.rows)
-    assert rows["plan that knows the table"].truth_loss == min(row.truth_loss for row in result.rows)

@@ -140,7 +140,7 @@ def worth_of_data(
     key = as_key(seed)
     places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
     _check_places(model, belief, places)
-    question = Question(model, belief, CVaR(0.9) if risk is None else risk, loss, policy, occupancy, solver, key)
+    question = Question(model, belief, CVaR(0.9) if risk is None else risk, key, solver, loss, policy, occupancy)
     simulated = not (isinstance(belief, Beta) and observations < replications)
     if isinstance(belief, Beta) and not simulated:
         chances = np.stack([outcome_chances(belief, place, observations) for place in places])
@@ -197,11 +197,11 @@ class Question:
         model: AbstractFamily,
         belief: Posterior,
         risk: Risk,
-        loss: Loss | None,
-        policy: Parametrisation | None,
-        occupancy: Method | None,
-        solver: SampleAverage,
         key: jax.Array,
+        solver: SampleAverage = NESTED,
+        loss: Loss | None = None,
+        policy: Parametrisation | None = None,
+        occupancy: Method | None = None,
     ):
         self.belief, self.risks, self.key, self.solver = belief, [risk], key, solver
         self.objective = objective_of(model, loss, policy, occupancy)

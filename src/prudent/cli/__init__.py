@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
-from . import demo, reproduce, runs, solve, studies
+from . import demo, runs, solve
+from .plugins import Commands
+from .terminal import clear_errors as clear_errors
+from .terminal import console as console
 
 app = typer.Typer(
+    cls=Commands,
     help="From a little data about a Markov decision process to a policy one can defend.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -32,9 +36,3 @@ app.command()(runs.compare)
 app.command("continue")(runs.continue_)
 app.command()(runs.report)
 app.command()(demo.demo)
-app.command()(reproduce.reproduce)
-app.command()(studies.estimators)
-app.command()(studies.families)
-app.command()(studies.gymnasium)
-app.command()(studies.optimisers)
-app.command()(studies.worth)

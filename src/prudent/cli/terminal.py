@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -31,6 +31,11 @@ def clear_errors() -> Iterator[None]:
         message = "there is not enough memory for this problem; list successors, or lower samples and evaluation"
     else:
         return
+    refuse(message)
+
+
+def refuse(message: str) -> NoReturn:
+    """End with a message and exit code 2."""
     typer.echo(f"error: {_printable(message)}", err=True)
     raise typer.Exit(2)
 

@@ -1,6 +1,6 @@
 """Deploy, log, learn, solve, repeated (Algorithm 2 of the paper)."""
 
-from .adaptive import ByTheorem, Scales
+from .adaptive import ByTheorem, Scales, estimate_scales
 from .loop import Episode, Episodes, run_episodes, run_episodes_many
 from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World
 
@@ -13,6 +13,7 @@ __all__ = [
     "SimulatedWorld",
     "StepWorld",
     "World",
+    "estimate_scales",
     "run_episodes",
     "run_episodes_many",
 ]

@@ -19,13 +19,18 @@ from .words import clean
 INERT = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"})
 
 
-def render(template_name: str, **context: Any) -> str:
-    """A page from a template of this package; everything in the context is escaped unless it is `Markup`.
+def render(template_name: str, package: str = "prudent.report", /, **context: Any) -> str:
+    """A page from a template; everything in the context is escaped unless it is `Markup`.
 
     Templates extend `base.html` and fill its blocks `title` and `content`. A page without figures sets
     `{% block scripts %}{% endblock %}` and is then five megabytes lighter.
+
+    Args:
+        template_name: a file in the folder `templates` of the package.
+        package: whose templates; `base.html` is this one's in any case.
+        context: what the template names.
     """
-    return _environment().get_template(template_name).render(**context)
+    return _environment(package).get_template(template_name).render(**context)
 
 
 def plotly_script() -> str:
@@ -73,10 +78,10 @@ def _needs(module: str) -> Any:
 
 
 @functools.cache
-def _environment() -> Any:
+def _environment(package: str) -> Any:
     jinja2 = _needs("jinja2")
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("prudent.report", "templates"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in dict.fromkeys((package, "prudent.report"))]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: clean(value) if type(value) is str else value,

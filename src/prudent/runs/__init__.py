@@ -1,6 +1,7 @@
 """A problem solved into a folder, and what can be done with the folder afterwards."""
 
 from .comparing import Comparison, compare_runs, evaluate_problem
+from .record import versions
 from .reporting import report_run
 from .solving import Run, continue_run, solve_problem
 from .view import View
@@ -14,4 +15,5 @@ __all__ = [
     "evaluate_problem",
     "report_run",
     "solve_problem",
+    "versions",
 ]

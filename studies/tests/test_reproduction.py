@@ -15,14 +15,13 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
-from prudent.experiments import reproduction, tables, theory
-from prudent.experiments.curves import curve_rows
-from prudent.experiments.folder import open_folder
-from prudent.experiments.lake_settings import LEVELS, ROBUST_RADII, SETTINGS
-from prudent.experiments.work import Backend, Unit, run_units
-from prudent.plots.pictures import draw_picture
-from prudent.plots.reproduction import pictures_of
-from prudent.report.reproduction import item_table, write_index, write_item
+from prudent_studies import episodic, reproduction, tables, theory
+from prudent_studies.curves import curve_rows
+from prudent_studies.lake import LEVELS, ROBUST_RADII, SETTINGS
+from prudent_studies.pages import item_table, write_index, write_item
+from prudent_studies.panels import draw_picture
+from prudent_studies.pictures import pictures_of
+from prudent_studies.work import Backend, Unit, open_folder, run_units
 
 COMMAND = Path(sys.executable).with_name("prudent")
 
@@ -289,3 +288,21 @@ def test_the_statements_hold_in_a_small_run():
     gaps = theory.consistency(0, 10)
     for name in ("loss_gap", "gradient_gap"):
         assert theory.fitted_slope(theory.DATA_SIZES, np.array(gaps[name])).high < -0.1
+
+
+@pytest.mark.long
+def test_the_episodic_study_ends_better_than_it_began(tmp_path, monkeypatch):
+    monkeypatch.setattr(episodic, "PLANS", ((2, 20), (4, 10)))
+    monkeypatch.setattr(episodic, "LEVELS", (0.5,))
+    folder, _ = open_folder(tmp_path / "run", {}, {})
+    run_units(episodic.episodic_units(4, 0), folder, Backend())
+    rows = episodic.episodic_records(4, folder)
+    assert len(rows) == 2 * 6 * 41, "two plans, six methods, forty iterations and the start"
+    starts = [row for row in rows if row["iteration"] == 0]
+    assert np.ptp([row["mean"] for row in starts]) < 1e-9, "all start at the uniform policy"
+    for episodes in (2, 4):
+        ours = [row for row in rows if row["episodes"] == episodes and row["method"] == "BR-PG"]
+        assert ours[-1]["mean"] < ours[0]["mean"] - 10 and 0 < ours[-1]["above_optimum"] < ours[0]["above_optimum"]
+        assert ours[-1]["gradient_gap"] < 0.5 * ours[0]["gradient_gap"]
+        assert 0 < ours[-1]["trials"] <= 10 * episodes
+        assert ours[1]["trials"] is None, "only at the end of an episode"

@@ -6,11 +6,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..plots.panels import PUBLISHED, Dots, Histogram, Line, Panel, Picture
-from ..plots.pictures import histogram_edges
-from .canvas import NEUTRAL, TAIL, axis, blank, faded, named_places
-from .page import figure_html, plotly_graphs
-from .words import figure_text, number
+from prudent.report import (
+    NEUTRAL,
+    TAIL,
+    axis,
+    blank,
+    faded,
+    figure_html,
+    figure_text,
+    named_places,
+    number,
+    plotly_graphs,
+)
+
+from .panels import PUBLISHED, Dots, Histogram, Line, Panel, Picture, histogram_edges
 
 DASHES = {"solid": "solid", "markers": "solid", "dash": "dash", "dot": "dot"}
 

@@ -10,31 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64
-from ..baselines import plan
-from ..conformance import Conformance
-from ..envs import FrozenLake, frozen_lake
-from ..gradients import Adjoint, GradientEstimator, Problem, Variational, ZerothOrder, arrange, equal_shares
-from ..gradients.zeroth_order import directions
-from ..losses import (
-    ChiSquare,
-    ConstrainedCost,
-    ExpectedCost,
-    Hellinger,
-    Imitation,
-    JensenShannon,
-    KullbackLeibler,
-    Loss,
-    NegativeEntropy,
-    QuadraticDistance,
-    ReverseKullbackLeibler,
-    TotalVariation,
-    as_convex,
-    check_loss,
-)
-from ..occupancies import Exact, Method, Truncated, occupancy
-from ..policies import Softmax
-from ..risks import CVaR, Risk
+import prudent as pr
+from prudent import CVaR, ExpectedCost, Imitation, NegativeEntropy
+from prudent.arrays import Array, in_float64
+from prudent.envs import FrozenLake, frozen_lake
+from prudent.gradients import Adjoint, GradientEstimator, ZerothOrder, arranged, directions, equal_shares
+from prudent.losses import Loss
+from prudent.occupancies import Method
 
 MAP = "SFF\nHFG"
 TRUTH = (0.3, 0.1)
@@ -48,27 +30,31 @@ RADII = tuple(10.0**-power for power in range(13, -2, -1))
 def library_losses(lake: FrozenLake) -> dict[str, Loss]:
     """Every kind of loss of the library, on a lake, with an expert to imitate."""
     mdp = lake.at(TRUTH)
-    expert = 0.9 * np.asarray(plan(mdp).policy.probabilities) + 0.1 / mdp.cost.shape[1]
-    shares = (1.0 - float(mdp.discount)) * occupancy(mdp, expert)
+    expert = 0.9 * np.asarray(pr.plan(mdp).policy.probabilities) + 0.1 / mdp.cost.shape[1]
+    shares = (1.0 - float(mdp.discount)) * pr.occupancy(mdp, expert)
     penalties = np.random.default_rng(0).uniform(size=(20, *mdp.cost.shape))
     divergences = (
-        KullbackLeibler(),
-        ReverseKullbackLeibler(),
-        ChiSquare(),
-        TotalVariation(0.1),
-        JensenShannon(),
-        Hellinger(),
+        pr.KullbackLeibler(),
+        pr.ReverseKullbackLeibler(),
+        pr.ChiSquare(),
+        pr.TotalVariation(0.1),
+        pr.JensenShannon(),
+        pr.Hellinger(),
     )
     return {
         "expected cost": ExpectedCost(),
         **{f"{type(d).__name__} to an expert": Imitation(shares.sum(axis=1), d) for d in divergences},
         "KullbackLeibler, state-action": Imitation(shares),
         "negative entropy": NegativeEntropy(),
-        "quadratic distance": QuadraticDistance(shares),
-        "constrained cost": ConstrainedCost(penalties, multiplier=0.5, limit=5.0, risk=CVaR(0.8)),
+        "quadratic distance": pr.QuadraticDistance(shares),
+        "constrained cost": pr.ConstrainedCost(penalties, multiplier=0.5, limit=5.0, risk=CVaR(0.8)),
         "cost + 20 entropy": ExpectedCost() + 20.0 * NegativeEntropy(),
         "a user's function": lambda occupancy, mdp: ((occupancy - 0.5) ** 2).sum() + jnp.exp(0.1 * occupancy).sum(),
     }
+
+
+Problem = tuple[pr.Objective, pr.CVaR]
+"""What is lost, and the risk of each group."""
 
 
 class Agreement(NamedTuple):
@@ -82,7 +68,7 @@ class Agreement(NamedTuple):
     """
 
     loss: str
-    conformance: Conformance
+    conformance: pr.Conformance
     variational: float
     zeroth_order: tuple[float, ...]
 
@@ -96,7 +82,7 @@ def agreement(seed: int = 0, points: int = 8) -> list[Agreement]:
     rows = []
     for name, loss in losses.items():
         # All losses with the weights 0 and 1: one compilation an estimator serves every loss.
-        weighted = [float(other == name) * as_convex(each) for other, each in losses.items()]
+        weighted = [float(other == name) * pr.as_convex(each) for other, each in losses.items()]
         problem = setting.problem(sum(weighted[1:], weighted[0]))
         exact = setting.gradient(Adjoint(), problem)
 
@@ -106,8 +92,8 @@ def agreement(seed: int = 0, points: int = 8) -> list[Agreement]:
         rows.append(
             Agreement(
                 loss=name,
-                conformance=check_loss(loss, lake.at(TRUTH)),
-                variational=float(error(Variational()).max()),
+                conformance=pr.check_loss(loss, lake.at(TRUTH)),
+                variational=float(error(pr.Variational()).max()),
                 zeroth_order=tuple(_root_mean_square(error(ZerothOrder(count))) for count in DIRECTIONS),
             )
         )
@@ -152,7 +138,7 @@ def sweeps(seed: int = 0, replications: int = 64) -> list[Sweep]:
     fixed = ZerothOrder(DIRECTIONS[0])
     untruncated = setting.gradient(fixed, problem)
     by_horizon = [
-        _relative(setting.gradient(fixed, setting.problem(loss, Truncated(horizon))), untruncated)
+        _relative(setting.gradient(fixed, setting.problem(loss, pr.Truncated(horizon))), untruncated)
         for horizon in HORIZONS
     ]
     along = setting.along_directions(exact, fixed.directions)
@@ -197,15 +183,13 @@ class Setting(eqx.Module):
         return Setting(lake, np.repeat(logits, repeat, axis=0), np.repeat(thetas, repeat, axis=0), keys)
 
     def problem(self, loss: Loss, method: Method | None = None) -> Problem:
-        """CVaR of a loss."""
-        risk: Risk = CVaR(LEVEL)
-        risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(self.keys), *np.shape(leaf))), risk)
-        method = (Exact() if method is None else method).resolve(self.lake.support)
-        return Problem(self.lake, loss, risk, Softmax(), method)
+        """A loss, and its CVaR in every group."""
+        risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(self.keys), *np.shape(leaf))), CVaR(LEVEL))
+        return self.lake.objective(loss=loss, occupancy=method), risk
 
     def gradient(self, estimator: GradientEstimator, problem: Problem) -> Float[np.ndarray, "G S A"]:
         """The estimate of every group."""
-        thetas = arrange(np.asarray(self.thetas), problem)
+        thetas = arranged(problem[0], np.asarray(self.thetas))
         shares = equal_shares(*np.shape(self.thetas)[:2])
         return np.asarray(_gradient(estimator, problem, self.logits, thetas, shares, self.keys))
 
@@ -218,7 +202,7 @@ class Setting(eqx.Module):
 
 @eqx.filter_jit
 def _gradient(estimator: GradientEstimator, problem: Problem, *arguments: Array) -> Any:
-    return estimator(problem, *arguments)[1]
+    return estimator(*problem, *arguments)[1]
 
 
 @eqx.filter_jit

@@ -7,18 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..envs import frozen_lake
-from ..errors import InputError
-from ..risks import CVaR
-from . import episodic, tables, variants
+from prudent import CVaR, InputError
+from prudent.envs import frozen_lake
+
+from . import episodic, lake, tables
 from .curves import MIMIC, convergence_records, convergence_units, mimic_records, mimic_units
 from .episodic import episodic_records, episodic_units
-from .folder import RunFolder, open_folder
-from .lake_settings import SETTINGS, settings_record
-from .tables import method_losses, setting_units, table_records, table_settings
+from .lake import SETTINGS
+from .tables import method_losses, setting_units, table_records, table_settings, variant_records, variant_units
 from .theory import theory_records, theory_units
-from .variants import variant_records, variant_units
-from .work import Backend, Unit, run_units
+from .work import Backend, RunFolder, Unit, open_folder, run_units
 
 RECONSTRUCTION = "on our reconstruction of the paper's map"
 TAIL_LEVEL = 0.8
@@ -129,12 +127,12 @@ def begin(out: Any, replications: int, seed: int) -> tuple[RunFolder, list[str]]
     config = {
         "replications": replications,
         "seed": seed,
-        **settings_record(),
+        **lake.config(),
         "q_learning_updates": tables.Q_ITERATIONS,
-        "block": tables.BLOCK,
+        "block": lake.BLOCK,
         "episodic_steps": episodic.STEPS,
         "mimic_step": float(MIMIC.step),  # pyright: ignore[reportArgumentType]
-        "variants": variants.settings_record(),
+        "variants": tables.variants_config(),
     }
     about = {"map": list(frozen_lake().tiles), "map_is": "our reconstruction; the paper's figure is not available"}
     return open_folder(out, config, about)

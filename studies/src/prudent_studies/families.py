@@ -9,15 +9,21 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import as_key, require_size
-from ..baselines import nested, plug_in, robust
-from ..envs import Inventory, MachineReplacement, RiverSwim, inventory, machine_replacement, river_swim
-from ..errors import InputError
-from ..evaluation import loss_at
-from ..models import AbstractFamily
-from ..planning import plan
-from ..risks import CVaR
-from ..solvers import SampleAverage, Solution, solve_many
+from prudent import (
+    AbstractFamily,
+    CVaR,
+    InputError,
+    SampleAverage,
+    Solution,
+    loss_at,
+    nested,
+    plan,
+    plug_in,
+    robust,
+    solve_many,
+)
+from prudent.arrays import as_key, require_size
+from prudent.envs import Inventory, MachineReplacement, RiverSwim, inventory, machine_replacement, river_swim
 
 SIZES = (5, 50, 500)
 LEVEL = 0.9

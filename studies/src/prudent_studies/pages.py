@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
-from ..plots.pictures import draw_picture
-from ..plots.reproduction import method_label, pictures_of
+from prudent.files import write_whole
+from prudent.report import number, render
+
 from .interactive import drawn
-from .page import render
-from .words import number
+from .panels import draw_picture
+from .pictures import method_label, pictures_of
 
 MET = 2.0  # joint standard errors within which a published figure counts as met
+WORDS = ("method", "statement", "against", "claimed")  # columns that are not of numbers
 
 
 def write_item(folder: Path, item: str, title: str, records: Sequence[dict[str, Any]]) -> list[Path]:
@@ -26,10 +27,12 @@ def write_item(folder: Path, item: str, title: str, records: Sequence[dict[str, 
     columns, rows = item_table(item, records)
     page = render(
         "reproduction.html",
+        "prudent_studies",
         item=item,
         title=title,
         pictures=[drawn(picture) for picture in pictures],
         columns=columns,
+        words=WORDS,
         rows=rows,
         files=[f"{item}.json", f"{item}.parquet", *(f"figures/{path.name}" for path in written)],
     )
@@ -44,7 +47,9 @@ def write_index(folder: Path, items: Sequence[tuple[str, str]]) -> Path:
         items: name and title of every item whose page is there.
     """
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    return write_whole(folder / "index.html", render("reproduction-index.html", items=items, manifest=manifest))
+    return write_whole(
+        folder / "index.html", render("reproduction-index.html", "prudent_studies", items=items, manifest=manifest)
+    )
 
 
 def item_table(item: str, records: Sequence[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:

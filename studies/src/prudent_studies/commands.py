@@ -1,12 +1,29 @@
-"""Commands that print a study: `prudent estimators`, `families`, `gymnasium`, `optimisers`, `worth`."""
+"""The commands of the studies; each imports its study, and with it JAX, only when it runs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .terminal import clear_errors, console
+from prudent.cli import clear_errors, console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _table(title: str | None, columns: Sequence[str], words: Sequence[str] = ()) -> Any:
+    """An empty table; columns are of numbers but for those that hold words."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="left" if column in words else "right")
+    return table
 
 
 def estimators(
@@ -17,20 +34,15 @@ def estimators(
     Example: prudent estimators
     """
     with clear_errors():
-        from rich.table import Table
-
-        from ..experiments.estimators import DIRECTIONS, DRAWS, LEVEL, agreement, sweeps
+        from .estimators import DIRECTIONS, DRAWS, LEVEL, agreement, sweeps
 
         terminal = console()
-        table = Table(
-            title=f"Error of the gradient relative to the adjoint's (CVaR {LEVEL:g} of {DRAWS} posterior draws)",
-            title_justify="left",
+        orders = [f"zeroth order, m = {count}" for count in DIRECTIONS]
+        table = _table(
+            f"Error of the gradient relative to the adjoint's (CVaR {LEVEL:g} of {DRAWS} posterior draws)",
+            ["loss", "check_loss, of the allowed", "variational", *orders],
+            words=["loss"],
         )
-        table.add_column("loss")
-        table.add_column("check_loss, of the allowed", justify="right")
-        table.add_column("variational", justify="right")
-        for count in DIRECTIONS:
-            table.add_column(f"zeroth order, m = {count}", justify="right")
         for row in agreement(seed):
             table.add_row(
                 row.loss,
@@ -41,9 +53,7 @@ def estimators(
         terminal.print(table)
         for sweep in sweeps(seed):
             terminal.print(f"\nZeroth order against {sweep.setting}: {sweep.law}")
-            table = Table()
-            table.add_column(sweep.setting)
-            table.add_column("relative error", justify="right")
+            table = _table(None, [sweep.setting, "relative error"], words=[sweep.setting])
             for value, error in zip(sweep.values, sweep.errors, strict=True):
                 table.add_row(f"{value:g}", f"{error:.1e}")
             terminal.print(table)
@@ -66,22 +76,19 @@ def families(
     """
     with clear_errors():
         from rich.console import Console
-        from rich.table import Table
 
-        from ..experiments import families as study
+        from . import families as study
 
         chosen = [setting for name in family or study.families() for setting in study.settings(name)]
-        table = Table(
-            title=f"CVaR {study.LEVEL:g} over the posterior and loss under the truth, means over {replications} data "
+        words = ("family", "posterior", "policy")
+        table = _table(
+            f"CVaR {study.LEVEL:g} over the posterior and loss under the truth, means over {replications} data "
             "sets of N observations of each unknown",
-            title_justify="left",
+            ("family", "posterior", "N", "policy", "risk", "s.e.", "above", "s.e.", "truth", "s.e.", "excess"),
+            words,
         )
-        for column in ("family", "posterior"):
-            table.add_column(column)
-        table.add_column("N", justify="right")
-        table.add_column("policy", no_wrap=True)
-        for column in ("risk", "s.e.", "above", "s.e.", "truth", "s.e.", "excess"):
-            table.add_column(column, justify="right", no_wrap=True)
+        for column in table.columns[3:]:
+            column.no_wrap = True
         with Console(stderr=True).status("") as status:
             for number, setting in enumerate(chosen):
                 status.update(f"{setting.family}, {setting.posterior} posterior ({number + 1} of {len(chosen)})")
@@ -108,19 +115,15 @@ def gymnasium(
     Example: prudent gymnasium --rollouts 100
     """
     with clear_errors():
-        from rich.table import Table
-
-        from ..experiments.gymnasium_lake import LEVEL, run_gymnasium
+        from .gymnasium import LEVEL, run_gymnasium
 
         result = run_gymnasium(seed, rollouts, episodes)
-        table = Table(
-            title=f"FrozenLake-v1 from {result.transitions} logged steps ({result.rollouts} uniform walks), tested on "
+        table = _table(
+            f"FrozenLake-v1 from {result.transitions} logged steps ({result.rollouts} uniform walks), tested on "
             f"{result.episodes} episodes",
-            title_justify="left",
+            ("policy", "success", "s.e.", "mean steps", f"CVaR {LEVEL:g} over the posterior", "loss in truth"),
+            words=["policy"],
         )
-        table.add_column("policy")
-        for column in ("success", "s.e.", "mean steps", f"CVaR {LEVEL:g} over the posterior", "loss in truth"):
-            table.add_column(column, justify="right")
         for row in result.rows:
             table.add_row(
                 row.name,
@@ -143,23 +146,20 @@ def optimisers(
     Example: prudent optimisers --replications 50
     """
     with clear_errors():
-        from rich.table import Table
-
-        from ..experiments.optimisers import COMMON, FRUGAL, PAPER, RANDOM_STARTS, compare_optimisers
+        from .optimisers import COMMON, FRUGAL, PAPER, RANDOM_STARTS, compare_optimisers
 
         rows = compare_optimisers(replications, references, seed)
         terminal = console()
-        objectives = Table(
-            title=f"CVaR of the loss on {COMMON} common draws, on our reconstruction of the paper's map; means over "
-            f"{replications} data sets",
-            title_justify="left",
-        )
-        costs = Table(title="Gradients of a model, and loss under the truth", title_justify="left")
         cell, best = ("escape", "N", "beta"), f"above best of {RANDOM_STARTS}"
-        for column in (*cell, "paper", "natural", "against paper", "default", best, "gap"):
-            objectives.add_column(column, justify="right")
-        for column in (*cell, "paper", "natural", "default", "truth: paper", "natural", "default"):
-            costs.add_column(column, justify="right")
+        objectives = _table(
+            f"CVaR of the loss on {COMMON} common draws, on our reconstruction of the paper's map; means over "
+            f"{replications} data sets",
+            (*cell, "paper", "natural", "against paper", "default", best, "gap"),
+        )
+        costs = _table(
+            "Gradients of a model, and loss under the truth",
+            (*cell, "paper", "natural", "default", "truth: paper", "natural", "default"),
+        )
         for row in rows:
             place = (f"{row.escape:g}", str(row.n), f"{row.beta:g}")
             objectives.add_row(
@@ -202,10 +202,10 @@ def worth(
     """
     with clear_errors():
         from rich.console import Console
-        from rich.table import Table
 
-        from ..envs import machine_replacement
-        from ..experiments.worth_ranking import MEASURES, worth_rankings
+        from prudent.envs import machine_replacement
+
+        from .worth import MEASURES, worth_rankings
 
         machine = machine_replacement()
         with Console(stderr=True).status("solving for every count that the added trials can show"):
@@ -213,20 +213,19 @@ def worth(
             rankings = worth_rankings(machine, truth, data_sets=data_sets, n=n, observations=observations, seed=seed)
         where = "truths drawn from the prior" if drawn else f"the truth {tuple(map(float, machine.truth))}"
         terminal = console()
-        table = Table(
-            title=f"{observations} more trials of one unknown, CVaR 0.5, means over {data_sets} data sets of {n} "
+        table = _table(
+            f"{observations} more trials of one unknown, CVaR 0.5, means over {data_sets} data sets of {n} "
             f"trials of each, {where}",
-            title_justify="left",
+            ("trials of", "foretold", *MEASURES),
+            words=["trials of"],
         )
-        table.add_column("trials of")
-        for column in ("foretold", *MEASURES):
-            table.add_column(column, justify="right")
         for name, *means in zip(machine.names, *rankings.means(), strict=True):
             table.add_row(name, *(f"{mean:.2f}" for mean in means))
-        agreement = Table(title="The foretold ranking of the three against", title_justify="left")
-        agreement.add_column("")
-        for column in ("rank correlation", "s.e.", "data sets", "over all", "same first"):
-            agreement.add_column(column, justify="right")
+        agreement = _table(
+            "The foretold ranking of the three against",
+            ("", "rank correlation", "s.e.", "data sets", "over all", "same first"),
+            words=[""],
+        )
         for name, row in rankings.agreements().items():
             agreement.add_row(
                 name,
@@ -241,3 +240,66 @@ def worth(
         for name, meaning in MEASURES.items():
             typer.echo(f"{name}: {meaning}.")
         typer.echo("rank correlation: mean over the data sets that do not tie; over all: of all worths at once.")
+
+
+class BackendName(StrEnum):
+    """Backends of joblib."""
+
+    LOKY = "loky"
+    DASK = "dask"
+    RAY = "ray"
+
+
+def reproduce(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            help="Any of table1 table2 table3 episodic mimic histograms convergence theory variants, or all.",
+            show_default=False,
+        ),
+    ],
+    replications: Annotated[int, typer.Option(help="Data sets of each setting.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.", min=0)] = 0,
+    jobs: Annotated[int, typer.Option(help="Workers for what is not compiled.", min=1)] = 2,
+    out: Annotated[Path, typer.Option(help="Run folder; a stopped run goes on from it.")] = Path("reproduction"),
+    backend: Annotated[BackendName, typer.Option(help="Where the workers come from.")] = BackendName.LOKY,
+) -> None:
+    """The paper's tables and figures, beside the published numbers; stop it at any time, run it again to go on.
+
+    Example: prudent reproduce table1 --replications 50 --out reproduction
+    """
+    with clear_errors():
+        from .pages import write_index, write_item
+        from .reproduction import ITEMS, RECONSTRUCTION, begin, brpg_seconds, chosen_items, reproduce
+        from .work import Backend, Progress
+
+        items = chosen_items(what)
+        folder, warnings = begin(out, replications, seed)
+        terminal = console()
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        with Progress([unit for item in items for unit in item.units(replications, seed)]) as advance:
+            for item in items:
+                clock = time.perf_counter()
+                records = reproduce(item, folder, replications, seed, Backend(backend.value, jobs), advance)
+                write_item(folder.path, item.name, f"{item.title}, {RECONSTRUCTION}", records)
+                _print_table(terminal, item.name, f"{item.title}, {RECONSTRUCTION}", records)
+                if not sys.stderr.isatty():
+                    typer.echo(f"{item.name}: {len(records)} records, {time.perf_counter() - clock:.0f} s", err=True)
+        there = [(name, item.title) for name, item in ITEMS.items() if (folder.path / f"{name}.html").exists()]
+        index = write_index(folder.path, there)
+        if any(item.name.startswith("table") for item in items):
+            terminal.print(f"BR-PG cells so far: {brpg_seconds(folder):.0f} s, compilation included")
+        terminal.print(f"{replications} replications; records, figures and pages: {index}")
+
+
+def _print_table(terminal: Any, item: str, title: str, records: Sequence[dict[str, Any]]) -> None:
+    """The item's table; green where a published figure is met within two joint standard errors."""
+    from .pages import WORDS, item_table
+
+    columns, rows = item_table(item, records)
+    table = _table(f"{item}: {title}", columns, WORDS)
+    for number, row in enumerate(rows):
+        last = number + 1 == len(rows) or rows[number + 1]["section"]
+        table.add_row(*row["cells"], style={True: "green", False: "yellow", None: None}[row["met"]], end_section=last)
+    terminal.print(table)

@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..baselines import plan
-from ..envs import FrozenLake
-from ..losses import Imitation, Loss
-from ..occupancies import occupancy
-from ..posteriors import Point, Posterior
-from ..risks import CVaR, Expectation, Risk
-from ..solvers import BRPG, Solution, solve_many
-from .folder import RunFolder
-from .lake_settings import LEVELS, PAPER, SETTINGS, SLIP, DataSets, Setting, data_sets, truth_curves
-from .tables import at_one_theta
-from .work import Unit
+from prudent import BRPG, CVaR, Expectation, Imitation, Posterior, Risk, Solution, occupancy, plan
+from prudent.envs import FrozenLake
+from prudent.losses import Loss
+
+from .lake import LEVELS, PAPER, SETTINGS, DataSets, Setting, at_one_theta, data_sets, truth_curves
+from .work import RunFolder, Unit
 
 # The paper's general step; its length 1 is named for the expected cost only.
 MIMIC = BRPG(samples=30, iterations=100, step=0.5)
@@ -32,17 +27,14 @@ MIMIC_SETTINGS = (
     Setting(13, "mimic", 0.8, 5),
 )
 
-# The paper shows the last two from here on.
-SHOWN_FROM = {0.2: 30, 0.8: 30}
-
 NORMAL_95 = 1.959963984540054
 
 
-def expert_distribution(lake: FrozenLake, escape: float) -> Float[np.ndarray, " S"]:
-    """The distribution of states of the best policy under the truth: the paper does not name its expert."""
-    truth = lake.at((SLIP, escape))
+def mimicry(lake: FrozenLake, setting: Setting) -> Imitation:
+    """Of the states of the best policy under the truth: the paper does not name its expert."""
+    truth = lake.at(setting.truth)
     visits = np.asarray(occupancy(truth, plan(truth).policy.probabilities)).sum(axis=1)
-    return visits / visits.sum()
+    return Imitation(visits / visits.sum())
 
 
 def mimic_units(replications: int, seed: int) -> list[Unit]:
@@ -61,17 +53,15 @@ def mimic_units(replications: int, seed: int) -> list[Unit]:
 def mimic_brpg(setting: Setting, replications: int, seed: int) -> dict[str, Any]:
     """KL to the expert under the truth, `[level, replication, iteration]`."""
     sets = data_sets(setting, replications, seed)
-    loss = Imitation(expert_distribution(sets.lake, setting.escape))
     risks = [CVaR(level) for level in LEVELS]
-    return {"curves": run_curves(setting, sets, sets.beliefs, risks, loss, MIMIC).tolist()}
+    return {"curves": run_curves(setting, sets, sets.beliefs, risks, MIMIC, mimicry(sets.lake, setting)).tolist()}
 
 
 def mimic_plug_in(setting: Setting, replications: int, seed: int) -> dict[str, Any]:
     """The same of gradient steps at the maximum-likelihood theta, `[replication, iteration]`."""
-    sets = data_sets(setting, replications, seed)
-    loss = Imitation(expert_distribution(sets.lake, setting.escape))
-    beliefs = [Point(theta) for theta in sets.maximum_likelihood()]
-    return {"curves": run_curves(setting, sets, beliefs, [Expectation()], loss, at_one_theta(MIMIC))[0].tolist()}
+    sets, solver = data_sets(setting, replications, seed), at_one_theta(MIMIC)
+    [curves] = run_curves(setting, sets, sets.points(), [Expectation()], solver, mimicry(sets.lake, setting))
+    return {"curves": curves.tolist()}
 
 
 def run_curves(
@@ -79,14 +69,11 @@ def run_curves(
     sets: DataSets,
     beliefs: Sequence[Posterior],
     risks: Sequence[Risk],
-    loss: Loss | None,
-    settings: BRPG,
+    solver: BRPG,
+    loss: Loss | None = None,
 ) -> Float[np.ndarray, "J I T"]:
     """Loss under the truth before the first and after every step of belief i under risk j."""
-    settings = dataclasses.replace(settings, keep_iterates=True, evaluation=2)
-    grid = solve_many(
-        sets.lake, beliefs, risks, loss=loss, solver=settings, seed=sets.solve_key, progress=False, certify=False
-    )
+    grid = sets.solved(beliefs, risks, dataclasses.replace(solver, keep_iterates=True, evaluation=2), loss)
     parameters = np.stack([iterates_of(solution) for row in grid for solution in row])
     curves = truth_curves(parameters, setting, loss)
     return curves.reshape(len(beliefs), len(risks), -1).transpose(1, 0, 2)
@@ -102,16 +89,18 @@ def mimic_records(folder: RunFolder) -> list[dict[str, Any]]:
     rows = []
     for setting in MIMIC_SETTINGS:
         values = {name: folder.values(f"mimic/{setting.name}/{name}") for name in ("brpg", "plug-in-steps")}
-        curves: list[tuple[str, float | None, Any]] = [
-            ("BR-PG", level, curve) for level, curve in zip(LEVELS, values["brpg"]["curves"], strict=True)
-        ]
-        curves.append(("plug-in, 100 steps", None, values["plug-in-steps"]["curves"]))
-        for method, level, curve in curves:
-            rows += curve_rows(
-                {"escape": setting.escape, "n": setting.n, "method": method, "beta": level, "radius": None},
-                np.array(curve),
-            )
+        for about, curve in _named(setting, values["brpg"]["curves"], values["plug-in-steps"]["curves"]):
+            rows += curve_rows(about, np.array(curve))
     return rows
+
+
+def _named(setting: Setting, brpg: Sequence[Any], plug_in: Any) -> list[tuple[dict[str, Any], Any]]:
+    """Each curve with what it is of."""
+    methods = [("BR-PG", level, curve) for level, curve in zip(LEVELS, brpg, strict=True)]
+    return [
+        ({"escape": setting.escape, "n": setting.n, "method": method, "beta": level, "radius": None}, curve)
+        for method, level, curve in (*methods, ("plug-in, 100 steps", None, plug_in))
+    ]
 
 
 def curve_rows(about: dict[str, Any], curves: Float[np.ndarray, "I T"]) -> list[dict[str, Any]]:
@@ -142,31 +131,16 @@ def convergence_curves(seed: int) -> dict[str, Any]:
     """Loss under the truth of each iterate at each level, and of the plug-in's steps."""
     setting = SETTINGS[0]
     sets = data_sets(setting, 1, seed)
-    levels = run_curves(setting, sets, sets.beliefs, [CVaR(level) for level in LEVELS], None, PAPER)
-    point = [Point(sets.maximum_likelihood()[0])]
-    plug_in = run_curves(setting, sets, point, [Expectation()], None, at_one_theta(PAPER))
+    levels = run_curves(setting, sets, sets.beliefs, [CVaR(level) for level in LEVELS], PAPER)
+    plug_in = run_curves(setting, sets, sets.points(), [Expectation()], at_one_theta(PAPER))
     return {"brpg": levels[:, 0].tolist(), "plug_in": plug_in[0, 0].tolist()}
 
 
 def convergence_records(folder: RunFolder) -> list[dict[str, Any]]:
     """One row a method and iteration."""
-    values, setting = folder.values("convergence/one-replication"), SETTINGS[0]
-    curves: list[tuple[str, float | None, Any]] = [
-        ("BR-PG", level, curve) for level, curve in zip(LEVELS, values["brpg"], strict=True)
-    ]
-    curves.append(("plug-in, 100 steps", None, values["plug_in"]))
+    values = folder.values("convergence/one-replication")
     return [
-        {
-            "escape": setting.escape,
-            "n": setting.n,
-            "method": method,
-            "beta": level,
-            "radius": None,
-            "iteration": iteration,
-            "mean": loss,
-            "published": None,
-            "z": None,
-        }
-        for method, level, curve in curves
+        {**about, "iteration": iteration, "mean": loss, "published": None, "z": None}
+        for about, curve in _named(SETTINGS[0], values["brpg"], values["plug_in"])
         for iteration, loss in enumerate(curve)
     ]

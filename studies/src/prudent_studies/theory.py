@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,24 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_key, in_float64
-from ..baselines import plan
-from ..envs import frozen_lake
-from ..episodes.adaptive import estimate_scales
-from ..gradients import Adjoint, Problem, arrange, equal_shares
-from ..losses import ExpectedCost
-from ..occupancies import Exact
-from ..policies import Softmax
-from ..posteriors import Sobol
-from ..risks import CVaR
-from ..solvers import BRPG, solve_many
+from prudent import BRPG, CVaR, Objective, Sobol, plan, solve_many
+from prudent.arrays import Array, as_key, in_float64
+from prudent.envs import frozen_lake
+from prudent.episodes import estimate_scales
+from prudent.gradients import Adjoint, arranged, equal_shares
+
 from .curves import iterates_of
 from .episodic import PLANS
 from .episodic import SETTING as EPISODIC
 from .estimators import sweeps
-from .folder import RunFolder
-from .lake_settings import LEVELS, SETTINGS, Setting, data_sets, truth_losses
-from .work import Unit
+from .lake import LEVELS, SETTINGS, Setting, data_sets, truth_losses
+from .work import RunFolder, Unit
 
 SAMPLES = (10, 32, 100, 316, 1000)
 ESTIMATES = 200
@@ -146,16 +139,15 @@ def consistency(seed: int, replications: int) -> dict[str, Any]:
     shape = lake.support.shape[:2]
     best = 4.0 * np.asarray(plan(lake.at(truth)).policy.probabilities)
     logits = np.concatenate([np.zeros((1, *shape)), best[None], random.normal(size=(CONSISTENCY_POLICIES - 2, *shape))])
-    problem = dataclasses.replace(_problem(LEVEL, 1), risk=CVaR(LEVEL))
+    objective = frozen_lake().objective()
     against = np.broadcast_to(np.asarray(truth), (replications * len(logits), 1, 2))
     gaps = []
     for number, n in enumerate(DATA_SIZES):
         key = jax.random.fold_in(as_key(seed), number)
         sets = data_sets(Setting(30 + number, "theory", truth[1], n), replications, key)
         thetas = np.stack([Sobol(belief).draw(random, CONSISTENCY_DRAWS) for belief in sets.beliefs])
-        scales = estimate_scales(
-            problem, [row for _ in sets.beliefs for row in logits], thetas.repeat(len(logits), axis=0), against
-        )
+        rows = [row for _ in sets.beliefs for row in logits]
+        scales = estimate_scales(objective, CVaR(LEVEL), rows, thetas.repeat(len(logits), axis=0), against)
         found = np.array(scales)[:, :2].reshape(replications, len(logits), 2)
         gaps.append(found.max(axis=1))
     together = np.stack(gaps, axis=1)
@@ -253,17 +245,17 @@ def _series(
 
 
 @in_float64
-def _problem(level: float, groups: int) -> Problem:
-    lake = frozen_lake()
+def _problem(level: float, groups: int) -> tuple[Objective, CVaR]:
+    """The lake's objective, and one CVaR for each group."""
     risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), CVaR(level))
-    return Problem(lake, ExpectedCost(), risk, Softmax(), Exact().resolve(lake.support))
+    return frozen_lake().objective(), risk
 
 
-def _gradients(problem: Problem, logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:
-    arranged = arrange(np.asarray(thetas), problem)
-    return np.asarray(_adjoint(problem, np.ascontiguousarray(logits), arranged, equal_shares(*np.shape(thetas)[:2])))
+def _gradients(problem: tuple[Objective, CVaR], logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:
+    draws, shares = arranged(problem[0], np.asarray(thetas)), equal_shares(*np.shape(thetas)[:2])
+    return np.asarray(_adjoint(problem, np.ascontiguousarray(logits), draws, shares))
 
 
 @eqx.filter_jit
-def _adjoint(problem: Problem, logits: Array, thetas: Array, shares: Array) -> Array:
-    return Adjoint()(problem, logits, thetas, shares, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
+def _adjoint(problem: tuple[Objective, CVaR], logits: Array, thetas: Array, shares: Array) -> Array:
+    return Adjoint()(*problem, logits, thetas, shares, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]

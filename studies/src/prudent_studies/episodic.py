@@ -7,24 +7,27 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, as_key, key_words, stream
-from ..baselines import plan, robust_plan
-from ..envs import FrozenLake, frozen_lake
-from ..episodes import Episodes, run_episodes_many
-from ..episodes.adaptive import estimate_scales
-from ..gradients import Problem
-from ..losses import ExpectedCost
-from ..occupancies import Exact
-from ..policies import Softmax, TabularPolicy
-from ..posteriors import Beta, Posterior
-from ..risks import CVaR, Expectation, Risk
-from ..solvers import BRPG
-from ..transitions import Trials
+from prudent import (
+    BRPG,
+    Beta,
+    CVaR,
+    Episodes,
+    Expectation,
+    Posterior,
+    Risk,
+    TabularPolicy,
+    Trials,
+    plan,
+    robust_plan,
+    run_episodes_many,
+)
+from prudent.arrays import Array, Stream, as_key, key_words, stream
+from prudent.envs import FrozenLake, frozen_lake
+from prudent.episodes import estimate_scales
+
 from .curves import curve_rows
-from .folder import RunFolder
-from .lake_settings import LEVELS, PAPER, ROBUST_RADII, Setting, truth_curves, truth_losses
-from .tables import BLOCK
-from .work import Unit
+from .lake import BLOCK, LEVELS, PAPER, ROBUST_RADII, Setting, actions_of, planned_losses, truth_curves, truth_losses
+from .work import RunFolder, Unit
 
 SETTING = Setting(20, "episodic", 0.02, 0)
 
@@ -147,8 +150,8 @@ def _curves(results: list[Episodes]) -> Float[np.ndarray, "I T"]:
 def _scales(results: list[Episodes], beliefs: list[list[Any]], level: float, seed: int) -> np.ndarray:
     """`[replication, episode, 3]` D, E and L against the truth: at the start, and at the end of every episode."""
     lake = frozen_lake()
-    problem = Problem(lake, ExpectedCost(), CVaR(level), Softmax(), Exact().resolve(lake.support))
-    initial = Softmax().initial(*lake.support.shape[:2])
+    objective = lake.objective()
+    initial = objective.initial()
     words = key_words(as_key(seed))
     columns = []
     for number in range(len(beliefs[0])):
@@ -158,7 +161,7 @@ def _scales(results: list[Episodes], beliefs: list[list[Any]], level: float, see
             [row[number].draw(stream(words, Stream.SCALES, k), SCALE_DRAWS) for k, row in enumerate(beliefs)]
         )
         against = np.broadcast_to(np.asarray(SETTING.truth), (len(results), 1, 2))
-        columns.append(np.array(estimate_scales(problem, parameters, thetas, against)))
+        columns.append(np.array(estimate_scales(objective, CVaR(level), parameters, thetas, against)))
     return np.stack(columns, axis=1)
 
 
@@ -179,7 +182,7 @@ def episodic_planner(
             log = world.deploy(policy, stream(words, Stream.WORLD, number, replication))
             belief = belief.update(log)
             policy = _plan(lake, belief.theta(), radius)
-            row.append(np.asarray(policy.probabilities).argmax(axis=1).tolist())
+            row.append(actions_of(policy))
         actions.append(row)
     return {"actions": actions}
 
@@ -217,9 +220,7 @@ def episodic_records(replications: int, folder: RunFolder) -> list[dict[str, Any
         )
         for radius in (None, *ROBUST_RADII):
             blocks = [values(f"{name}/{_planner(radius)}-{k}")["actions"] for k in range(0, replications, BLOCK)]
-            actions = np.array([row for block in blocks for row in block])
-            policies = [TabularPolicy.deterministic(row, 4) for row in actions.reshape(-1, actions.shape[-1])]
-            losses = truth_losses(policies, SETTING).reshape(replications, episodes)
+            losses = planned_losses([row for block in blocks for row in block], SETTING)
             curves = np.concatenate([np.full((replications, 1), uniform), losses.repeat(iterations, axis=1)], axis=1)
             method = "plug-in, exact" if radius is None else "KL-robust, exact"
             rows += curve_rows({**about, "method": method, "beta": None, "radius": radius}, curves)
@@ -233,8 +234,3 @@ def episodic_records(replications: int, folder: RunFolder) -> list[dict[str, Any
         }
         for row in rows
     ]
-
-
-def final_rows(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Only what each plan and method ended with."""
-    return [row for row in records if row["iteration"] == row["episodes"] * row["iterations"]]

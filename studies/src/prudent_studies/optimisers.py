@@ -8,21 +8,12 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import as_key, generator, in_float64
-from ..envs import FrozenLake, frozen_lake
-from ..evaluation import loss_at
-from ..gradients import Problem, losses_on
-from ..losses import ExpectedCost
-from ..occupancies import Exact
-from ..policies import Softmax
-from ..posteriors import Beta, Sobol
-from ..risks import CVaR
-from ..solvers import BRPG, SampleAverage, Solution, solve_many
-from .lake_settings import LEVELS, SLIP
+from prudent import Beta, CVaR, SampleAverage, Sobol, Solution, evaluate, loss_at, solve_many
+from prudent.arrays import generator, in_float64
+from prudent.envs import FrozenLake
 
-SETTINGS = ((0.02, 5), (0.02, 50), (0.7, 5), (0.7, 50))
+from .lake import LEVELS, PAPER, SETTINGS, DataSets, Setting, data_sets
 
-PAPER = BRPG(samples=30, iterations=100, step=1.0)
 # One start and no more gradients than the paper's 100 x 30.
 FRUGAL = SampleAverage(samples=100, largest=100, starts=1, iterations=30)
 DEFAULT = SampleAverage()
@@ -75,28 +66,15 @@ def compare_optimisers(
         seed: of data and draws.
         progress: show a bar.
     """
-    lake, key = frozen_lake(), as_key(seed)
-    rows = []
-    for number, (escape, n) in enumerate(SETTINGS):
-        own = jax.random.fold_in(key, number)
-        data_key, solve_key = jax.random.split(own)
-        truth = (SLIP, escape)
-        beliefs = [
-            lake.prior.update(lake.trials(n, truth, jax.random.fold_in(data_key, i))) for i in range(replications)
-        ]
-        rows += _setting(lake, beliefs, truth, n, references, solve_key, progress)
-    return rows
+    return [
+        row
+        for setting in SETTINGS
+        for row in _rows(setting, data_sets(setting, replications, seed), references, progress)
+    ]
 
 
-def _setting(
-    lake: FrozenLake,
-    beliefs: list[Beta],
-    truth: tuple[float, float],
-    n: int,
-    references: int,
-    key: jax.Array,
-    progress: bool | None,
-) -> list[OptimiserRow]:
+def _rows(setting: Setting, sets: DataSets, references: int, progress: bool | None) -> list[OptimiserRow]:
+    lake, beliefs, key = sets
     risks = [CVaR(level) for level in LEVELS]
     grids = [
         solve_many(lake, beliefs, risks, solver=solver, seed=key, progress=progress, certify=solver is DEFAULT)
@@ -112,12 +90,12 @@ def _setting(
             ]
         )
         best = np.array([_best_known(lake, belief, level, key) for belief in beliefs[:references]])
-        losses = [float(np.mean(loss_at([run.policy for run in column], lake, truth))) for column in columns]
+        losses = [float(np.mean(loss_at([run.policy for run in column], lake, setting.truth))) for column in columns]
         paper, natural, default = objectives.mean(axis=0)
         rows.append(
             OptimiserRow(
-                escape=truth[1],
-                n=n,
+                escape=setting.escape,
+                n=setting.n,
                 beta=level,
                 paper=float(paper),
                 natural=float(natural),
@@ -135,12 +113,9 @@ def _setting(
 
 def _objectives(lake: FrozenLake, belief: Beta, level: float, answers: Sequence[Solution]) -> np.ndarray:
     """The objective of each answer on one large sample that none of them has seen."""
-    problem = Problem(lake, ExpectedCost(), CVaR(level), Softmax(), Exact().resolve(lake.support))
-    thetas = Sobol(belief).draw(generator(2**40), COMMON)
-    risk = CVaR(level)
     return np.array(
         [
-            float(risk(losses_on(problem, np.asarray(answer.policy.probabilities)[None], thetas[None])[0]).value)
+            evaluate(answer.policy, lake, Sobol(belief), risk=CVaR(level), samples=COMMON, seed=2**40).risk
             for answer in answers
         ]
     )

@@ -1,36 +1,43 @@
-"""The paper's three frozen-lake tables: every method on the same data sets, beside the published figures."""
+"""The paper's three frozen-lake tables: every method on the same data sets, beside the published figures.
+
+And what the paper leaves open, tried on the same data sets: the length of the steps, the learner's updates.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..baselines import plan, robust_plan, robust_q_learning
-from ..policies import TabularPolicy
-from ..posteriors import Point
-from ..risks import CVaR, Expectation
-from ..solvers import BRPG, solve_many
-from .folder import RunFolder
-from .lake_settings import (
+from prudent import CVaR, Expectation, plan, robust_plan, robust_q_learning
+
+from .lake import (
+    BLOCK,
     LEVELS,
     PAPER,
     ROBUST_RADII,
     SETTINGS,
+    DataSets,
     Setting,
+    actions_of,
+    at_one_theta,
     data_sets,
+    planned_losses,
     published,
     truth_losses,
 )
-from .work import Unit
+from .work import RunFolder, Unit
 
-# Updates of every pair. The paper gives no number; `variants` tries fewer.
+# Updates of every pair. The paper gives no number; the variants try fewer.
 Q_ITERATIONS = 1000
 
-# Data sets a fanned-out unit plans for. Part of the config: random numbers are drawn by block.
-BLOCK = 10
+# The variants.
+STEPS = (0.5,)
+PLUG_IN_STEPS = (0.03, 0.1, 0.5)
+UPDATES = (30, 100, 300)
 
 
 def table_settings(table: str) -> list[Setting]:
@@ -64,34 +71,39 @@ def setting_units(setting: Setting, replications: int, seed: int) -> list[Unit]:
     return units
 
 
-def brpg_losses(setting: Setting, replications: int, seed: int) -> dict[str, Any]:
+def variant_units(replications: int, seed: int) -> list[Unit]:
+    """Each variant in every setting, on the data sets of the tables."""
+    units = []
+    for setting in SETTINGS:
+        common = {"setting": setting, "replications": replications, "seed": seed}
+        for name, function, key, values, compiled, cost in (
+            ("brpg-step", brpg_losses, "step", STEPS, True, lambda step: 0.1 * replications + 2),
+            ("plug-in-step", plug_in_step_losses, "step", PLUG_IN_STEPS, True, lambda step: 2.0),
+            ("q-learning", q_learning_by_updates, "updates", UPDATES, False, lambda n: 7.5e-5 * n * replications),
+        ):
+            units += [
+                Unit(
+                    f"variants/{setting.name}/{name}-{value:g}", function, {**common, key: value}, compiled, cost(value)
+                )
+                for value in values
+            ]
+    return units
+
+
+def brpg_losses(setting: Setting, replications: int, seed: int, step: Any = PAPER.step) -> dict[str, Any]:
     """BR-PG's loss under the truth, by level: all data sets at all levels in one compiled call."""
     sets = data_sets(setting, replications, seed)
-    risks = [CVaR(level) for level in LEVELS]
-    grid = solve_many(sets.lake, sets.beliefs, risks, solver=PAPER, seed=sets.solve_key, progress=False, certify=False)
+    solver = dataclasses.replace(PAPER, step=step, evaluation=2)
+    grid = sets.solved(sets.beliefs, [CVaR(level) for level in LEVELS], solver)
     losses = truth_losses([solution.policy for row in grid for solution in row], setting)
     return {"losses": losses.reshape(replications, len(LEVELS)).T.tolist()}
 
 
-def plug_in_step_losses(setting: Setting, replications: int, seed: int) -> dict[str, Any]:
+def plug_in_step_losses(setting: Setting, replications: int, seed: int, step: Any = PAPER.step) -> dict[str, Any]:
     """As many gradient steps at the maximum-likelihood theta as BR-PG makes."""
     sets = data_sets(setting, replications, seed)
-    beliefs = [Point(theta) for theta in sets.maximum_likelihood()]
-    grid = solve_many(
-        sets.lake,
-        beliefs,
-        [Expectation()],
-        solver=at_one_theta(PAPER),
-        seed=sets.solve_key,
-        progress=False,
-        certify=False,
-    )
+    grid = sets.solved(sets.points(), [Expectation()], at_one_theta(dataclasses.replace(PAPER, step=step)))
     return {"losses": truth_losses([row[0].policy for row in grid], setting).tolist()}
-
-
-def at_one_theta(settings: BRPG) -> BRPG:
-    """Draws of a point are alike: one an iteration, and two to report on."""
-    return BRPG(samples=1, iterations=settings.iterations, step=settings.step, evaluation=2)
 
 
 def plug_in_actions(setting: Setting, replications: int, seed: int) -> dict[str, Any]:
@@ -111,11 +123,27 @@ def q_learning_actions(setting: Setting, replications: int, seed: int, radius: f
     """The same by robust Q-learning, for a block of data sets."""
     sets = data_sets(setting, replications, seed)
     block = sets.maximum_likelihood()[first : first + BLOCK]
-    key = jax.random.fold_in(jax.random.fold_in(sets.solve_key, ROBUST_RADII.index(radius)), first)
-    learned = robust_q_learning(
-        [sets.lake.at(theta) for theta in block], [radius] * len(block), iterations=Q_ITERATIONS, seed=key
-    )
-    return {"actions": [actions_of(learned.policy(i)) for i in range(len(block))]}
+    return {"actions": _learned(sets, block, radius, Q_ITERATIONS, (ROBUST_RADII.index(radius), first))}
+
+
+def q_learning_by_updates(setting: Setting, replications: int, seed: int, updates: int) -> dict[str, Any]:
+    """The policies, by radius, of a learner with fewer updates."""
+    sets = data_sets(setting, replications, seed)
+    thetas = sets.maximum_likelihood()
+    return {
+        "actions": [
+            _learned(sets, thetas, radius, updates, (100 + number, updates))
+            for number, radius in enumerate(ROBUST_RADII)
+        ]
+    }
+
+
+def _learned(sets: DataSets, thetas: np.ndarray, radius: float, updates: int, path: tuple[int, int]) -> list[list[int]]:
+    """The actions learned around each theta, on the stream that the path names."""
+    key = jax.random.fold_in(jax.random.fold_in(sets.solve_key, path[0]), path[1])
+    models = [sets.lake.at(theta) for theta in thetas]
+    learned = robust_q_learning(models, [radius] * len(models), iterations=updates, seed=key)
+    return [actions_of(learned.policy(i)) for i in range(len(models))]
 
 
 def method_losses(setting: Setting, replications: int, folder: RunFolder) -> list[dict[str, Any]]:
@@ -136,8 +164,7 @@ def method_losses(setting: Setting, replications: int, folder: RunFolder) -> lis
         blocks = [values(f"q-learning-{radius:g}-{first}")["actions"] for first in range(0, replications, BLOCK)]
         planned.append(("DRQL", radius, [row for block in blocks for row in block]))
         planned.append(("KL-robust, exact", radius, values(f"robust-{radius:g}")["actions"]))
-    policies = [TabularPolicy.deterministic(np.array(row), 4) for _, _, actions in planned for row in actions]
-    losses = truth_losses(policies, setting).reshape(len(planned), replications)
+    losses = planned_losses([actions for _, _, actions in planned], setting)
     rows += [
         {"method": method, "beta": None, "radius": radius, "losses": row}
         for (method, radius, _), row in zip(planned, losses, strict=True)
@@ -154,6 +181,38 @@ def table_records(table: str, replications: int, folder: RunFolder) -> list[dict
         for setting in table_settings(table)
         for row in method_losses(setting, replications, folder)
     ]
+
+
+def variant_records(folder: RunFolder) -> list[dict[str, Any]]:
+    """Rows as in the tables; `variant` says what was varied."""
+    rows = []
+    for setting in SETTINGS:
+
+        def values(unit: str, setting: Setting = setting) -> dict[str, Any]:
+            return folder.values(f"variants/{setting.name}/{unit}")
+
+        def add(
+            variant: str, losses: Any, method: str, beta: float | None = None, radius: float | None = None,
+            setting: Setting = setting,
+        ) -> None:  # fmt: skip
+            row = {"method": method, "beta": beta, "radius": radius, "losses": np.asarray(losses)}
+            rows.append({"variant": variant, **table_row(setting, row)})
+
+        for step in STEPS:
+            for level, losses in zip(LEVELS, values(f"brpg-step-{step:g}")["losses"], strict=True):
+                add(f"step {step:g}", losses, "BR-PG", beta=level)
+        for step in PLUG_IN_STEPS:
+            add(f"step {step:g}", values(f"plug-in-step-{step:g}")["losses"], "plug-in, 100 steps")
+        for updates in UPDATES:
+            learned = planned_losses(values(f"q-learning-{updates}")["actions"], setting)
+            for radius, losses in zip(ROBUST_RADII, learned, strict=True):
+                add(f"{updates} updates", losses, "DRQL", radius=radius)
+    return rows
+
+
+def variants_config() -> dict[str, Any]:
+    """What the variants depend on."""
+    return {"steps": list(STEPS), "plug_in_steps": list(PLUG_IN_STEPS), "updates": [*UPDATES, Q_ITERATIONS]}
 
 
 def published_figure(setting: Setting, row: dict[str, Any]) -> list[float | None]:
@@ -204,11 +263,6 @@ def moments(losses: Float[np.ndarray, " I"]) -> tuple[float, float | None, float
         float(losses.std(ddof=1) / np.sqrt(losses.size)),
         float((np.clip(losses - mean, 0.0, None) ** 2).mean()),
     )
-
-
-def actions_of(policy: TabularPolicy) -> list[int]:
-    """The action of each state of a deterministic policy."""
-    return np.asarray(policy.probabilities).argmax(axis=1).tolist()
 
 
 def brpg_cells(replications: int = 50, seed: int = 0) -> list[dict[str, Any]]:

@@ -11,20 +11,33 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import as_key, in_float64
-from ..envs import FrozenLake, frozen_lake
-from ..evaluation import loss_at
-from ..losses import Loss
-from ..occupancies import Exact, Truncated
-from ..policies import Softmax, TabularPolicy, action_tables
-from ..posteriors import Beta
-from ..solvers import BRPG
+from prudent import (
+    BRPG,
+    Beta,
+    Exact,
+    Point,
+    Posterior,
+    Risk,
+    Softmax,
+    Solution,
+    TabularPolicy,
+    Truncated,
+    loss_at,
+    solve_many,
+)
+from prudent.arrays import as_key, in_float64
+from prudent.envs import FrozenLake, frozen_lake
+from prudent.losses import Loss
+from prudent.policies import action_tables
 
 SLIP = 0.3
 LEVELS = (0.0, 0.5, 0.9)
 ROBUST_RADII = (0.05, 1.0, 20.0)
 TRUNCATION = Truncated(horizon=130)
 PAPER = BRPG(samples=30, iterations=100, step=1.0)
+
+# Data sets a fanned-out unit plans for. Part of the config: random numbers are drawn by block.
+BLOCK = 10
 
 
 class Setting(NamedTuple):
@@ -72,6 +85,18 @@ class DataSets(NamedTuple):
         """Of every data set."""
         return np.stack([np.asarray(belief.maximum_likelihood()) for belief in self.beliefs])
 
+    def points(self) -> list[Point]:
+        """All belief in the maximum-likelihood theta, for every data set."""
+        return [Point(theta) for theta in self.maximum_likelihood()]
+
+    def solved(
+        self, beliefs: Sequence[Posterior], risks: Sequence[Risk], solver: BRPG, loss: Loss | None = None
+    ) -> list[list[Solution]]:
+        """Belief i under risk j, in one compiled call."""
+        return solve_many(
+            self.lake, beliefs, risks, loss=loss, solver=solver, seed=self.solve_key, progress=False, certify=False
+        )
+
 
 def data_sets(setting: Setting, replications: int, seed: int | jax.Array) -> DataSets:
     """Data set i of a setting depends on the seed and on i alone, so that all methods see the same."""
@@ -93,6 +118,23 @@ def truth_losses(
     return loss_at(list(policies), frozen_lake(), setting.truth, loss=loss, occupancy=method)
 
 
+def planned_losses(actions: Any, setting: Setting) -> Float[np.ndarray, ...]:
+    """The losses under the truth of deterministic policies `[..., S]`, in one compiled call."""
+    table = np.asarray(actions)
+    policies = [TabularPolicy.deterministic(row, 4) for row in table.reshape(-1, table.shape[-1])]
+    return truth_losses(policies, setting).reshape(table.shape[:-1])
+
+
+def actions_of(policy: TabularPolicy) -> list[int]:
+    """The action of each state of a deterministic policy."""
+    return np.asarray(policy.probabilities).argmax(axis=1).tolist()
+
+
+def at_one_theta(settings: BRPG) -> BRPG:
+    """Draws of a point are alike: one an iteration, and two to report on."""
+    return BRPG(samples=1, iterations=settings.iterations, step=settings.step, evaluation=2)
+
+
 @in_float64
 def truth_curves(
     parameters: Float[np.ndarray, "I T S A"], setting: Setting, loss: Loss | None = None
@@ -106,11 +148,11 @@ def truth_curves(
 
 def published() -> dict[str, Any]:
     """The figures of the paper's tables, by table, data size and method."""
-    text = resources.files("prudent.experiments").joinpath("published.json").read_text(encoding="utf-8")
+    text = resources.files("prudent_studies").joinpath("published.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 
-def settings_record() -> dict[str, Any]:
+def config() -> dict[str, Any]:
     """What the results depend on beside the seed and the number of replications."""
     return {
         "map": "/".join(frozen_lake().tiles),

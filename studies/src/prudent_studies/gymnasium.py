@@ -8,13 +8,9 @@ import jax
 import numpy as np
 import optax
 
-from ..arrays import as_key, generator
-from ..baselines import plan
-from ..envs import from_gymnasium
-from ..evaluation import evaluate, loss_at
-from ..policies import TabularPolicy
-from ..risks import CVaR
-from ..solvers import BRPG, solve
+from prudent import BRPG, CVaR, TabularPolicy, evaluate, loss_at, plan, solve
+from prudent.arrays import as_key, generator
+from prudent.envs import from_gymnasium
 
 NAME = "FrozenLake-v1"
 DISCOUNT = 0.99
