@@ -1,4 +1,4 @@
-"""Policies as functions of parameters, and the parameter set W they are kept in."""
+"""Policies as functions of parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 
 from .arrays import (
@@ -27,7 +26,7 @@ from .arrays import (
     to_numpy,
 )
 from .errors import InputError
-from .row_sets import RowSet
+from .parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
 
 # Logits this far below the largest are as good as never.
 LOWEST_LOGIT = -50.0
@@ -73,126 +72,6 @@ def _floats(tree: Any) -> Any:
     """Field converter: a list of numbers or an array as one array; of another pytree, every leaf."""
     plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(tree))
     return as_float(tree) if plain else jax.tree.map(as_float, tree)
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-class ParameterSet(eqx.Module):
-    """W in the paper: the set a gradient step is projected onto."""
-
-    @property
-    def free(self) -> bool:
-        """Whether every point is in the set, so that nothing has to be projected."""
-        return False
-
-    @abc.abstractmethod
-    def project(self, parameters: Any) -> Any:
-        """The nearest point of the set."""
-
-    @abc.abstractmethod
-    def tangent(self, direction: Any) -> Any:
-        """The part of a direction that stays in the set's affine hull; all of it if the set has an interior."""
-
-
-class Everywhere(ParameterSet):
-    """No restriction.
-
-    >>> import prudent as pr
-    >>> pr.Softmax().within.project(7.0)
-    7.0
-    """
-
-    @property
-    def free(self) -> bool:
-        """It is all there is."""
-        return True
-
-    def project(self, parameters: Any) -> Any:
-        """The parameters as they are."""
-        return parameters
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
-
-
-class Box(ParameterSet):
-    """Every parameter within `[low, high]`.
-
-    >>> import prudent as pr
-    >>> pr.Softmax(within=pr.Box(-5.0, 5.0)).within.high
-    5.0
-    """
-
-    low: float = eqx.field(static=True)
-    high: float = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if not (_is_real(self.low) and _is_real(self.high) and self.low < self.high):
-            raise InputError(f"Box needs low < high, got [{self.low}, {self.high}]")
-
-    def project(self, parameters: Any) -> Any:
-        """Clip each parameter."""
-        return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
-
-
-class Ball(ParameterSet):
-    """Euclidean norm of all parameters at most `radius`, the paper's `B_W`.
-
-    >>> import prudent as pr
-    >>> pr.Softmax(within=pr.Ball(10.0)).within.radius
-    10.0
-    """
-
-    radius: float = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if not (_is_real(self.radius) and self.radius > 0):
-            raise InputError(f"Ball needs radius > 0, got {self.radius}")
-
-    def project(self, parameters: Any) -> Any:
-        """Scale back onto the ball."""
-        return optax.projections.projection_l2_ball(parameters, self.radius)
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
-
-
-class Simplex(ParameterSet):
-    """Tables whose rows are probabilities of at least `floor`: the set of direct policies.
-
-    >>> import numpy as np, prudent as pr
-    >>> pr.Simplex().project(np.array([[0.9, 0.5]])).round(6).tolist()
-    [[0.7, 0.3]]
-    """
-
-    floor: float = eqx.field(static=True, default=0.0)
-
-    def __check_init__(self) -> None:
-        if not (_is_real(self.floor) and 0 <= self.floor < 1):
-            raise InputError(f"Simplex needs a floor in [0, 1), got {self.floor}")
-
-    @in_float64
-    def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        """The nearest table, row by row."""
-        room = 1.0 - parameters.shape[-1] * self.floor
-        if room <= 0:
-            raise InputError(
-                f"a floor of {self.floor} on each of {parameters.shape[-1]} actions leaves no choice; "
-                f"use one below {1 / parameters.shape[-1]:.3g}"
-            )
-        return self.floor + room * jax.vmap(optax.projections.projection_simplex)((parameters - self.floor) / room)
-
-    def tangent(self, direction: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        """Rows that sum to 0."""
-        return direction - direction.mean(axis=-1, keepdims=True)
 
 
 class Parametrisation(eqx.Module):
@@ -407,12 +286,6 @@ class Parametric(Parametrisation):
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
         """The user's function."""
         return self.function(parameters)
-
-
-@eqx.filter_jit
-def projected(within: ParameterSet, parameters: Any) -> Any:
-    """`within.project(parameters)`, compiled."""
-    return within.project(parameters)
 
 
 @eqx.filter_jit

@@ -16,9 +16,8 @@ from jaxtyping import Bool, Float
 
 from ..arrays import Array, require_kind
 from ..errors import InputError
-from ..policies import ParameterSet
+from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
-from ..row_sets import RowSet
 
 
 class Losses(NamedTuple):

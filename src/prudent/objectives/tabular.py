@@ -17,9 +17,9 @@ from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
-from ..policies import ParameterSet, Parametrisation, Softmax, TabularPolicy, action_probabilities
+from ..parameter_sets import ParameterSet, RowSet
+from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
-from ..row_sets import RowSet
 from .base import Losses, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
 from .tabular_checks import check_models, check_start, require_loss, require_same_support

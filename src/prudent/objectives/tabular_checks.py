@@ -15,7 +15,8 @@ from ..kernels import Kernel
 from ..losses import Loss, check_loss_at, require_scalar
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Method, Truncated, occupancy
-from ..policies import Parametrisation, TabularPolicy, action_table, projected
+from ..parameter_sets import projected
+from ..policies import Parametrisation, TabularPolicy, action_table
 from ..posteriors import AbstractTable
 
 # Kernels looked at before the start.

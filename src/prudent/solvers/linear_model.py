@@ -19,7 +19,7 @@ from jaxtyping import Float
 from scipy import sparse
 from scipy.optimize import linprog
 
-from ..row_sets import RowSet
+from ..parameter_sets import RowSet
 
 # A minimum is good enough if the planes leave this share of the predicted decrease open.
 ACCURACY = 0.1

@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..evaluation import Evaluation, check_question, judge, judge_closely, usual_draws
 from ..gradients import Adjoint, GradientEstimator
 from ..objectives import Objective, objective_of, point_at
-from ..policies import projected
+from ..parameter_sets import projected
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk, check_envelope
 from .brpg import BRPG
