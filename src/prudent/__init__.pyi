@@ -65,6 +65,7 @@ from .models import Family as Family
 from .models import TabularFamily as TabularFamily
 from .objectives import FunctionObjective as FunctionObjective
 from .objectives import Objective as Objective
+from .objectives import TabularObjective as TabularObjective
 from .occupancies import Elimination as Elimination
 from .occupancies import Exact as Exact
 from .occupancies import Krylov as Krylov
