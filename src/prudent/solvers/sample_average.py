@@ -13,17 +13,18 @@ from jaxtyping import Float
 from ..arrays import Array, Stream, as_float, as_whole, is_concrete, require_kind, require_size, stream, to_numpy
 from ..errors import InputError
 from ..gradients import Adjoint, GradientEstimator, Problem, slopes_of
-from ..policies import Parametrisation
+from ..policies import Parametrisation, action_tables
 from ..posteriors import equally_weighted
 from .descent import CONVERGED, GOING, HELD, VANISHED, Descent, allowed, begin
 from .draws import Draws, Run, draw
 from .judging import USUAL_DRAWS
 from .natural import NaturalGradient
 from .optimiser import Found, Optimiser, require_evaluation
+from .polish import Losses, polish
 from .progress import Progress
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
-from .search import Samples, Search
+from .search import Answer, Samples, Search
 from .solution import Solution
 from .starts import PLANNED, first_parameters, linear_cost
 from .units import Unit, in_units
@@ -161,10 +162,12 @@ class SampleAverage(Optimiser):
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
                 bar.advance(max(search.iterations for search in searches), trace.T[None])
-        return [self._found(search, history, unit) for search, history in zip(searches, histories, strict=True)]
+        return [
+            self._found(search, _polished(problem, run, search, steps), history, unit)
+            for search, run, history in zip(searches, draws.runs, histories, strict=True)
+        ]
 
-    def _found(self, search: Search, history: list, unit: Unit) -> Found:
-        answer = search.answer()
+    def _found(self, search: Search, answer: Answer, history: list, unit: Unit) -> Found:
         return Found(
             parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
             status=search.status(),
@@ -198,6 +201,20 @@ class SampleAverage(Optimiser):
             finished = np.where(ended, GOING, search.climb.finished)
             search = dataclasses.replace(search, climb=dataclasses.replace(search.climb, finished=finished), done=GOING)
         return search
+
+
+def _polished(problem: Problem, run: Run, search: Search, steps: tuple[Descent, ...]) -> Answer:
+    """The answer of a run, on the atoms of a posterior to the last digits where it has converged."""
+    answer, policy, atoms = search.answer(), problem.policy, run.belief.as_atoms()
+    if search.done != CONVERGED or atoms is None or not isinstance(steps[search.turn], ProxLinear):
+        return answer
+    rows, table = policy.rows(), np.asarray(action_tables(policy, answer.parameters))[0]
+    assert rows is not None
+    found = polish(Losses(problem, run.risk, atoms), table, rows)
+    if found is None:
+        return answer
+    parameters = to_numpy(policy.from_table(found.table[None]))
+    return dataclasses.replace(answer, parameters=parameters, in_sample=found.value)
 
 
 def _entries(solution: Solution) -> list:
