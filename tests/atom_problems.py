@@ -119,23 +119,23 @@ def best_found(problem, random):
 
 
 def is_unique(problem, table, near=1e-2):
-    """Whether a table is the one optimum, well enough curved to be known to 1e-6 if costs are known to 1e-10.
+    """Whether a table is the only optimum of its risk, curved enough to be known to 1e-6 if costs are known to 1e-10.
 
-    No search ends elsewhere with as little risk, and all around the table the risk rises by a ten-thousandth of what
-    the square of the distance would be.
+    No search ends elsewhere with the same risk, and around the table the risk rises by at least a ten-thousandth of the
+    square of the distance, in units of how much policies differ.
     """
     random = np.random.default_rng(0)
-    value, spread = float(problem.risk(table[None])[0]), float(np.ptp(problem.losses(table[None])))
-    ends = searched(problem, random)
-    apart = [end for end, found in ends if np.abs(end - table).max() > near]
-    elsewhere = any(found <= value + 1e-7 * spread for found in problem.risk(np.array(apart))) if apart else False
     states, actions = table.shape
+    unit = float(np.ptp(problem.risk(random.dirichlet(np.ones(actions), size=(100, states)))))
+    value = float(problem.risk(table[None])[0])
+    ends = searched(problem, random)
+    tied = any(abs(found - value) <= 1e-7 * unit and np.abs(end - table).max() > near for end, found in ends)
     towards = random.dirichlet(np.full(actions, 0.2), size=(2000, states)) - table
     towards *= random.uniform(size=(2000, states, 1)) < 0.5
     lengths = np.abs(towards).max(axis=(1, 2), keepdims=True)
-    around = problem.risk(table + near * towards / np.where(lengths > near, lengths, 1.0))
-    rises = (around - value)[lengths.ravel() > near]
-    return not elsewhere and bool(rises.min() >= 1e-4 * near**2 * spread)
+    far = lengths.ravel() > near
+    rises = problem.risk(table + near * towards[far] / lengths[far]) - value
+    return not tied and bool(rises.min() >= 1e-4 * near**2 * unit)
 
 
 def searched(problem, random, rounds=60):
