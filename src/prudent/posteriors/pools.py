@@ -60,6 +60,8 @@ class Pool:
 def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[int]) -> tuple[Pool, ...]:
     """The pools of a table: by moves of the action, by moves of any action, by where an action leads, by state.
 
+    Moves of the action are learned from all states, and from states with near numbers.
+
     A move that would leave the grid ends at its border, or does not take place: the data decide which.
 
     Args:
@@ -72,14 +74,39 @@ def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[
     arrivals = np.bincount(seen.target, seen.weight, support.states) + 1.0 / support.states
     arrivals /= arrivals.sum()
     moves = _Moves.of(support, entries, grid, seen)
-    action = np.arange(support.states * support.actions) % support.actions
+    state, action = np.divmod(np.arange(support.states * support.actions), support.actions)
     return (
         moves.pool("moves of the action, to the border", "border", action),
         moves.pool("moves of the action, or none", "none", action),
+        moves.pool("moves of the action nearby", "border", *_nearby(state, action, support)),
         moves.pool("moves of any action, to the border", "border", np.zeros_like(action)),
         _gathered("where the action leads", entries, entries.action * support.states + entries.target, arrivals),
         _gathered("other actions of the state", entries, entries.state * support.states + entries.target, arrivals),
     )
+
+
+def move_pools(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[int]) -> tuple[Pool, ...]:
+    """The first two pools, of such moves only as were seen: enough to tell how well a grid suits the counts."""
+    entries = _Entries.of(support)
+    moves = _Moves.of(support, entries, grid, entries.of_state(np.minimum(counts, 1.0)), every=False)
+    action = np.arange(support.states * support.actions) % support.actions
+    return tuple(moves.pool(edge, edge, action) for edge in ("border", "none"))
+
+
+def grids_of(states: int) -> list[tuple[int, ...]]:
+    """The grids of one or two axes along which so many states can be numbered."""
+    rows = [size for size in range(2, states // 2 + 1) if states % size == 0]
+    return [(states,), *((size, states // size) for size in rows)]
+
+
+def _nearby(state: Int[np.ndarray, " P"], action: Int[np.ndarray, " P"], support: Support) -> list[np.ndarray]:
+    """Pairs of one action in blocks of states with near numbers; each pair is in two blocks, which overlap by half."""
+    width = max(2, round(support.states**0.5))
+    blocks = support.states // width + 2
+    return [
+        (block * support.actions + action) + first * blocks * support.actions
+        for first, block in enumerate((state // width, (state + width // 2) // width))
+    ]
 
 
 def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
@@ -155,12 +182,12 @@ class _Moves:
     first: np.ndarray
 
     @staticmethod
-    def of(support: Support, entries: _Entries, grid: Sequence[int], seen: _Seen) -> _Moves:
+    def of(support: Support, entries: _Entries, grid: Sequence[int], seen: _Seen, every: bool = True) -> _Moves:
         sizes = np.array(grid)
         place = np.stack(np.unravel_index(np.arange(support.states), grid), axis=1)
         spans = 2 * sizes - 1
         code = np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans)
-        every = support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
+        every = every and support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
         known = np.arange(np.prod(spans)) if every else np.unique(code)
         step = np.stack(np.unravel_index(known, spans), axis=1) - sizes + 1
         first = np.bincount(np.searchsorted(known, code), seen.weight, len(known)) + 1.0 / len(known)
@@ -171,19 +198,20 @@ class _Moves:
         landing = {"border": border, "none": np.where(outside, np.arange(support.states)[:, None], border)}
         return _Moves(entries, landing, first / first.sum())
 
-    def pool(self, name: str, edge: str, label: Int[np.ndarray, " P"]) -> Pool:
-        """Pairs with the same label share how far they lead."""
+    def pool(self, name: str, edge: str, *labels: Int[np.ndarray, " P"]) -> Pool:
+        """Pairs with the same label share how far they lead; where a pair has several, so does what it leads by."""
         states, steps = self.landing[edge].shape
         actions = self.entries.actions
         pair = np.repeat(np.arange(states * actions), steps)
         step = np.tile(np.arange(steps), states * actions)
         possible, entry = self.entries.find(pair, self.landing[edge][pair // actions, step])
-        labels, place = np.unique(label, return_inverse=True)
-        key = place[pair] * steps + step
+        names, place = np.unique(np.stack(labels), return_inverse=True)
+        keys = [several[pair] * steps + step for several in place.reshape(len(labels), -1)]
         # What all pairs do is expected of some of them; of all together, nothing is.
-        first = np.tile(self.first, len(labels)) if len(labels) > 1 else np.full(steps, 1.0 / steps)
-        law = np.repeat(np.arange(len(labels)), steps)
-        return self._joined(name, first, law, entry[possible], key[possible])
+        first = np.tile(self.first, len(names)) if len(names) > 1 else np.full(steps, 1.0 / steps)
+        law = np.repeat(np.arange(len(names)), steps)
+        key = np.concatenate([several[possible] for several in keys])
+        return self._joined(name, first, law, np.tile(entry[possible], len(labels)), key)
 
     def _joined(self, name: str, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
         """A pool where the keys given lead to the entries given."""
