@@ -16,7 +16,7 @@ from .pools import Pool, grids_of, move_pools, pools_of
 CONCENTRATIONS = (0.5, 2.0, 8.0, 32.0, 128.0)
 
 # Pairs are alike and not the same: n observations of a law that they share count n / (FOR_ONE + n / MOST).
-FOR_ONE, MOST = 4.0, 60.0
+FOR_ONE, MOST = 4.0, 30.0
 
 # How many observations, all laws alike, what is expected before any counts for.
 EXPECTED = 1.0
@@ -75,7 +75,7 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     rows = Rows.of(counts)
     weights = np.full((len(counts), len(pools), len(CONCENTRATIONS)), 1.0 / (len(pools) * len(CONCENTRATIONS)))
     common = weights[0]
-    told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, 4.0) for _ in pools]
+    told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, MOST_TOLD) for _ in pools]
     laws = [pool.first for pool in pools]
     likelihood = np.zeros(weights.shape)
     for turn in range(ROUNDS):
@@ -103,9 +103,9 @@ def likely_grid(support: Support, counts: Float[np.ndarray, "S A B"]) -> tuple[i
     counts = counts.reshape(-1, support.successors)
     counts = np.where(support.allowed().reshape(counts.shape).sum(axis=1, keepdims=True) > 1, counts, 0.0)
     rows = Rows.of(counts)
-    grids = grids_of(support.states)
     if not rows.seen.any():
-        return grids[0]
+        return (support.states,)
+    grids = grids_of(support, counts)
     return grids[int(np.argmax([_score(rows, move_pools(support, counts, grid)) for grid in grids]))]
 
 
