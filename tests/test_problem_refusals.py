@@ -99,7 +99,7 @@ REFUSED = {
         "solver: largest is below samples, which is 128; lower samples, too",
     ),
     "negative seed": (problem(("seed = 0", "seed = -1")), "seed: input should be greater than or equal to 0, got -1"),
-    "prior 0": (problem(("prior = 1.0", "prior = 0.0")), "posterior.prior: input should be greater than 0"),
+    "prior 0": (problem(('kind = "pooled"', "prior = 0.0")), "posterior.prior: input should be greater than 0"),
     "no state": (problem(('states = ["new", "used", "worn", "broken"]', "states = []")), "no state is declared"),
     "state twice": (problem(('"used", "worn"', '"worn", "worn"')), "state 'worn' is declared twice"),
     "state with control characters": (problem(('"used", ', '"us\\u001b[31med", ')), "cannot be printed"),
@@ -215,14 +215,16 @@ REFUSED = {
         "data.costs.new.run: input should be",
     ),
     # successors, targets
-    "listed without lists": (problem(('"observed"', '"listed"')), "give successors"),
-    "lists without listed": (problem(('"observed"', '"observed"\nsuccessors = "s.csv"')), 'set support = "listed"'),
+    "pooled with a pseudo-count": (problem(('kind = "pooled"', "prior = 1.0")), 'set kind = "dirichlet"'),
+    "pooled where the log led": (problem(('"all"', '"observed"')), 'set support = "all" or "listed"'),
+    "listed without lists": (problem(('"all"', '"listed"')), "give successors"),
+    "lists without listed": (problem(('"all"', '"observed"\nsuccessors = "s.csv"')), 'set support = "listed"'),
     "not listed": (
-        problem(('"observed"', '"listed"' + LISTED)) | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
+        problem(('"all"', '"listed"' + LISTED)) | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
         "the log goes from state new, action run to state used, which posterior.successors does not list",
     ),
     "pair without list": (
-        problem(('"observed"', '"listed"' + LISTED), ('transitions = "log.csv"', ""))
+        problem(('"all"', '"listed"' + LISTED), ('transitions = "log.csv"', ""))
         | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
         "lists none for state new, action service, which can be reached (nor for 1 more)",
     ),

@@ -23,6 +23,7 @@ ORDER = [
     "gymnasium",
     "optimisers",
     "worth",
+    "promise",
     "estimators",
     "tables",
     "curves",

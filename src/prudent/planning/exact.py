@@ -180,7 +180,8 @@ def _directly(
         quality = cost + discount * (probability * values[index]).sum(axis=2)
         best = quality.min(axis=1)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
-        near = TIE * (np.abs(paid) + chain @ np.abs(values))
+        # The solve leaves an error in proportion to the largest value, in states of small values, too.
+        near = TIE * (np.abs(paid) + chain @ np.abs(values)) + EPSILON * np.abs(values).max() / (1.0 - discount)
         change = quality[rows, action] - best > near
         if not change.any():
             # Costs far above their spread have lost digits, and so have the ties among them.

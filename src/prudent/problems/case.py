@@ -91,6 +91,9 @@ class Case:
         facts = self.facts
         content = facts.file.model_dump(mode="json")
         said = {key: content[key] for key in ("discount", "family", "options", "posterior", "risk", "loss")}
+        if facts.file.posterior.pooled:
+            # Moves along the grid are what pooled rows learn from.
+            said["grid"] = content["layout"]["grid"]
         text = json.dumps([said, self.states, self.actions], sort_keys=True)
         digest = hashlib.sha256(text.encode())
         log = facts.log

@@ -23,7 +23,7 @@ from ..losses import (
     TotalVariation,
 )
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Posterior
+from ..posteriors import Dirichlet, Pooled, Posterior
 from ..risks import (
     ChiSquareBall,
     CVaR,
@@ -88,9 +88,15 @@ def model_and_belief(case: Case) -> tuple[AbstractFamily, Posterior]:
             raise InputError(f"the prior of family {case.family.name!r} has no update(log), and there is a log")
         return case.family.model, case.family.prior.update(log)
     support = support_of(case)
-    belief = Dirichlet.symmetric(support, case.facts.file.posterior.prior)
+    said = case.facts.file.posterior
+    belief = Pooled(support, grid=_grid(case)) if said.pooled else Dirichlet.symmetric(support, said.prior or 1.0)
     model = TabularFamily(support, case.cost, case.start, case.facts.file.discount)
     return model, belief if log is None else belief.update(log)
+
+
+def _grid(case: Case) -> list[int] | None:
+    """The grid that the states are said to form; the rows' moves tell when nothing is said."""
+    return case.facts.file.layout.grid
 
 
 def support_of(case: Case) -> Support:

@@ -211,14 +211,19 @@ class Data(Section):
 class Posterior(Section):
     """What is believed of the transition probabilities before the log."""
 
-    kind: Literal["dirichlet"] = Field(default="dirichlet", description="independent Dirichlet rows")
-    prior: Annotated[float, Field(gt=0.0, le=1e9)] = Field(
-        default=1.0, description="pseudo-count of every successor a pair may have; 1 is uniform"
+    kind: Literal["pooled", "dirichlet"] | None = Field(
+        default=None,
+        description="`pooled`, rows that learn from one another, or `dirichlet`, independent rows; when left out, "
+        "`dirichlet` where `support` is `listed` or `observed`, else `pooled`",
+    )
+    prior: Annotated[float, Field(gt=0.0, le=1e9)] | None = Field(
+        default=None,
+        description="for `dirichlet`: pseudo-count of every successor a pair may have; 1 (uniform) when left out",
     )
     support: Literal["observed", "listed", "all"] = Field(
-        default="observed",
-        description="which successors a pair may have: those in the log (any state for a pair never seen), "
-        "those in `successors`, or all states",
+        default="all",
+        description="which successors a pair may have: all states, those in `successors`, or those in the log (any "
+        "state for a pair never seen), which takes one observation for a certainty",
     )
     successors: str | Successors | None = Field(
         default=None,
@@ -230,7 +235,20 @@ class Posterior(Section):
         if (self.support == "listed") != (self.successors is not None):
             fix = "give successors" if self.support == "listed" else 'set support = "listed"'
             raise PydanticCustomError("support", "support and successors do not go together; {fix}", {"fix": fix})
+        if self.pooled and self.support == "observed":
+            raise PydanticCustomError(
+                "support", 'pooled rows learn from one another where they may lead; set support = "all" or "listed"', {}
+            )
+        if self.pooled and self.prior is not None:
+            raise PydanticCustomError(
+                "prior", 'prior is a pseudo-count of independent rows; remove it, or set kind = "dirichlet"', {}
+            )
         return self
+
+    @property
+    def pooled(self) -> bool:
+        """Whether rows learn from one another."""
+        return self.support == "all" if self.kind is None else self.kind == "pooled"
 
 
 # What pr.solve draws when the file does not say.

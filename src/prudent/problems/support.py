@@ -10,6 +10,12 @@ from ..errors import InputError
 from .facts import Facts
 from .memory import require_fit
 
+# Entries up to which pooled rows may lead to any state; beyond, to where something like it was seen to lead.
+LARGEST_DENSE = 2_000_000
+
+# Moves of an action, the most frequent first, that are foreseen from every state of a large model.
+MOST_MOVES = 32
+
 
 class Successors(NamedTuple):
     """Successor lists `[S, A, B]`, padded; both None where every state can follow every pair.
@@ -41,7 +47,8 @@ def successors_of(facts: Facts, terminal: np.ndarray) -> Successors:
     open_pair = np.ones((states, actions), dtype=bool)
     open_pair[terminal] = False
     if support == "all":
-        triples = np.zeros((0, 3), np.int64)
+        many = facts.file.posterior.pooled and facts.log is not None and states * actions * states > LARGEST_DENSE
+        triples = _foreseeable(facts) if many else np.zeros((0, 3), np.int64)
     elif support == "listed":
         assert facts.listed is not None
         triples = facts.listed
@@ -78,6 +85,32 @@ def successors_of(facts: Facts, terminal: np.ndarray) -> Successors:
     shape = (states, actions, width)
     listed = (np.arange(width)[None] < length[:, None]).reshape(shape)
     return Successors(index.reshape(shape), None if listed.all() else listed, shape)
+
+
+def _foreseeable(facts: Facts) -> np.ndarray:
+    """`[E, 3]` where pairs of a large model may lead: where the state led, and as far as the action led elsewhere."""
+    log = facts.log
+    assert log is not None
+    states, actions = len(facts.states), len(facts.actions)
+    seen = log.count > 0
+    state, action, following, count = (column[seen] for column in (log.state, log.action, log.next_state, log.count))
+    from_state = np.unique(state * states + following)
+    parts = [
+        np.column_stack([from_state // states, np.full(len(from_state), a), from_state % states])
+        for a in range(actions)
+    ]
+    for a in range(actions):
+        # An action that was never taken may lead as far as any other.
+        mine = action == a if np.any(action == a) else np.ones(len(action), dtype=bool)
+        moves, place = np.unique((following - state)[mine], return_inverse=True)
+        often = np.argsort(-np.bincount(place.ravel(), count[mine]), kind="stable")[:MOST_MOVES]
+        landing = np.arange(states)[:, None] + moves[often]
+        inside = (landing >= 0) & (landing < states)
+        origin = np.broadcast_to(np.arange(states)[:, None], landing.shape)
+        parts.append(np.column_stack([origin[inside], np.full(inside.sum(), a), landing[inside]]))
+    stay = np.indices((states, actions)).reshape(2, -1).T
+    parts.append(np.column_stack([stay, stay[:, 0]]))
+    return np.unique(np.concatenate(parts), axis=0)
 
 
 def _refuse_unlisted(facts: Facts, terminal: np.ndarray) -> None:
