@@ -49,13 +49,20 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
 
         from ..problems import read_problem
         from ..problems.describing import coverage, describe
+        from ..problems.suggesting import suggestion_of
 
         case = read_problem(problem, trust=trust)
+        suggestion = suggestion_of(case)
         if as_json:
             said = {"states": list(case.states), "actions": list(case.actions), "shape": case.shape}
-            typer.echo(json.dumps(said | coverage(case) | {"digest": case.digest()}, indent=2))
+            said |= coverage(case) | {"digest": case.digest()}
+            said |= {"suggestion": None if suggestion is None else suggestion.plain()}
+            typer.echo(json.dumps(said, indent=2))
             return
         lines(describe(case), f"{problem}: ready to be solved")
+        # Printed as it is, not wrapped: to be copied into the file.
+        for line in [] if suggestion is None else suggestion.lines():
+            typer.echo(line)
 
 
 def solve(

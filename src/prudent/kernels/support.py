@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..arrays import Array, as_float, require_indices
+from ..arrays import Array, as_float, require_indices, require_size
 from ..errors import InputError
 
 # Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
@@ -121,6 +122,33 @@ class Support(eqx.Module):
             raise InputError(f"successor lists cover {array.shape[0]} states but states={size}; give one row a state")
         index = require_indices("successor", array, size)
         return Support(index, listed, Graph.of(index, listed), *index.shape)
+
+    @staticmethod
+    def where(allowed: Callable[[Any, int, Any], Any], states: int | Sequence[int], actions: int) -> Support:
+        """The successors that a rule of one's own allows, `allowed(state, action, next_state)`.
+
+        >>> import prudent as pr
+        >>> down = pr.Support.where(lambda s, a, t: t <= s, states=3, actions=1)  # never up
+        >>> down.allowed().sum(axis=2).tolist()
+        [[1], [2], [3]]
+        >>> near = pr.Support.where(lambda s, a, t: abs(s[0] - t[0]) + abs(s[1] - t[1]) <= 1, states=(4, 12), actions=4)
+        >>> near.shape
+        (48, 4, 5)
+
+        Args:
+            allowed: called for every `(state, action, next_state)`; true where the state can follow the pair.
+            states: how many there are; or the sizes of a grid that they are numbered along, row by row. The rule is
+                then given their coordinates, `(row, column)`, in the place of their numbers.
+            actions: how many there are.
+        """
+        whole = isinstance(states, int | np.integer)
+        sizes = tuple(require_size("a size of the grid", size) for size in ([states] if whole else states))
+        actions = require_size("actions", actions)
+        places = range(*sizes) if whole else list(np.ndindex(*sizes))
+        lists = [[[k for k, t in enumerate(places) if allowed(s, a, t)] for a in range(actions)] for s in places]
+        if all(len(entries) == len(places) for row in lists for entries in row):
+            return Support.dense(len(places), actions)
+        return Support.lists(lists)
 
     @property
     def is_dense(self) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import InputError
 from .facts import Facts, gather
 from .family import Trusted, import_family
-from .support import Successors, reached, successors_of
+from .support import Successors, moves_allowed, reached, successors_of
 from .toml_file import read_file
 
 
@@ -91,8 +91,8 @@ class Case:
         facts = self.facts
         content = facts.file.model_dump(mode="json")
         said = {key: content[key] for key in ("discount", "family", "options", "posterior", "risk", "loss")}
-        if facts.file.posterior.pooled:
-            # Moves along the grid are what pooled rows learn from.
+        if facts.file.posterior.pooled or facts.file.posterior.rule is not None:
+            # Pooled rows learn from moves along the grid, and a rule says how far along it a step may lead.
             said["grid"] = content["layout"]["grid"]
         text = json.dumps([said, self.states, self.actions], sort_keys=True)
         digest = hashlib.sha256(text.encode())
@@ -138,9 +138,10 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
         return Case(facts, np.asarray(family.model.start), none, None, None, ~none, family)
     start = _start(facts)
     terminal = _terminal(facts)
-    successors = successors_of(facts, terminal)
+    moves = moves_allowed(facts, terminal)
+    successors = successors_of(facts, terminal, moves)
     reachable = reached(successors, start)
-    _refuse_open_pairs(facts, terminal, reachable)
+    _refuse_open_pairs(facts, moves, terminal, reachable)
     return Case(facts, start, terminal, successors, _cost(facts, successors, terminal, reachable), reachable)
 
 
@@ -178,17 +179,19 @@ def _terminal(facts: Facts) -> np.ndarray:
     return terminal
 
 
-def _refuse_open_pairs(facts: Facts, terminal: np.ndarray, reachable: np.ndarray) -> None:
-    """Refuse a pair that can be reached and has no list of successors."""
-    if facts.listed is None:
+def _refuse_open_pairs(facts: Facts, moves: np.ndarray, terminal: np.ndarray, reachable: np.ndarray) -> None:
+    """Refuse a pair that can be reached and to which lists or a rule leave no successor."""
+    support = facts.file.posterior.support
+    if support not in ("listed", "rule"):
         return
     listed = np.zeros((len(facts.states), len(facts.actions)), dtype=bool)
-    listed[facts.listed[:, 0], facts.listed[:, 1]] = True
+    listed[moves[:, 0], moves[:, 1]] = True
     open_pairs = np.argwhere(~listed & (reachable & ~terminal)[:, None])
     if len(open_pairs):
         state, action = open_pairs[0]
+        said = "posterior.rule allows" if support == "rule" else "posterior.successors lists"
         raise InputError(
-            f"{facts.source}: posterior.successors lists none for {facts.pair(state, action)}, which can be reached"
+            f"{facts.source}: {said} none for {facts.pair(state, action)}, which can be reached"
             f"{_and_others(len(open_pairs))}; list at least one, or call the state terminal"
         )
 

@@ -33,7 +33,7 @@ class Facts:
         file: the file's content.
         states, actions: their names.
         log: what was observed, or None.
-        listed: `[K, 3]` the transitions listed as possible; None unless the support is listed.
+        listed: `[K, 3]` the transitions listed as possible; None where none are.
         costs: `[K, 2]` pairs or `[K, 3]` transitions with a cost; None where the log has the costs.
         cost_values: `[K]` these costs.
         target: `[S]` or `[S, A]` what the loss compares with, or None.
@@ -51,6 +51,11 @@ class Facts:
     target: np.ndarray | None
     source: str
     counted: tuple[Counted, ...] = ()
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the states are in an order that someone gave: declared, or numbered from 0."""
+        return self.file.states is not None or self.states.all() == tuple(map(str, range(len(self.states))))
 
     def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
