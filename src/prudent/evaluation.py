@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64, require_size
+from .arrays import Array, as_float, as_key, in_float64, key_words, require_size
 from .errors import InputError
 from .gradients import Problem, alone, losses_on
 from .losses import ExpectedCost, Loss, require_scalar
@@ -19,6 +19,7 @@ from .policies import Softmax, TabularPolicy, action_probabilities
 from .posteriors import Posterior, WeightedDraws, equally_weighted
 from .risks import CVaR, Expectation, Risk
 from .solvers.checks import check_models, check_parts
+from .solvers.footing import Footing, footing_of
 from .solvers.judging import judgement, usual_draws
 from .solvers.solution import risk_rows, truncation_text, with_error
 
@@ -43,6 +44,7 @@ class Evaluation(eqx.Module):
         interval: its 95 % confidence interval; NaN where none can be had.
         weights: `[M]` the density xi* that attains the risk.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
+        footing: what the risk stands on: sound, thin or unsupported.
     """
 
     losses: Float[Array, " M"]
@@ -57,6 +59,7 @@ class Evaluation(eqx.Module):
     interval: tuple[float, float]
     weights: Float[Array, " M"]
     truncation: float
+    footing: Footing
 
     def quantile(self, levels: Any) -> np.ndarray:
         """Quantiles of the loss distribution, the value at risk of each level."""
@@ -80,6 +83,7 @@ class Evaluation(eqx.Module):
         return [
             ("mean loss", mean),
             *risk_rows(self.risk, self.risk_standard_error, self.interval, len(self.losses), self.exact),
+            *self.footing.rows(),
             ("5 %, 50 %, 95 %", f"{low:.4f}, {middle:.4f}, {high:.4f}"),
             *cut,
         ]
@@ -149,6 +153,7 @@ def evaluate(
         interval=judged.interval,
         weights=judged.weights,
         truncation=problem.occupancy.error_bound(float(model.discount)),
+        footing=footing_of(alone(problem), belief, risk, probabilities, judged, key_words(as_key(seed))),
     )
 
 

@@ -22,6 +22,7 @@ from ..report.data import Difference
 from ..risks import CVaR, Expectation, Risk
 from ..solvers.draws import Draws, Run, fresh_draws
 from ..solvers.drivers import mean_occupancies
+from ..solvers.footing import Footing, footing_of
 from ..solvers.judging import judgement, usual_draws
 from .view import View
 
@@ -96,6 +97,12 @@ class Court:
             status=status,
             difference=None if beside is None else self.difference(losses, beside.losses),
         )
+
+    @in_float64
+    def footing(self, view: View) -> Footing:
+        """What the risk of a view stands on."""
+        judged = judgement(self.risk, view.losses, self.fresh)
+        return footing_of(self.problem, self.belief, self.risk, view.probabilities, judged, self.words)
 
     def difference(self, losses: np.ndarray, others: np.ndarray, risk: Risk | None = None) -> Difference:
         """The risk of losses less that of others, draw by draw."""

@@ -4,6 +4,7 @@ from .brpg import BRPG
 from .certificates import Certificate
 from .driver import solve, solve_many
 from .drivers import Driver
+from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .natural import NaturalGradient
 from .optimiser import Optimiser
 from .outputs import BestHeldOut, LastIterate, RandomIterate
@@ -19,15 +20,19 @@ __all__ = [
     "Certificate",
     "Checkpoint",
     "Driver",
+    "Footing",
     "History",
     "LastIterate",
     "NaturalGradient",
     "Optimiser",
+    "OtherPrior",
     "ProxLinear",
     "RandomIterate",
     "SampleAverage",
     "Solution",
+    "Soundness",
     "Status",
+    "ThinPair",
     "solve",
     "solve_many",
 ]

@@ -23,6 +23,7 @@ from .certificates import Certificate
 from .certificates import certify as certified
 from .checks import check_method, check_parts, check_start, start_at
 from .draws import Draws, Run, fresh_draws, stacked
+from .footing import Footing, footing_of
 from .judging import Judgement, judge, judge_closely, usual_draws
 from .optimiser import Found, Optimiser, digest_of
 from .sample_average import SampleAverage
@@ -248,7 +249,9 @@ def _solve_batch(
     solutions = []
     for answer, run in zip(found, runs, strict=True):
         judged, certificate = _judged(problem, run, answer, parts)
-        solutions.append(_solution(problem, run, answer, judged, certificate, parts, time.perf_counter() - clock))
+        footing = None if certificate is None else _stands_on(problem, run, answer, judged)
+        seconds = time.perf_counter() - clock
+        solutions.append(_solution(problem, run, answer, judged, certificate, footing, parts, seconds))
     return solutions
 
 
@@ -267,12 +270,18 @@ def _judged(problem: Problem, run: Run, answer: Found, parts: Parts) -> tuple[Ju
     return judged, certificate
 
 
+def _stands_on(problem: Problem, run: Run, answer: Found, judged: Judgement) -> Footing:
+    table = np.asarray(action_table(problem.policy, answer.parameters))
+    return footing_of(problem, run.belief, run.risk, table, judged, run.words)
+
+
 def _solution(
     problem: Problem,
     run: Run,
     answer: Found,
     judged: Judgement,
     certificate: Certificate | None,
+    footing: Footing | None,
     parts: Parts,
     seconds: float,
 ) -> Solution:
@@ -295,6 +304,7 @@ def _solution(
         checkpoint=Checkpoint(answer.state, run.words, parts.digests(run.risk)),
         models=answer.models,
         certificate=certificate,
+        footing=footing,
         iterates=answer.iterates,
     )
 

@@ -146,6 +146,7 @@ class Solution(eqx.Module):
         plan: what a baseline's planner gave, with its certificate; None for a run of `solve`.
         models: gradients of single models that were evaluated to find the policy.
         certificate: how good the policy is, a `Certificate`; None for a baseline or where none was asked for.
+        footing: what the risk stands on, a `Footing`: sound, thin or unsupported; None where there is no certificate.
         iterates: `[T, ...]` the parameters before each step if `BRPG(keep_iterates=True)`, else None; a resumed
             run's begin where they were first kept.
     """
@@ -169,6 +170,7 @@ class Solution(eqx.Module):
     plan: Any = None
     models: int = 0
     certificate: Any = None
+    footing: Any = None
     iterates: Any = None
 
     def rows(self) -> list[tuple[str, str]]:
@@ -178,6 +180,7 @@ class Solution(eqx.Module):
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             *risk_rows(self.risk, self.risk_standard_error, self.interval, len(self.losses), self.exact),
+            *([] if self.footing is None else self.footing.rows()),
             *([] if self.certificate is None else self.certificate.rows()),
             ("mean loss", f"{float(np.asarray(self.probabilities) @ np.asarray(self.losses)):.4f}"),
             *cut,
