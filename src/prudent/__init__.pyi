@@ -63,9 +63,13 @@ from .models import MDP as MDP
 from .models import AbstractFamily as AbstractFamily
 from .models import Family as Family
 from .models import TabularFamily as TabularFamily
+from .objectives import Footing as Footing
 from .objectives import FunctionObjective as FunctionObjective
 from .objectives import Objective as Objective
+from .objectives import OtherPrior as OtherPrior
+from .objectives import Soundness as Soundness
 from .objectives import TabularObjective as TabularObjective
+from .objectives import ThinPair as ThinPair
 from .occupancies import Elimination as Elimination
 from .occupancies import Exact as Exact
 from .occupancies import Krylov as Krylov

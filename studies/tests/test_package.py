@@ -24,6 +24,7 @@ ORDER = [
     "optimisers",
     "worth",
     "promise",
+    "warnings",
     "estimators",
     "tables",
     "curves",

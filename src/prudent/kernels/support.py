@@ -92,6 +92,7 @@ class Support(eqx.Module):
         listed: `[S, A, B]` False where a shorter list was padded; None when nothing was padded.
         graph: the state graph; None for a dense support.
         states, actions, successors: the sizes S, A and B.
+        observed: the lists are what a log has shown, and more may be possible; else they are known.
     """
 
     successor: Int[Array, "S A B"] | None
@@ -100,6 +101,7 @@ class Support(eqx.Module):
     states: int = eqx.field(static=True)
     actions: int = eqx.field(static=True)
     successors: int = eqx.field(static=True)
+    observed: bool = eqx.field(static=True, default=False)
 
     @staticmethod
     def dense(states: int, actions: int) -> Support:
@@ -109,19 +111,20 @@ class Support(eqx.Module):
         return Support(None, None, None, states, actions, states)
 
     @staticmethod
-    def lists(successor: Sequence | np.ndarray, states: int | None = None) -> Support:
+    def lists(successor: Sequence | np.ndarray, states: int | None = None, observed: bool = False) -> Support:
         """From `successor[s][a]`, the list of next states; lists may differ in length.
 
         Args:
             successor: an `[S, A, B]` array, or nested lists of whole numbers.
             states: the number of states, checked against the outer length when given.
+            observed: the lists are only what a log has shown; `solution.footing` then asks what else may be possible.
         """
         array, listed = _pad(successor)
         size = array.shape[0] if states is None else states
         if array.shape[0] != size:
             raise InputError(f"successor lists cover {array.shape[0]} states but states={size}; give one row a state")
         index = require_indices("successor", array, size)
-        return Support(index, listed, Graph.of(index, listed), *index.shape)
+        return Support(index, listed, Graph.of(index, listed), *index.shape, bool(observed))
 
     @staticmethod
     def where(allowed: Callable[[Any, int, Any], Any], states: int | Sequence[int], actions: int) -> Support:

@@ -20,9 +20,12 @@ from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, mea
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
+from ..risks import Risk
 from .base import Losses, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
+from .footing import Footing
 from .tabular_checks import check_models, check_start, require_loss, require_same_support
+from .tabular_footing import footing_of
 from .tabular_plans import TabularPlans, linear_cost
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
@@ -199,6 +202,10 @@ class TabularObjective(Objective):
         if isinstance(self.loss, ConvexLoss):
             return ""
         return "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
+
+    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:
+        """By the rows behind a belief about tables; of other beliefs it cannot be said."""
+        return footing_of(self, belief, risk, point, answer, words)
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """Expected costs in units of their own spread; another loss as it is.

@@ -96,12 +96,13 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
             f"the family gives probabilities of shape {probability.shape[1:]} at a posterior draw of shape "
             f"{thetas.shape[1:]}, its support has {family.support.shape}; the belief must be about this family's theta"
         )
+    models = {}
     for k in [*_suspects(family, probability, cost), 0]:
         try:
-            mdp = MDP(Kernel(family.support, probability[k]), cost[k], family.start, family.discount)
+            models[k] = MDP(Kernel(family.support, probability[k]), cost[k], family.start, family.discount)
         except InputError as error:
             raise InputError(f"at the posterior draw theta = {_short(thetas[k])}: {error}") from None
-    return mdp
+    return models[0]
 
 
 def _suspects(family: AbstractFamily, probability: np.ndarray, cost: np.ndarray) -> np.ndarray:

@@ -106,7 +106,7 @@ def support_of(case: Case) -> Support:
     if index is None:
         return Support.dense(*shape[:2])
     # The lists are made by this package, and were checked when they were: no second look at a nested list.
-    return Support(index, listed, Graph.of(index, listed), *shape)
+    return Support(index, listed, Graph.of(index, listed), *shape, case.facts.file.posterior.support == "observed")
 
 
 def transitions_of(case: Case) -> Transitions | None:

@@ -12,7 +12,7 @@ from ..arrays import as_key, in_float64, key_words
 from ..baselines import rivals, row_radius
 from ..errors import InputError
 from ..evaluation import judge, judged, usual_draws
-from ..objectives import TabularObjective
+from ..objectives import Footing, TabularObjective
 from ..posteriors import Dirichlet, WeightedDraws
 from ..problems import Case
 from ..problems.parts import pair_counts
@@ -90,6 +90,12 @@ class Court:
             status=status,
             difference=None if beside is None else self.difference(losses, beside.losses),
         )
+
+    @in_float64
+    def footing(self, view: View) -> Footing:
+        """What the risk of a view stands on."""
+        answer = judged(self.risk, view.losses, self.fresh)
+        return self.objective.footing(self.belief, self.risk, view.probabilities, answer, self.words)
 
     def difference(self, losses: np.ndarray, others: np.ndarray, risk: Risk | None = None) -> Difference:
         """The risk of losses less that of others, draw by draw."""

@@ -78,6 +78,7 @@ def polish(losses: PointLosses, table: Float[np.ndarray, "S A"], rows: RowSet) -
         return None
     densities, shares = _different(*kink)
     free = _free(table, np.tensordot(shares @ densities, here.slopes, axes=1), rows.floor)
+    moved = table
     for _ in range(table.size):
         moved = _newton(losses, here, densities, shares, free, rows.floor)
         if moved is None or np.abs(moved - table).max() > FARTHEST:
