@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from prudent.objectives.grounds import Ground, ground_of
 from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
 from prudent.objectives.footing import FEW, THIN_FROM, UNSUPPORTED_FROM, word_for
+from prudent.objectives.grounds import Ground, ground_of
 from prudent.planning.many import followed
 
 QUICK = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=400)
