@@ -11,7 +11,7 @@ from scipy import stats
 
 import prudent as pr
 from prudent.arrays import in_float64
-from prudent.baselines import rivals
+from prudent.baselines import judged_plans
 from prudent.risks import risk_value
 
 LAKE = pr.envs.frozen_lake("SFF\nHFG", discount=0.9)
@@ -134,7 +134,7 @@ def test_a_convex_loss_comes_with_its_certificate(monkeypatch):
     assert rival.status is pr.Status.PLANNED
     assert isinstance(rival.plan, pr.ConvexPlan) and rival.plan.gap <= 1e-6
     assert rival.plan.value == pytest.approx(pr.loss_at(rival.policy, LAKE, TRUTH, loss=loss), abs=1e-6)
-    monkeypatch.setattr(rivals, "plan_convex", functools.partial(pr.plan_convex, iterations=1))
+    monkeypatch.setattr(judged_plans, "plan_convex", functools.partial(pr.plan_convex, iterations=1))
     rushed = pr.plug_in(LAKE, BELIEF, TRUTH, loss=loss, **judged)
     assert rushed.status is pr.Status.UNCERTIFIED and not rushed.status.ok
     assert rushed.plan.gap > 1e-6

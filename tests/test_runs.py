@@ -206,7 +206,7 @@ def test_a_posterior_of_points_is_judged_whole():
     lake = pr.envs.frozen_lake("SF\nHG")
     points = pr.Draws([[0.1, 0.2], [0.5, 0.2], [0.6, 0.9]], weights=[0.7, 0.2, 0.1])
     fresh = WeightedDraws(np.asarray(points.thetas), np.asarray(points.weights), True)
-    solution = SimpleNamespace(thetas=fresh.thetas, probabilities=fresh.probabilities, exact=True)
+    solution = SimpleNamespace(evaluation=SimpleNamespace(draws=fresh))
     arguments = {"model": lake, "belief": points, "risk": pr.CVaR(0.8), "loss": None, "seed": 0}
     court = Court(arguments, 3, 0.8, solution)
     ours = court.view("this policy", np.full((4, 4), 0.25))

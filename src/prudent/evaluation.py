@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64, key_words, require_kind, require_size, to_numpy
+from .arrays import Array, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size, to_numpy
 from .errors import InputError
 from .objectives import Footing, Objective, losses_on, objective_of, slopes_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
@@ -300,7 +300,8 @@ def loss_at(policies: Any, model: Any, theta: Any, *, loss: Any = None, occupanc
         raise InputError("loss_at needs at least one policy, got an empty list")
     objective = objective_of(model, loss=loss, occupancy=occupancy)
     points = np.stack([objective.point_from(policy) for policy in (policies if many else [policies])])
-    thetas = np.asarray(as_float(theta))[None]
-    objective.check(thetas)
-    losses = losses_on(objective, points, thetas)[:, 0]
+    theta = np.asarray(as_float(theta))
+    require_finite("theta", theta)
+    objective.check(theta[None])
+    losses = losses_on(objective, points, theta[None])[:, 0]
     return losses if many else losses[0]

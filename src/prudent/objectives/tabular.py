@@ -242,7 +242,10 @@ class TabularObjective(Objective):
 
     def parts(self) -> dict[str, Any]:
         """All but the family, which is large, and whose log may have grown."""
-        return {"loss": self.loss, "policy": self.parametrisation, "occupancy": self.occupancy}
+        method = self.occupancy
+        # Of a linear solver the kind: what it was prepared for follows from the family.
+        how = method if isinstance(method, Truncated) else type(method.solver).__name__
+        return {"loss": self.loss, "policy": self.parametrisation, "occupancy": how}
 
     @property
     def truncation(self) -> float:

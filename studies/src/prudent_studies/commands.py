@@ -370,5 +370,6 @@ def promise(
         terminal.print(
             f"{len(records)} of {len(units)} solved; in brackets, one standard error.\nregret: loss above the optimum, "
             "as a share of what uniform actions lose above it; likelihood's, mean's: of the plans at the\nmaximum "
-            "likelihood and at the posterior mean; slack: stated risk above the loss; unwarned: broken without a warning"
+            "likelihood and at the posterior mean; slack: stated risk above the loss; unwarned: broken without a "
+            "warning"
         )
