@@ -23,7 +23,7 @@ from ..losses import (
     TotalVariation,
 )
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Posterior
+from ..posteriors import Dirichlet, Posterior, WithCosts
 from ..risks import (
     ChiSquareBall,
     CVaR,
@@ -89,8 +89,13 @@ def model_and_belief(case: Case) -> tuple[AbstractFamily, Posterior]:
         return case.family.model, case.family.prior.update(log)
     support = support_of(case)
     belief = Dirichlet.symmetric(support, case.facts.file.posterior.prior)
-    model = TabularFamily(support, case.cost, case.start, case.facts.file.discount)
-    return model, belief if log is None else belief.update(log)
+    belief = belief if log is None else belief.update(log)
+    costs = case.costs
+    assert costs is not None
+    if costs.spread is None:
+        return TabularFamily(support, costs.mean, case.start, case.facts.file.discount), belief
+    model = TabularFamily(support, None, case.start, case.facts.file.discount)
+    return model, WithCosts(belief, costs.mean, costs.spread, costs.degrees, costs.group)
 
 
 def support_of(case: Case) -> Support:

@@ -18,7 +18,7 @@ from ..losses import Loss, check_loss_at
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Exact, Method, Truncated, occupancy
 from ..policies import Parametrisation, TabularPolicy, action_table, projected
-from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
+from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk, check_envelope
 from .optimiser import Optimiser
 
@@ -39,7 +39,7 @@ def check_parts(
     require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
     for belief in beliefs:
         require_kind("belief", belief, Posterior, "a posterior such as family.prior.update(log)")
-        while isinstance(belief, Sobol | WithinBox):
+        while isinstance(belief, Sobol | WithinBox | WithCosts):
             belief = belief.posterior
         if isinstance(belief, AbstractTable) and isinstance(model, TabularFamily):
             _check_same_support(model, belief)
