@@ -94,10 +94,10 @@ def count_log(
 
 
 def _of_tally(seen: Tally, rows: int, sources: tuple[str, ...]) -> LogCounts:
-    state, action, next_state, count, *costs = seen.table()
+    state, action, next_state, count, paid, total, square = seen.table()
     if not count.sum() > 0:
         raise InputError("every count of the log is 0; observe at least one transition")
-    return LogCounts(state, action, next_state, count, *costs, rows, sources)
+    return LogCounts(state, action, next_state, count, paid, total, square, rows, sources)
 
 
 def _add(batch: Batch, states: Names, actions: Names, seen: Tally) -> int:
