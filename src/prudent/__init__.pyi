@@ -101,6 +101,7 @@ from .posteriors import Point as Point
 from .posteriors import Pooled as Pooled
 from .posteriors import Posterior as Posterior
 from .posteriors import Sobol as Sobol
+from .posteriors import WithCosts as WithCosts
 from .posteriors import WithinBox as WithinBox
 from .problems import Case as Case
 from .problems import read_problem as read_problem

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..kernels import Graph, Support
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Pooled, Posterior, Sobol
+from ..posteriors import Dirichlet, Pooled, Posterior, Sobol, WithCosts
 
 
 class Ground(NamedTuple):
@@ -67,7 +67,12 @@ class Ground(NamedTuple):
 
 def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
     """The counts that a belief was made from; or, in words, why there are none."""
-    while isinstance(belief, Sobol):
+    while isinstance(belief, Sobol | WithCosts):
+        if isinstance(belief, WithCosts):
+            # What is open is where pairs lead: costs are at their means.
+            cost = np.asarray(belief.cost)
+            cost = cost[..., 0] if cost.shape[2] == 1 else cost
+            family = TabularFamily(belief.support, cost, family.start, family.discount)
         belief = belief.posterior
     if not isinstance(belief, Dirichlet | Pooled):
         return f"a {type(belief).__name__} belief does not say how often each state-action pair was seen"

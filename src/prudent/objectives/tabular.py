@@ -19,7 +19,7 @@ from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
-from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
+from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk
 from .base import Losses, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
@@ -163,7 +163,7 @@ class TabularObjective(Objective):
 
     def check_belief(self, belief: Posterior) -> None:
         """A belief about tables must be along the family's support."""
-        while isinstance(belief, Sobol | WithinBox):
+        while isinstance(belief, Sobol | WithinBox | WithCosts):
             belief = belief.posterior
         if isinstance(belief, AbstractTable) and isinstance(self.family, TabularFamily):
             require_same_support(self.family, belief)

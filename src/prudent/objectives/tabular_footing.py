@@ -81,8 +81,11 @@ def footing_of(
 
 def costs_at(family: TabularFamily, thetas: Float[np.ndarray, "M S A B"]) -> Float[np.ndarray, "M S A"]:
     """The expected costs of pairs in each model."""
-    cost = np.asarray(family.costs)
-    return np.broadcast_to(cost, thetas.shape[:3]) if cost.ndim == 2 else (cost * thetas).sum(axis=3)
+    tables, own = np.split(thetas, [family.support.successors], axis=3)
+    cost = own if family.costs is None else np.asarray(family.costs)
+    if cost.ndim == 2:
+        return np.broadcast_to(cost, tables.shape[:3])
+    return cost[..., 0] if cost.shape[-1] == 1 < tables.shape[3] else (cost * tables).sum(axis=3)
 
 
 def is_plain(objective: TabularObjective) -> bool:
@@ -98,7 +101,8 @@ def plainly(
     family = objective.family
     assert isinstance(family, TabularFamily)
     start, discount = np.asarray(family.start), float(family.discount)
-    return followed(family.support, thetas, costs_at(family, thetas), start, discount, table)
+    tables = thetas[..., : family.support.successors]
+    return followed(family.support, tables, costs_at(family, thetas), start, discount, table)
 
 
 def _times(objective: TabularObjective, table: np.ndarray, answer: Any) -> Float[np.ndarray, "2 S A"]:

@@ -128,7 +128,7 @@ def _start(case: Case) -> str:
 
 
 def _costs(case: Case) -> str:
-    assert case.cost is not None
+    assert case.cost is not None and case.costs is not None
     what = "of each transition" if case.cost.ndim == 3 else "of each pair"
-    source = "means of the log's column cost" if case.facts.costs is None else "given"
-    return f"{what}, {source}, {case.cost.min():g} to {case.cost.max():g}"
+    note = f"{what}, given" if case.facts.costs is not None else case.costs.note
+    return f"{note}; {case.cost.min():g} to {case.cost.max():g}"

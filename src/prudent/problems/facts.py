@@ -11,9 +11,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..tables import LogCounts, Names, count_log, entries_of, read_table
+from ..tables.counting import LARGEST_COST
 from .schema import Imitation, ProblemFile, QuadraticDistance
-
-LARGEST_COST = 1e100
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,8 @@ class Facts:
 def counted(source: Any, log: LogCounts, folder: Path | None = None) -> Counted:
     """The log that a source was counted to, with a digest that does not depend on the order of its rows."""
     digest = hashlib.sha256()
-    paid = np.lexsort((log.cost_action, log.cost_state))
-    for column in (log.state, log.action, log.next_state, log.count):
+    for column in (log.state, log.action, log.next_state, log.count, log.cost_count, log.cost_total):
         digest.update(np.ascontiguousarray(column).tobytes() + b"|")
-    for column in (log.cost_state, log.cost_action, log.cost_count, log.cost_total):
-        digest.update(np.ascontiguousarray(column[paid]).tobytes() + b"|")
     if not isinstance(source, str | Path):
         return Counted("the frame", None, digest.hexdigest())
     named = str(source)

@@ -23,7 +23,7 @@ from ..losses import (
     TotalVariation,
 )
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Pooled, Posterior
+from ..posteriors import Dirichlet, Pooled, Posterior, WithCosts
 from ..risks import (
     ChiSquareBall,
     CVaR,
@@ -90,8 +90,13 @@ def model_and_belief(case: Case) -> tuple[AbstractFamily, Posterior]:
     support = support_of(case)
     said = case.facts.file.posterior
     belief = Pooled(support, grid=_grid(case)) if said.pooled else Dirichlet.symmetric(support, said.prior or 1.0)
-    model = TabularFamily(support, case.cost, case.start, case.facts.file.discount)
-    return model, belief if log is None else belief.update(log)
+    belief = belief if log is None else belief.update(log)
+    costs = case.costs
+    assert costs is not None
+    if costs.spread is None:
+        return TabularFamily(support, costs.mean, case.start, case.facts.file.discount), belief
+    model = TabularFamily(support, None, case.start, case.facts.file.discount)
+    return model, WithCosts(belief, costs.mean, costs.spread, costs.degrees, costs.group)
 
 
 def _grid(case: Case) -> list[int] | None:

@@ -192,7 +192,7 @@ class Data(Section):
     costs: str | Costs | None = Field(
         default=None,
         description="a file with `state`, `action`, `cost`, and `next_state` if costs differ by it; or a table "
-        "`state.action = cost`; when left out, the log's column `cost` is averaged over each pair",
+        "`state.action = cost`; when left out, the log's column `cost`",
     )
     default_cost: float | None = Field(
         default=None, description="the cost where none is given, but of terminal states; when left out, that is refused"

@@ -13,7 +13,7 @@ from ..baselines import rivals, row_radius
 from ..errors import InputError
 from ..evaluation import judge, judged, usual_draws
 from ..objectives import Footing, TabularObjective
-from ..posteriors import Dirichlet, WeightedDraws
+from ..posteriors import Dirichlet, WeightedDraws, WithCosts
 from ..problems import Case
 from ..problems.parts import pair_counts
 from ..report.data import Difference
@@ -128,7 +128,8 @@ class Court:
     def _radius(self, case: Case) -> Any:
         """The file's radius; else that of `pr.rivals`, where the log's rows stand in for a Dirichlet's counts."""
         given = case.facts.file.rivals.robust_radius
-        if given is not None or isinstance(self.belief, Dirichlet):
+        belief = self.belief.posterior if isinstance(self.belief, WithCosts) else self.belief
+        if given is not None or isinstance(belief, Dirichlet):
             return given
         return row_radius(self.model.support, pair_counts(case) + 1.0)
 
