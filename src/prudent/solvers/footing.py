@@ -5,6 +5,8 @@ the belief is mostly prior. So the same policy is judged under three priors for 
 loss is above the stated risk is that of somebody who gives each of them a third:
 
     exceeded = mean_j P_j(C(pi, theta) > stated risk).
+
+An answer whose tail is spent mostly in pairs with few rows is thin, too, whatever these priors agree on.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ FEW = 5
 # Share of discounted time, plain or in the tail, from which the policy leans on a pair.
 LEANS = 1e-3
 
-# The rule, by `exceeded`: below the first an answer is sound, from the second on it is unsupported.
-THIN_FROM, UNSUPPORTED_FROM = 0.2, 0.4
+# The rule: from these values of `exceeded` on, an answer is thin or unsupported; from this `tail_time` on, it is thin.
+THIN_FROM, UNSUPPORTED_FROM, THIN_TIME_FROM = 0.2, 0.4, 0.5
 
 # Up to this many states NumPy evaluates policies at once, and nothing is compiled for it.
 LARGEST_PLAIN = 128
@@ -62,8 +64,14 @@ class Soundness(enum.Enum):
     (False, True)
     """
 
-    SOUND = "averaged over other priors for the same rows, the chance of a loss above the stated risk is below 20 %"
-    THIN = "averaged over other priors for the same rows, the chance of a loss above the stated risk is 20 % or more"
+    SOUND = (
+        "averaged over other priors for the same rows, the chance of a loss above the stated risk is below 20 %, and "
+        "less than half of the tail's time passes through pairs with few rows"
+    )
+    THIN = (
+        "averaged over other priors for the same rows, the chance of a loss above the stated risk is 20 % or more, or "
+        "half of the tail's time passes through pairs with few rows"
+    )
     UNSUPPORTED = (
         "averaged over other priors for the same rows, the chance of a loss above the stated risk is 40 % or more"
     )
@@ -166,11 +174,11 @@ class Footing(eqx.Module):
         )
 
 
-def word_for(exceeded: float) -> Soundness:
-    """The rule: how likely the stated risk is exceeded for one who is undecided between priors."""
+def word_for(exceeded: float, tail_time: float) -> Soundness:
+    """The rule: by how likely one who is undecided between priors finds the stated risk exceeded, and by the tail."""
     if exceeded >= UNSUPPORTED_FROM:
         return Soundness.UNSUPPORTED
-    return Soundness.THIN if exceeded >= THIN_FROM else Soundness.SOUND
+    return Soundness.THIN if exceeded >= THIN_FROM or tail_time >= THIN_TIME_FROM else Soundness.SOUND
 
 
 def footing_of(
@@ -197,13 +205,13 @@ def footing_of(
     time, tail = _times(problem, table, judged)
     thin = ground.open & (ground.rows < FEW)
     others = _others(problem, ground, risk, table, judged, words)
-    exceeded = float(np.mean([other.exceeded for other in others]))
+    exceeded, tail_time = float(np.mean([other.exceeded for other in others])), float(tail[thin].sum())
     return Footing(
-        word=word_for(exceeded),
+        word=word_for(exceeded, tail_time),
         reason="",
         few=FEW,
         time=float(time[thin].sum()),
-        tail_time=float(tail[thin].sum()),
+        tail_time=tail_time,
         pairs=_leant_on(ground.rows, thin, time, tail),
         others=tuple(others),
         exceeded=exceeded,
