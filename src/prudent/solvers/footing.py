@@ -126,12 +126,12 @@ class Footing(eqx.Module):
     """What an answer stands on.
 
     >>> import prudent as pr
-    >>> support = pr.Support.dense(2, 2)
-    >>> records = [(0, 0, 0)] * 500 + [(0, 1, 0)] + [(1, 0, 1), (1, 1, 1)] * 500
-    >>> belief = pr.Dirichlet(support, support.allowed() / 100.0, support.allowed() * 0.0)
-    >>> belief = belief.update(pr.Transitions.from_records(records, states=2, actions=2))
+    >>> records = [(0, 0, 0)] * 500 + [(0, 1, 0)] + [(1, 0, 1), (1, 1, 1)] * 500  # the shortcut, action 1, once
+    >>> log = pr.Transitions.from_records(records, states=2, actions=2)
+    >>> support = pr.Support.lists([[[0], [0]], [[1], [1]]], observed=True)
     >>> plant = pr.TabularFamily(support, cost=[[1.0, 0.0], [50.0, 50.0]], start=0, discount=0.9)
-    >>> footing = pr.solve(plant, belief).footing
+    >>> belief = pr.Dirichlet.symmetric(support).update(log)
+    >>> footing = pr.evaluate([[0.0, 1.0], [0.0, 1.0]], plant, belief).footing
     >>> footing.word.name, footing.pairs[0].pair, footing.pairs[0].rows
     ('UNSUPPORTED', (0, 1), 1.0)
 
