@@ -165,8 +165,10 @@ def table(made: Sequence[Answer]) -> str:
             "held out": [each for each in ours if each.seed >= CHOSEN_BY],
         }
         for name, part in parts.items():
+            if not part:
+                continue
             found = score(part)
-            alarms = " / ".join(f"{found.alarms.get(n, float('nan')):.0%}" for n in SIZES)
+            alarms = " / ".join(f"{found.alarms[n]:.0%}" if n in found.alarms else "–" for n in SIZES)
             lines.append(
                 f"| {belief} | {name} | {found.answers} | {found.kept:.0%} | {found.unwarned:.1%} | {alarms} |"
             )

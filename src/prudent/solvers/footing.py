@@ -169,8 +169,8 @@ class Footing(eqx.Module):
     def leaning(self) -> str:
         """How much of the answer passes through thin pairs."""
         return (
-            f"pairs with fewer than {self.few} rows for {self.time:.0%} of its discounted time, "
-            f"{self.tail_time:.0%} in the tail"
+            f"pairs with fewer than {self.few} rows for {self.time:.1%} of its discounted time, "
+            f"{self.tail_time:.1%} in the tail"
         )
 
 
