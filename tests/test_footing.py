@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
-from prudent.objectives.footing import FEW, THIN_FROM, UNSUPPORTED_FROM, word_for
+from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
 from prudent.objectives.grounds import Ground, ground_of
 from prudent.planning.many import followed
 
@@ -139,7 +139,11 @@ def test_rows_that_are_tied_count_together():
 
 def test_the_rule_is_monotone_and_its_edges_belong_to_the_warning():
     chances = [0.0, THIN_FROM - 1e-9, THIN_FROM, UNSUPPORTED_FROM - 1e-9, UNSUPPORTED_FROM, 1.0]
-    assert [word_for(chance).name for chance in chances] == ["SOUND"] * 2 + ["THIN"] * 2 + ["UNSUPPORTED"] * 2
+    assert [word_for(chance, 0.0).name for chance in chances] == ["SOUND"] * 2 + ["THIN"] * 2 + ["UNSUPPORTED"] * 2
+    assert [word_for(0.0, time).name for time in (0.0, THIN_TIME_FROM - 1e-9, THIN_TIME_FROM)] == ["SOUND"] * 2 + [
+        "THIN"
+    ]
+    assert word_for(1.0, 1.0) is pr.Soundness.UNSUPPORTED
     assert [word.warns for word in pr.Soundness] == [False, True, True]
 
 
@@ -181,7 +185,8 @@ def test_a_rich_log_is_sound_and_a_poor_one_leans_on_thin_pairs(belief):
         words[steps] = footing
     assert words[100_000].word is pr.Soundness.SOUND
     assert words[100_000].time < 1e-3
-    assert words[40].time > 0.1
+    assert words[40].time > 0.5
+    assert words[40].word.warns
 
 
 def test_nothing_is_said_of_beliefs_without_counts():

@@ -9,8 +9,8 @@ import equinox as eqx
 # Rows below which a pair is thin.
 FEW = 5
 
-# The rule, by `exceeded`: below the first an answer is sound, from the second on it is unsupported.
-THIN_FROM, UNSUPPORTED_FROM = 0.2, 0.4
+# The rule: from these values of `exceeded` on, an answer is thin or unsupported; from this `tail_time` on, it is thin.
+THIN_FROM, UNSUPPORTED_FROM, THIN_TIME_FROM = 0.2, 0.4, 0.5
 
 
 class Soundness(enum.Enum):
@@ -21,8 +21,14 @@ class Soundness(enum.Enum):
     (False, True)
     """
 
-    SOUND = "averaged over several priors for the same rows, the chance of a loss above the stated risk is below 20 %"
-    THIN = "averaged over several priors for the same rows, the chance of a loss above the stated risk is 20 % or more"
+    SOUND = (
+        "averaged over several priors for the same rows, the chance of a loss above the stated risk is below 20 %, and "
+        "less than half of the tail's time passes through pairs with few rows"
+    )
+    THIN = (
+        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 20 % or more, "
+        "or half of the tail's time or more passes through pairs with few rows"
+    )
     UNSUPPORTED = (
         "averaged over several priors for the same rows, the chance of a loss above the stated risk is 40 % or more"
     )
@@ -77,12 +83,12 @@ class Footing(eqx.Module):
     """What an answer stands on.
 
     >>> import prudent as pr
-    >>> support = pr.Support.dense(2, 2)
-    >>> records = [(0, 0, 0)] * 500 + [(0, 1, 0)] + [(1, 0, 1), (1, 1, 1)] * 500
-    >>> belief = pr.Dirichlet(support, support.allowed() / 100.0, support.allowed() * 0.0)
-    >>> belief = belief.update(pr.Transitions.from_records(records, states=2, actions=2))
+    >>> records = [(0, 0, 0)] * 500 + [(0, 1, 0)] + [(1, 0, 1), (1, 1, 1)] * 500  # the shortcut, action 1, once
+    >>> log = pr.Transitions.from_records(records, states=2, actions=2)
+    >>> support = pr.Support.lists([[[0], [0]], [[1], [1]]], observed=True)
     >>> plant = pr.TabularFamily(support, cost=[[1.0, 0.0], [50.0, 50.0]], start=0, discount=0.9)
-    >>> footing = pr.solve(plant, belief).footing
+    >>> belief = pr.Dirichlet.symmetric(support).update(log)
+    >>> footing = pr.evaluate([[0.0, 1.0], [0.0, 1.0]], plant, belief).footing
     >>> footing.word.name, footing.pairs[0].pair, footing.pairs[0].rows
     ('UNSUPPORTED', (0, 1), 1.0)
 
@@ -120,13 +126,13 @@ class Footing(eqx.Module):
     def leaning(self) -> str:
         """How much of the answer passes through thin pairs."""
         return (
-            f"pairs with fewer than {self.few} rows for {self.time:.0%} of its discounted time, "
-            f"{self.tail_time:.0%} in the tail"
+            f"pairs with fewer than {self.few} rows for {self.time:.1%} of its discounted time, "
+            f"{self.tail_time:.1%} in the tail"
         )
 
 
-def word_for(exceeded: float) -> Soundness:
-    """The rule: how likely the stated risk is exceeded for one who is undecided between priors."""
+def word_for(exceeded: float, tail_time: float) -> Soundness:
+    """The rule: by how likely one who is undecided between priors finds the stated risk exceeded, and by the tail."""
     if exceeded >= UNSUPPORTED_FROM:
         return Soundness.UNSUPPORTED
-    return Soundness.THIN if exceeded >= THIN_FROM else Soundness.SOUND
+    return Soundness.THIN if exceeded >= THIN_FROM or tail_time >= THIN_TIME_FROM else Soundness.SOUND

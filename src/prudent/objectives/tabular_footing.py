@@ -5,6 +5,8 @@ the belief is mostly prior. So the same policy is judged under three priors for 
 loss is above the stated risk is that of somebody who gives each of them a third:
 
     exceeded = mean_j P_j(C(pi, theta) > stated risk).
+
+An answer whose tail is spent mostly in pairs with few rows is thin, too, whatever these priors agree on.
 """
 
 from __future__ import annotations
@@ -66,13 +68,13 @@ def footing_of(
     time, tail = _times(objective, table, answer)
     thin = ground.open & (ground.rows < FEW)
     others = _others(objective, ground, risk, table, answer, words)
-    exceeded = float(np.mean([other.exceeded for other in others]))
+    exceeded, tail_time = float(np.mean([other.exceeded for other in others])), float(tail[thin].sum())
     return Footing(
-        word=word_for(exceeded),
+        word=word_for(exceeded, tail_time),
         reason="",
         few=FEW,
         time=float(time[thin].sum()),
-        tail_time=float(tail[thin].sum()),
+        tail_time=tail_time,
         pairs=_leant_on(ground.rows, thin, time, tail),
         others=tuple(others),
         exceeded=exceeded,

@@ -34,7 +34,7 @@ class Answer:
         environment, steps, seed, belief: which log, and what was believed of it.
         stated: the risk, CVaR 0.9.
         true: the loss of the policy in the environment.
-        exceeded: the number behind the word.
+        exceeded, tail_time: the numbers behind the word.
         word: sound, thin or unsupported.
     """
 
@@ -45,6 +45,7 @@ class Answer:
     stated: float
     true: float
     exceeded: float
+    tail_time: float
     word: str
 
     @property
@@ -77,8 +78,9 @@ class Score:
 def score(answers: Sequence[Answer]) -> Score:
     """How often the stated risk was kept, broken without a warning, and warned of for nothing.
 
-    >>> made = [Answer("a", 100, 0, "pooled", 1.0, true, 0.0, word) for true, word in ((0.5, "thin"), (2.0, "sound"))]
-    >>> score(made)
+    >>> kept = Answer("a", 100, 0, "pooled", 1.0, true=0.5, exceeded=0.3, tail_time=0.0, word="thin")
+    >>> broken = Answer("a", 100, 1, "pooled", 1.0, true=2.0, exceeded=0.1, tail_time=0.0, word="sound")
+    >>> score([kept, broken])
     Score(answers=2, kept=0.5, unwarned=0.5, alarms={100: 1.0})
     """
     sizes = sorted({each.steps for each in answers if each.kept})
@@ -117,7 +119,8 @@ def answer(environment: str, steps: int, seed: int, belief: str) -> Answer:
     solution = pr.solve(model, prior.update(log), risk=pr.CVaR(0.9), solver=SOLVER, seed=seed, progress=False)
     true = _loss(known, np.asarray(solution.policy.probabilities))
     footing = solution.footing
-    return Answer(environment, steps, seed, belief, solution.risk, true, footing.exceeded, footing.word.name.lower())
+    numbers = solution.risk, true, footing.exceeded, footing.tail_time
+    return Answer(environment, steps, seed, belief, *numbers, footing.word.name.lower())
 
 
 def _support(known: pr.envs.KnownEnvironment, log: pr.Transitions, belief: str) -> pr.Support:
@@ -162,8 +165,10 @@ def table(made: Sequence[Answer]) -> str:
             "held out": [each for each in ours if each.seed >= CHOSEN_BY],
         }
         for name, part in parts.items():
+            if not part:
+                continue
             found = score(part)
-            alarms = " / ".join(f"{found.alarms.get(n, float('nan')):.0%}" for n in SIZES)
+            alarms = " / ".join(f"{found.alarms[n]:.0%}" if n in found.alarms else "–" for n in SIZES)
             lines.append(
                 f"| {belief} | {name} | {found.answers} | {found.kept:.0%} | {found.unwarned:.1%} | {alarms} |"
             )
@@ -174,12 +179,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Make the answers that are missing, and print the table."""
     parser = argparse.ArgumentParser(description="Hold the warning against environments that are known.")
     parser.add_argument("--out", type=Path, default=Path("warnings.jsonl"), help="answers, a line each")
-    parser.add_argument("--logs", type=int, default=4, help="logs of each environment and size")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(4)), help="of the logs, one of each size")
     parser.add_argument("--beliefs", nargs="+", default=["pooled"], choices=["pooled", "listed", "observed"])
     usual = [name for name in pr.envs.KNOWN if name != "taxi"]
     parser.add_argument("--environments", nargs="+", default=usual, choices=list(pr.envs.KNOWN))
     given: Any = parser.parse_args(arguments)
-    print(table(answers(given.out, given.environments, range(given.logs), given.beliefs)))
+    print(table(answers(given.out, given.environments, given.seeds, given.beliefs)))
 
 
 if __name__ == "__main__":
