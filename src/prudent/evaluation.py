@@ -126,7 +126,7 @@ def evaluate(
     draws = belief.as_atoms()
     if draws is None:
         count = usual_draws(problem, risk) if samples is None else samples
-        draws = equally_weighted(belief.sample(as_key(seed), count))
+        draws = equally_weighted(belief.sample(as_key(seed), count), belief.behind)
     elif samples is not None:
         require_size("the number of draws", samples)
     require_scalar(problem.loss, probabilities, check_models(model, draws.thetas))

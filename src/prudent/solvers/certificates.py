@@ -25,7 +25,7 @@ from ..risks import Risk
 from ..row_sets import RowSet
 from .descent import ROUNDING
 from .drivers import Driver, drivers_of
-from .judging import Judgement, judgement
+from .judging import Judgement, judgement, stretched
 from .linear_model import Reach, improve
 from .prox_linear import linearised
 from .starts import linear_cost, linear_models
@@ -159,8 +159,11 @@ def certify(
 
 def _gap_limit(risk: Risk, ours: Judgement, theirs: Judgement) -> float | None:
     # The upper end of a two-sided interval of 90 % is a one-sided limit of 95 %.
-    limit = risk.difference_interval(ours.losses, theirs.losses, ours.draws.probabilities, confidence=0.9)[1]
-    return max(float(limit), ours.risk - theirs.risk) if np.isfinite(limit) else None
+    ends = risk.difference_interval(ours.losses, theirs.losses, ours.draws.probabilities, confidence=0.9)
+    gap = ours.risk - theirs.risk
+    limit = stretched(gap, ends, ours.draws)[1]
+    known = np.isfinite(limit) and (np.isinf(ours.draws.behind) or np.all(np.isfinite(ours.interval)))
+    return max(limit, gap) if known else None
 
 
 def least_losses(

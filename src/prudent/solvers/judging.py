@@ -10,7 +10,8 @@ import numpy as np
 from ..arrays import to_numpy
 from ..gradients import Problem, losses_on, model_bytes, model_slopes
 from ..posteriors import WeightedDraws, equally_weighted
-from ..risks import Risk, risk_value
+from ..risks import Risk, effective_draws, risk_value
+from ..risks.intervals import LEAST_DRAWS
 
 # Derivatives of single draws that are kept, and the fewest that are.
 SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
@@ -56,7 +57,7 @@ class Judgement(NamedTuple):
         if not np.all(np.isfinite(difference)):
             difference = self.losses - other.losses
         share = self.draws.probabilities
-        return float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
+        return self.draws.stretch * float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
 
     def clearly_above(self, other: Judgement) -> bool:
         """Whether the risk is larger than another's on the same draws, beyond what chance explains."""
@@ -73,9 +74,22 @@ def judgement(risk: Risk, losses: np.ndarray, draws: WeightedDraws) -> Judgement
     influence = influence - share @ influence
     if draws.exact:
         return Judgement(draws, losses, value, weights, influence, 0.0, (value, value))
-    error = float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
-    interval = risk.interval(losses, share) if np.all(np.isfinite(losses)) else (float("nan"), float("nan"))
+    error = draws.stretch * float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
+    interval = (float("nan"), float("nan"))
+    if np.all(np.isfinite(losses)) and _told(draws, weights):
+        interval = stretched(value, risk.interval(losses, share), draws)
     return Judgement(draws, losses, value, weights, influence, error, interval)
+
+
+def stretched(value: float, interval: tuple[float, float], draws: WeightedDraws) -> tuple[float, float]:
+    """An interval of independent draws, with the error of what they were drawn from."""
+    low, high = (value + draws.stretch * (end - value) for end in interval)
+    return low, high
+
+
+def _told(draws: WeightedDraws, weights: np.ndarray) -> bool:
+    """Whether the posterior's own draws are enough for the tail: drawn again and again they only look like more."""
+    return effective_draws(weights, draws.probabilities) / len(draws) * draws.behind >= LEAST_DRAWS
 
 
 def judge(problem: Problem, risk: Risk, table: np.ndarray, draws: WeightedDraws) -> Judgement:
