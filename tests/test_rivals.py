@@ -109,7 +109,9 @@ def test_the_plug_in_plans_at_theta(theta):
 def test_radius_zero_is_the_plug_in():
     rival, plain = pr.robust(LAKE, BELIEF, 0.0, TRUTH, **judged), pr.plug_in(LAKE, BELIEF, TRUTH, **judged)
     # Iterations end within the rounding of the largest value, one of 0 as well.
-    np.testing.assert_allclose(rival.plan.values, plain.plan.values, rtol=0, atol=1e-12 * np.abs(plain.plan.values).max())
+    np.testing.assert_allclose(
+        rival.plan.values, plain.plan.values, rtol=0, atol=1e-12 * np.abs(plain.plan.values).max()
+    )
     np.testing.assert_allclose(rival.losses, plain.losses, rtol=1e-10)
 
 

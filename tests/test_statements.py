@@ -63,7 +63,9 @@ def truth(risk, losses):
     top, spread = losses.max(), np.ptp(losses)
     radius = -np.log(1.0 - float(risk.level))
     dual = optimize.minimize_scalar(
-        lambda s: (radius + np.log(np.mean(np.exp(s * (losses - top) / spread)))) / s, bounds=(0.1, 1e3), method="bounded"
+        lambda s: (radius + np.log(np.mean(np.exp(s * (losses - top) / spread)))) / s,
+        bounds=(0.1, 1e3),
+        method="bounded",
     )
     return float(top + spread * dual.fun)
 

@@ -69,7 +69,7 @@ def drivers_of(
         draws: of the posterior.
         weights: the density xi* that attains the risk on them.
     """
-    thetas, shares, exact = draws
+    thetas, shares, exact, _ = draws
     met = None
     if isinstance(problem.family, TabularFamily) and thetas.ndim == 4:
         met = rows_met(problem, table, thetas, np.stack([shares, shares * weights]))
