@@ -6,7 +6,7 @@ from .conformance import check_risk
 from .descent_ascent import DescentAscent
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
-from .intervals import effective_draws
+from .intervals import LEAST_DRAWS, effective_draws
 from .mixtures import Mixture, Share
 from .percentile import SmoothedVaR
 from .programs import Clarabel, EnvelopeStatus
@@ -15,6 +15,7 @@ from .tails import LARGEST_PAIRWISE, mass_above_and_level
 
 __all__ = [
     "LARGEST_PAIRWISE",
+    "LEAST_DRAWS",
     "Assessment",
     "CVaR",
     "ChiSquareBall",
