@@ -307,7 +307,7 @@ def promise(
         for name, meaning in study.MEANINGS.items():
             terminal.print(f"{name}: {meaning}")
         terminal.print(
-            f"{len(records)} of {len(units)} solved; in brackets, one standard error.\nregret: loss above the optimum, as "
-            "a share of what uniform actions lose above it; likelihood's, mean's: of the plans\nat the maximum likelihood "
-            "and at the posterior mean; slack: stated risk above the loss; unwarned: broken without a warning"
+            f"{len(records)} of {len(units)} solved; in brackets, one standard error.\nregret: loss above the optimum, "
+            "as a share of what uniform actions lose above it; likelihood's, mean's: of the plans\nat the maximum "
+            "likelihood and at the posterior mean; slack: stated risk above the loss; unwarned: broken, no warning"
         )

@@ -35,7 +35,7 @@ class Pooled(AbstractTable):
     Each row is `Dirichlet(c base_k + counts)`. Which base it has, and how closely the row keeps to it, is not known:
     `(k, c)` is drawn for each row by how well it foretells the row's counts from those of the *other* rows. The bases
     come from laws that pairs share: the moves of the action along the numbered states (to the border, or not at all,
-    where they would leave the range), the moves of any action, where the action leads from anywhere, and what the
+    where they would leave the range), the same among states with near numbers, the moves of any action, where the action leads from anywhere, and what the
     other actions of the state do. Each law is drawn, too, `Dirichlet(counts w + expected)`, once for all rows: what is
     not known of a law is wrong everywhere at once. There `w = 1 / (4 + n / 30)` for a law of `n` observations,
     because pairs are alike and not the same.
@@ -53,7 +53,8 @@ class Pooled(AbstractTable):
     Attributes:
         support: allowed successors; a transition outside it is refused.
         counts: `[S, A, B]` observed counts.
-        grid: how many states there are along each axis that they are numbered by; one axis when left out.
+        grid: how many states there are along each axis that they are numbered by; the one or two axes that suit the
+            counts best when left out.
         learned: what was fitted to the counts.
     """
 

@@ -235,14 +235,10 @@ class Posterior(Section):
         if (self.support == "listed") != (self.successors is not None):
             fix = "give successors" if self.support == "listed" else 'set support = "listed"'
             raise PydanticCustomError("support", "support and successors do not go together; {fix}", {"fix": fix})
-        if self.pooled and self.support == "observed":
-            raise PydanticCustomError(
-                "support", 'pooled rows learn from one another where they may lead; set support = "all" or "listed"', {}
-            )
-        if self.pooled and self.prior is not None:
-            raise PydanticCustomError(
-                "prior", 'prior is a pseudo-count of independent rows; remove it, or set kind = "dirichlet"', {}
-            )
+        stray = "prior" if self.prior is not None else 'support = "observed"' if self.support == "observed" else None
+        if self.pooled and stray:
+            words = '{stray} is for independent rows; remove it, or set kind = "dirichlet"'
+            raise PydanticCustomError("pooled", words, {"stray": stray})
         return self
 
     @property
