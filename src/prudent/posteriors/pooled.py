@@ -35,10 +35,10 @@ class Pooled(AbstractTable):
     Each row is `Dirichlet(c base_k + counts)`. Which base it has, and how closely the row keeps to it, is not known:
     `(k, c)` is drawn for each row by how well it foretells the row's counts from those of the *other* rows. The bases
     come from laws that pairs share: the moves of the action along the numbered states (to the border, or not at all,
-    where they would leave the range), the same among states with near numbers, the moves of any action, where the action leads from anywhere, and what the
-    other actions of the state do. Each law is drawn, too, `Dirichlet(counts w + expected)`, once for all rows: what is
-    not known of a law is wrong everywhere at once. There `w = 1 / (4 + n / 30)` for a law of `n` observations,
-    because pairs are alike and not the same.
+    where they would leave the range), the same among states with near numbers, the moves of any action, where the
+    action leads from anywhere, and what the other actions of the state do. Each law is drawn, too,
+    `Dirichlet(counts w + expected)`, once for all rows: what is not known of a law is wrong everywhere at once. There
+    `w = 1 / (4 + n / 30)` for a law of `n` observations, because pairs are alike and not the same.
 
     The laws' parameters and the chances of `(k, c)` are fitted to all counts whenever a belief is made, by a fixed
     number of steps: the same counts, the same belief. So the belief after more data is not the one before it

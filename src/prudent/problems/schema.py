@@ -212,13 +212,10 @@ class Posterior(Section):
     """What is believed of the transition probabilities before the log."""
 
     kind: Literal["pooled", "dirichlet"] | None = Field(
-        default=None,
-        description="`pooled`, rows that learn from one another, or `dirichlet`, independent rows; when left out, "
-        "`dirichlet` where `support` is `listed` or `observed`, else `pooled`",
+        default=None, description="`pooled` (when left out, where `support` is `all`) or independent `dirichlet` rows"
     )
     prior: Annotated[float, Field(gt=0.0, le=1e9)] | None = Field(
-        default=None,
-        description="for `dirichlet`: pseudo-count of every successor a pair may have; 1 (uniform) when left out",
+        default=None, description="for `dirichlet`: pseudo-count of every successor; 1 (uniform) when left out"
     )
     support: Literal["observed", "listed", "all"] = Field(
         default="all",
@@ -237,8 +234,8 @@ class Posterior(Section):
             raise PydanticCustomError("support", "support and successors do not go together; {fix}", {"fix": fix})
         stray = "prior" if self.prior is not None else 'support = "observed"' if self.support == "observed" else None
         if self.pooled and stray:
-            words = '{stray} is for independent rows; remove it, or set kind = "dirichlet"'
-            raise PydanticCustomError("pooled", words, {"stray": stray})
+            fix = '{stray} is for independent rows; remove it, or set kind = "dirichlet"'
+            raise PydanticCustomError("pooled", fix, {"stray": stray})
         return self
 
     @property
