@@ -293,7 +293,12 @@ def promise(
             for column in ("logs", "kept %", "regret", "likelihood's", "mean's", "slack", "warned", "unwarned"):
                 table.add_column(column, justify="right")
             for row in rows:
-                pairs = zip(row[5:12:2], row[6:13:2], strict=True)
+                pairs = (
+                    (row.regret, row.regret_error),
+                    (row.likelihood, row.likelihood_error),
+                    (row.mean, row.mean_error),
+                    (row.slack, row.slack_error),
+                )
                 table.add_row(
                     row.label,
                     row.candidate,

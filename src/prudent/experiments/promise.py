@@ -301,15 +301,19 @@ class PromiseRow(NamedTuple):
 
 def summarised(label: str, candidate: str, records: Sequence[dict[str, Any]]) -> PromiseRow:
     """One row of a table."""
-    numbers: list[float] = []
+    numbers: dict[str, float] = {}
+    columns = {"regret_likelihood": "likelihood", "regret_mean": "mean"}
     for column in ("kept", "regret", "regret_likelihood", "regret_mean", "slack"):
         values = np.array([float(record[column]) for record in records])
         error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        numbers += [float(values.mean()), float(error)]
+        name = columns.get(column, column)
+        numbers |= {name: float(values.mean()), f"{name}_error": float(error)}
     words = [record["warning"] for record in records]
     warned = math.nan if None in words else float(np.mean([word != "sound" for word in words]))
     unwarned = [not record["kept"] and word in (None, "sound") for record, word in zip(records, words, strict=True)]
-    return PromiseRow(label, candidate, len(records), *numbers, warned, float(np.mean(unwarned)))
+    return PromiseRow(
+        label, candidate, len(records), **numbers, warned=warned, broken_unwarned=float(np.mean(unwarned))
+    )
 
 
 def tables(records: Sequence[dict[str, Any]]) -> dict[str, list[PromiseRow]]:

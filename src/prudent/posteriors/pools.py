@@ -209,7 +209,7 @@ class _Moves:
         place = np.stack(np.unravel_index(np.arange(support.states), grid), axis=1)
         spans = 2 * sizes - 1
         code = np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans)
-        every = every and support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
+        every = every and support.states * support.actions * float(np.prod(spans.astype(float))) <= MOST_ENTRIES
         known = np.arange(np.prod(spans)) if every else np.unique(code)
         step = np.stack(np.unravel_index(known, spans), axis=1) - sizes + 1
         number = np.searchsorted(known, code)
