@@ -228,31 +228,31 @@ REFUSED = {
         | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
         "lists none for state new, action service, which can be reached (nor for 1 more)",
     ),
-    "rule without support": (problem(('"observed"', '"observed"\nrule = "adjacent"')), 'set support = "rule"'),
-    "support without rule": (problem(('"observed"', '"rule"')), 'support = "rule" needs rule; give rule'),
-    "unknown rule": (problem(('"observed"', '"rule"\nrule = "adjcent"')), "did you mean 'adjacent'?"),
+    "rule without support": (problem(('"all"', '"observed"\nrule = "adjacent"')), 'set support = "rule"'),
+    "support without rule": (problem(('"all"', '"rule"')), 'support = "rule" needs rule; give rule'),
+    "unknown rule": (problem(('"all"', '"rule"\nrule = "adjcent"')), "did you mean 'adjacent'?"),
     "rule below 0": (
-        problem(('"observed"', '"rule"\nrule = {forward = -1}')),
+        problem(('"all"', '"rule"\nrule = {forward = -1}')),
         "posterior.rule.forward: input should be greater than or equal to 0, got -1",
     ),
     "unknown key of a rule": (
-        problem(('"observed"', '"rule"\nrule = {froward = 1}')),
+        problem(('"all"', '"rule"\nrule = {froward = 1}')),
         "unknown key 'froward'; did you mean 'forward'? in [posterior.rule]",
     ),
     "rule for axes that there are not": (
-        problem(('"observed"', '"rule"\nrule = {forward = [1, 0]}')),
+        problem(('"all"', '"rule"\nrule = {forward = [1, 0]}')),
         "posterior.rule: forward has 2 numbers for the one axis of the states",
     ),
     "rule for no action": (
-        problem(('"observed"', '"rule"\nrule = {actions = {rnu = "adjacent"}}')),
+        problem(('"all"', '"rule"\nrule = {actions = {rnu = "adjacent"}}')),
         "posterior.rule.actions: action 'rnu' is not declared; did you mean 'run'?",
     ),
     "rule with an unknown state": (
-        problem(('"observed"', '"rule"\nrule = {forward = 1, also = ["borken"]}')),
+        problem(('"all"', '"rule"\nrule = {forward = 1, also = ["borken"]}')),
         "posterior.rule.also: state 'borken' is not declared; did you mean 'broken'?",
     ),
     "rule that the log breaks": (
-        problem(('"observed"', '"rule"\nrule = "adjacent"')),
+        problem(('"all"', '"rule"\nrule = "adjacent"')),
         "the log goes from state worn, action replace to state new, which posterior.rule does not allow; loosen it",
     ),
     "rule that leaves nothing": (
@@ -264,11 +264,11 @@ REFUSED = {
         "posterior.rule allows none for state used, action run, which can be reached (nor for 2 more)",
     ),
     "entered, by the log": (
-        problem(('"observed"', '"observed"\nnever_entered = ["new"]')),
+        problem(('"all"', '"observed"\nnever_entered = ["new"]')),
         "the log leads to state new, which posterior.never_entered names",
     ),
     "entered, by the lists": (
-        problem(('"observed"', '"listed"\nnever_entered = ["new"]' + LISTED), ('transitions = "log.csv"', ""))
+        problem(('"all"', '"listed"\nnever_entered = ["new"]' + LISTED), ('transitions = "log.csv"', ""))
         | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
         "posterior.successors leads to state new, which posterior.never_entered names",
     ),

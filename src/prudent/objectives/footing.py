@@ -9,7 +9,8 @@ import equinox as eqx
 # Rows below which a pair is thin.
 FEW = 5
 
-# The rule: from these values of `exceeded` on, an answer is thin or unsupported; from this `tail_time` on, it is thin.
+# The rule: from these values of `exceeded` on, an answer is thin or unsupported; from this `tail_time` on, it is thin;
+# where both make it thin, it is unsupported.
 THIN_FROM, UNSUPPORTED_FROM, THIN_TIME_FROM = 0.2, 0.4, 0.5
 
 
@@ -30,7 +31,8 @@ class Soundness(enum.Enum):
         "or half of the tail's time or more passes through pairs with few rows"
     )
     UNSUPPORTED = (
-        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 40 % or more"
+        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 40 % or more, or "
+        "20 % or more where half of the tail's time or more passes through pairs with few rows"
     )
 
     @property
@@ -133,6 +135,7 @@ class Footing(eqx.Module):
 
 def word_for(exceeded: float, tail_time: float) -> Soundness:
     """The rule: by how likely one who is undecided between priors finds the stated risk exceeded, and by the tail."""
-    if exceeded >= UNSUPPORTED_FROM:
+    doubted, leaning = exceeded >= THIN_FROM, tail_time >= THIN_TIME_FROM
+    if exceeded >= UNSUPPORTED_FROM or (doubted and leaning):
         return Soundness.UNSUPPORTED
-    return Soundness.THIN if exceeded >= THIN_FROM or tail_time >= THIN_TIME_FROM else Soundness.SOUND
+    return Soundness.THIN if doubted or leaning else Soundness.SOUND
