@@ -88,6 +88,20 @@ def require_size(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def require_number(name: str, value: Any, allowed: str, fix: str = "") -> Any:
+    """One number in an interval such as "[0, 1)" or "(0, inf)", as a float64 scalar; a tracer as it is."""
+    number = as_float(value, name)
+    if is_concrete(number):
+        low, high = (float(end) for end in allowed[1:-1].split(","))
+        if number.ndim:
+            raise InputError(f"{name} must be one number in {allowed}, got an array of shape {number.shape}")
+        above = number >= low if allowed[0] == "[" else number > low
+        below = number <= high if allowed[-1] == "]" else number < high
+        if not (above and below):
+            raise InputError(f"{name} must lie in {allowed}, got {value}{fix and '; ' + fix}")
+    return number
+
+
 def as_whole(value: Any) -> Any:
     """Field converter: a NumPy whole number as Python's own; anything else is left for the check."""
     return int(value) if isinstance(value, np.integer) else value

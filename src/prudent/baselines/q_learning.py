@@ -10,17 +10,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, generator, require_kind, require_size
+from ..arrays import Array, as_float, generator, require_kind, require_number, require_size
 from ..errors import InputError
 from ..models import MDP
 from ..policies import TabularPolicy
-from .robust_planner import worst_expectation
+from ..risks import worst_rows
 
 # Levels are drawn up to here: the bias is that of an empirical kernel of 2^31 samples.
 LARGEST_LEVEL = 30
-
-# From here on the variance is infinite.
-LARGEST_GEOMETRIC = 0.75
 
 # Samples of this many updates, and of this many iterations at most, are held at a time.
 BLOCK_UPDATES, BLOCK_ITERATIONS = 2**16, 256
@@ -99,11 +96,8 @@ def robust_q_learning(
     models, radii = _checked(mdp, radius)
     iterations = require_size("iterations", iterations)
     replications = require_size("replications", replications)
-    if not (isinstance(geometric, int | float | np.number) and 0 < geometric < LARGEST_GEOMETRIC):
-        raise InputError(
-            f"geometric must lie in (0, 3/4), got {geometric!r}: from 3/4 on the variance is infinite, "
-            "up to 1/2 the mean number of samples is"
-        )
+    reason = "from 3/4 on the variance is infinite, up to 1/2 the mean number of samples is"
+    require_number("geometric", geometric, "(0, 0.75)", reason)
     random = generator(seed)
     support = models[0].kernel.support
     shape = (len(models), replications, *support.shape[:2])
@@ -175,6 +169,6 @@ def _estimate(
     even, odd, both, half = even[:, differ], odd[:, differ], both[:, differ], half[differ]
     kernels = np.stack([both / (2.0 * half), even / half, odd / half], axis=1)
     repeated = np.broadcast_to(values[:, differ][:, None], kernels.shape)
-    worst, _ = worst_expectation(kernels, repeated, np.broadcast_to(radius[differ], kernels.shape[1:]))
+    worst = (worst_rows(kernels, repeated, np.broadcast_to(radius[differ], kernels.shape[1:])) * repeated).sum(axis=0)
     estimate[differ] += (worst[0] - (worst[1] + worst[2]) / 2.0) / chance[differ]
     return estimate

@@ -14,15 +14,7 @@ from ..kernels import Kernel
 from ..models import MDP
 from ..planning import level_of
 from ..policies import TabularPolicy
-
-# A row's temperature is settled when its logarithm moves less than this: its value is then off by the square.
-SETTLED = 1e-9
-
-# Newton needs about ten steps; where it leaves its bracket, halving takes over and ends within these.
-MOST_NEWTON_STEPS = 60
-
-# Inverse temperatures past this, in units of the values' range, tell apart only what rounding made different.
-COLDEST = 1e13
+from ..risks import worst_rows
 
 # Planning ends at this residual as a share of the largest value, the costs' level taken off: some thousand times the
 # rounding of a sweep.
@@ -101,8 +93,8 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     values, iterations = cost.min(axis=1), 0
     while True:
         ahead = values[index]
-        expectation, inverse = worst_expectation(nominal, ahead, radii)
-        quality = cost + discount * expectation
+        worst = worst_rows(nominal, ahead, radii)
+        quality = cost + discount * (worst * ahead).sum(axis=0)
         residual, iterations = float(np.abs(quality.min(axis=1) - values).max()), iterations + 1
         converged = residual <= TOLERANCE * float(np.abs(quality).max())
         if converged or iterations == MOST_IMPROVEMENTS:
@@ -110,7 +102,6 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
         action = quality.argmin(axis=1)
         rows = (nominal[:, states, action], index[:, states, action], radii[states, action])
         values = _evaluate(*rows, cost[states, action], discount, quality.min(axis=1), EVALUATED * residual)
-    worst = worst_rows(nominal, ahead, radii, inverse)
     return RobustPlan(
         policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions),
         values=quality.min(axis=1) + whole,
@@ -151,116 +142,21 @@ def _evaluate(
     Newton's method on the policy's own Bellman equation, which is convex: find the worst kernel, hold it, find
     the values under it, and look for the worst kernel again.
     """
-    change, ahead = np.inf, values[index]
-    _, inverse = worst_expectation(nominal, ahead, radius)
+    change, worst = np.inf, worst_rows(nominal, values[index], radius)
     while True:
         # At rounding the residual may stop above the tolerance.
         goal = max(tolerance, 1e-15 * np.abs(values).max())
-        chain = discount * worst_rows(nominal, ahead, radius, inverse)
+        chain = discount * worst
         while True:
             held = cost + (chain * values[index]).sum(axis=0)
             step, values = np.abs(held - values).max(), held
             if step <= goal:
                 break
         ahead = values[index]
-        expectation, inverse = worst_expectation(nominal, ahead, radius)
-        best = cost + discount * expectation
+        worst = worst_rows(nominal, ahead, radius)
+        best = cost + discount * (worst * ahead).sum(axis=0)
         last, change = change, np.abs(best - values).max()
         values = best
         # A turn that does not halve the change is one that rounding has stopped.
         if change <= 2.0 * goal or change > 0.5 * last:
             return values
-
-
-def worst_expectation(
-    nominal: Float[np.ndarray, "B ..."], values: Float[np.ndarray, "B ..."], radius: Float[np.ndarray, ...]
-) -> tuple[Float[np.ndarray, ...], Float[np.ndarray, ...]]:
-    """`max { p values : KL(p || nominal) <= radius }` along the first axis, and the inverse temperature at it.
-
-    The worst rows are `p ~ nominal exp(b v)` with v the values, scaled to fill [-1, 0] where the nominal row is
-    positive, and b the root of `KL(b) = radius`; see `_newton`. Other rows have their answer at once.
-    """
-    scaled, top, width, limit = _scaled(nominal, values)
-    inside = (radius > 0) & (radius < limit)
-    mean = (nominal * scaled).sum(axis=0)
-    share, inverse = np.where(radius >= limit, 0.0, mean), np.zeros(mean.shape)
-    bound, inverse[inside] = _newton(nominal[:, inside], scaled[:, inside], radius[inside], limit[inside])
-    # At rounding the bound may lie a hair below the mean or above the largest value.
-    share[inside] = np.clip(bound, mean[inside], 0.0)
-    return top + width * share, inverse
-
-
-def _newton(
-    nominal: np.ndarray, scaled: np.ndarray, radius: np.ndarray, limit: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Least upper bounds on the worst mean of `scaled`, and the inverse temperatures b with `KL(b) = radius`.
-
-    For small radii log KL is close to linear in log b; near the largest, K, `log(K - KL)` is in b: Newton's
-    method is used on whichever applies, in a bracket of log b. Every b bounds the maximum from above by
-    `(radius + log sum nominal exp(b v)) / b`: the least seen is kept. Rows leave the loop as they settle.
-    """
-    bounds, inverses = np.full(radius.shape, np.inf), np.ones(radius.shape)
-    rows = np.arange(radius.size)
-    # The variance of values in [-1, 0] is at most 1/4, so KL(b) <= b^2 / 8.
-    low, high = 0.5 * np.log(8.0 * radius), np.full(radius.shape, np.log(COLDEST))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        place = np.clip(0.5 * np.log(2.0 * radius / _tilt(nominal, scaled, 0.0 * radius)[2]), low, high)
-        for _ in range(MOST_NEWTON_STEPS):
-            if not rows.size:
-                break
-            inverse = np.exp(place)
-            log, mean, variance = _tilt(nominal, scaled, inverse)
-            divergence = inverse * mean - log
-            bounds[rows] = np.fmin(bounds[rows], (radius + log) / inverse)
-            short = divergence < radius
-            low, high = np.where(short, place, low), np.where(short, high, place)
-            left = limit - divergence
-            newton = np.where(
-                2.0 * radius < limit,
-                place + np.log(radius / divergence) * divergence / (inverse**2 * variance),
-                np.log(inverse + np.log(left / (limit - radius)) * left / (inverse * variance)),
-            )
-            # A settled row lands on its bracket's end up to rounding; NaN counts as outside.
-            kept = (newton >= low - SETTLED) & (newton <= high + SETTLED)
-            ahead = np.where(kept, np.clip(newton, low, high), 0.5 * (low + high))
-            going = np.abs(ahead - place) > SETTLED
-            place = ahead
-            inverses[rows] = np.exp(place)
-            if not going.all():
-                rows, place, low, high = rows[going], place[going], low[going], high[going]
-                radius, limit, nominal, scaled = radius[going], limit[going], nominal[:, going], scaled[:, going]
-    return bounds, inverses
-
-
-def worst_rows(
-    nominal: Float[np.ndarray, "B ..."],
-    values: Float[np.ndarray, "B ..."],
-    radius: Float[np.ndarray, ...],
-    inverse: np.ndarray,
-) -> Float[np.ndarray, "B ..."]:
-    """The rows that attain `worst_expectation`."""
-    scaled, _, _, limit = _scaled(nominal, values)
-    tilted = nominal * np.exp(inverse * scaled)
-    corner = np.where(scaled == 0, nominal, 0.0)
-    rows = np.where(radius >= limit, corner, np.where(radius > 0, tilted, nominal))
-    return rows / rows.sum(axis=0)
-
-
-def _scaled(nominal: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Values in [-1, 0] where the row is positive (else 0), their top and range, and `-log P(top)`."""
-    positive = nominal > 0
-    top = np.where(positive, values, -np.inf).max(axis=0)
-    width = top - np.where(positive, values, np.inf).min(axis=0)
-    scaled = np.where(positive, (values - top) / np.where(width > 0, width, 1.0), 0.0)
-    return scaled, top, width, -np.log(np.where(scaled == 0, nominal, 0.0).sum(axis=0))
-
-
-def _tilt(nominal: np.ndarray, scaled: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`log sum nominal exp(b v)`, and mean and variance of v in the tilted row; exact for small b too."""
-    excess = np.expm1(inverse * scaled)
-    weight = nominal * (1.0 + excess)
-    total = weight.sum(axis=0)
-    mean = (weight * scaled).sum(axis=0) / total
-    variance = (weight * (scaled - mean) ** 2).sum(axis=0) / total
-    log = np.where(total > 0.5, np.log1p((nominal * excess).sum(axis=0)), np.log(total))
-    return log, mean, variance

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Stream, as_float, generator, require_finite, require_size
+from ..arrays import Stream, as_float, generator, require_size
 from ..errors import InputError
 from ..transitions import Trials
 
@@ -38,13 +38,3 @@ def coin_trials(n: Any, truth: Float[np.ndarray, " D"], seed: Any) -> Trials:
     n = require_size("n, the trials of each coordinate,", n)
     success = generator(seed, Stream.TRIALS).binomial(n, truth)
     return Trials(np.stack([success, n - success], axis=1))
-
-
-def check_amount(name: str, value: Any, most: float = np.inf) -> float:
-    """One finite number in `[0, most]`."""
-    amount = np.asarray(as_float(value, name))
-    require_finite(name, amount)
-    if amount.shape != () or not 0 <= amount <= most:
-        upper = "" if np.isinf(most) else f" and <= {most:g}"
-        raise InputError(f"{name} must be one number >= 0{upper}, got {value!r}")
-    return float(amount)

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_size
+from ..arrays import Array, require_number, require_size
 from ..kernels import Support
-from ..models import AbstractFamily, check_discount
+from ..models import AbstractFamily
 from ..posteriors import Beta
 from ..transitions import Trials
-from .coins import check_amount, check_theta, check_truth, coin_trials
+from .coins import check_theta, check_truth, coin_trials
 from .tabular_problem import TabularProblem
 
 RUN, REPAIR, REPLACE = 0, 1, 2
@@ -112,7 +112,9 @@ def machine_replacement(
     """
     levels = require_size("levels", levels, 3)
     amounts = {"running": running, "broken": broken, "repair": repair, "replace": replace}
-    running, broken, repair, replace = (check_amount(f"cost {name}", value) for name, value in amounts.items())
+    running, broken, repair, replace = (
+        float(require_number(f"cost {name}", value, "[0, inf)")) for name, value in amounts.items()
+    )
     level, new, last = np.arange(levels), np.zeros(levels, dtype=int), np.full(levels, levels - 1)
     run = np.stack([level, np.minimum(level + 1, last), last], axis=1)
     run[-1] = levels - 1
@@ -124,7 +126,7 @@ def machine_replacement(
     return MachineReplacement(
         support=Support.lists(np.stack([run, mend, fresh], axis=1)),
         start=np.eye(levels)[0],
-        discount=check_discount(discount),
+        discount=require_number("discount", discount, "[0, 1)"),
         costs=costs,
         prior=Beta.uniform(3),
         truth=check_truth(truth, MachineReplacement.names),

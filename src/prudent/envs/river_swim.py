@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_size
+from ..arrays import Array, require_number, require_size
 from ..kernels import Support
-from ..models import AbstractFamily, check_discount
+from ..models import AbstractFamily
 from ..posteriors import Beta
 from ..transitions import Trials
-from .coins import check_amount, check_theta, check_truth, coin_trials
+from .coins import check_theta, check_truth, coin_trials
 from .tabular_problem import TabularProblem
 
 LEFT, RIGHT = 0, 1
@@ -93,7 +93,7 @@ def river_swim(states: int = 6, near: float = 0.4, discount: float = 0.95, truth
     [0.0, 0.1, 0.4, 0.5, 0.0, 0.0]
     """
     states = require_size("states", states, 3)
-    near = check_amount("near", near, 1.0)
+    near = float(require_number("near", near, "[0, 1]"))
     place = np.arange(states)
     right, back = np.minimum(place + 1, states - 1), np.maximum(place - 1, 0)
     successor = np.stack([np.stack([back, back, back], axis=1), np.stack([right, place, back], axis=1)], axis=1)
@@ -104,7 +104,7 @@ def river_swim(states: int = 6, near: float = 0.4, discount: float = 0.95, truth
     return RiverSwim(
         support=Support.lists(successor),
         start=start,
-        discount=check_discount(discount),
+        discount=require_number("discount", discount, "[0, 1)"),
         costs=costs,
         prior=Beta.uniform(2),
         truth=check_truth(truth, RiverSwim.names),

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float
+from ..arrays import Array, require_number
 from ..errors import InputError
 from ..models import MDP
 
@@ -165,7 +165,7 @@ class Scaled(ConvexLoss):
 
     def __init__(self, loss: ConvexLoss, multiple: Any):
         self.loss = loss
-        self.multiple = require_number("the multiple of a loss", multiple, "a negative one would not be convex")
+        self.multiple = require_number("the multiple of a loss", multiple, "[0, inf)", "it would not be convex")
 
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
         return self.multiple * self.loss(occupancy, mdp)
@@ -184,17 +184,6 @@ class Scaled(ConvexLoss):
 
     def _times(self, own: Dual) -> Dual:
         return Dual(jax.tree.map(lambda z: self.multiple * z, own.point), own)
-
-
-def require_number(name: str, value: Any, reason: str = "", above: float | None = None) -> Any:
-    """A finite number >= 0 (or > `above`) as a float64 scalar array."""
-    number = as_float(value, name)
-    if isinstance(number, np.ndarray):
-        fits = number.shape == () and np.isfinite(number) and (number >= 0 if above is None else number > above)
-        if not fits:
-            bound = ">= 0" if above is None else f"> {above:g}"
-            raise InputError(f"{name} must be one finite number {bound}, got {value!r}{reason and '; ' + reason}")
-    return number
 
 
 def require_policy_shape(name: str, values: Any, mdp: MDP) -> None:

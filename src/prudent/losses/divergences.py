@@ -15,10 +15,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ..arrays import Array, in_float64
-from ..errors import InputError
+from ..arrays import Array, in_float64, require_number
 from .ascent import newton_step
 
 
@@ -69,8 +67,7 @@ class Floored(Divergence):
     floor: eqx.AbstractVar[float]
 
     def __check_init__(self) -> None:
-        if not isinstance(self.floor, int | float | np.floating) or not 0.0 < self.floor < 1.0:
-            raise InputError(f"the floor of {type(self).__name__} must be a number in (0, 1), got {self.floor!r}")
+        require_number(f"the floor of {type(self).__name__}", self.floor, "(0, 1)")
 
     def lowest(self) -> float:
         """The floor."""
@@ -181,8 +178,7 @@ class TotalVariation(Divergence):
     smoothing: float = eqx.field(static=True, default=1e-3)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.smoothing, int | float | np.floating) or not 0.0 < self.smoothing < math.inf:
-            raise InputError(f"smoothing must be a number > 0, got {self.smoothing!r}; 1e-3 is usual")
+        require_number("smoothing", self.smoothing, "(0, inf)", "1e-3 is usual")
 
     def lowest(self) -> float:
         """None needed."""

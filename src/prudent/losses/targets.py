@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_finite, require_kind
+from ..arrays import Array, as_float, in_float64, is_concrete, require_finite, require_kind, require_number
 from ..errors import InputError
 from ..models import MDP
-from .base import ConvexLoss, Dual, Scalar, require_number, require_policy_shape
+from .base import ConvexLoss, Dual, Scalar, require_policy_shape
 from .divergences import Divergence, KullbackLeibler
 
 
@@ -170,7 +170,7 @@ class QuadraticDistance(ConvexLoss):
             raise InputError(f"target must be indexed [state] or [state, action], got shape {self.target.shape}")
         if is_concrete(self.target):
             require_finite("target", np.asarray(self.target))
-        self.weight = require_number("weight", weight, above=0.0)
+        self.weight = require_number("weight", weight, "(0, inf)")
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:

@@ -19,9 +19,8 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from ..arrays import Array
-from ..kernels import Support
-from ..kernels.kernel import transition_matrix_batch
-from .solver import Solver
+from ..kernels import Support, transition_matrix_batch
+from .krylov import Solver
 
 BLOCK = 5
 

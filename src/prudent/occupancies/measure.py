@@ -26,8 +26,7 @@ from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
 from .elimination import Elimination
-from .krylov import Krylov
-from .solver import Solver
+from .krylov import Krylov, Solver
 
 # Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
 LARGEST_ELIMINATION = 48
@@ -126,10 +125,14 @@ def _exact_parts(variables: tuple, support: Support, solver: Solver) -> tuple[Ar
     probability, policy, start, discount = variables
     axis = solver.axis()
     factors = solver.prepare(support, probability, policy, discount)
-    batch = policy.shape[axis]
-    shape = (support.states, batch) if axis else (batch, support.states)
-    visits = solver.forward(factors, jnp.broadcast_to(start[:, None] if axis else start, shape))
+    visits = solver.forward(factors, _for_each(start, policy, axis))
     return _spread(visits, axis) * policy, visits, factors
+
+
+def _for_each(start: Array, policy: Array, axis: int) -> Array:
+    """The start of every model, `[S, N]` or `[N, S]`."""
+    states, batch = start.shape[0], policy.shape[axis]
+    return jnp.broadcast_to(start[:, None], (states, batch)) if axis else jnp.broadcast_to(start, (batch, states))
 
 
 def _spread(by_state: Array, axis: int) -> Array:
@@ -188,10 +191,7 @@ def _truncated(
     solver = Krylov.of(support)
     axis = solver.axis()
     chain = solver.prepare(support, probability, policy, discount)
-    batch = policy.shape[axis]
-    now = jnp.broadcast_to(
-        start[:, None] if axis else start, (support.states, batch) if axis else (batch, support.states)
-    )
+    now = _for_each(start, policy, axis)
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         total, now = carry

@@ -1,6 +1,6 @@
 """Coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
 
-from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall
+from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
 from .base import Assessment, Risk, risk_value
 from .conformance import check_risk
 from .descent_ascent import DescentAscent
@@ -8,10 +8,17 @@ from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
 from .intervals import effective_draws
 from .mixtures import Mixture, Share
-from .percentile import SmoothedVaR
 from .programs import Clarabel, EnvelopeStatus
-from .quantiles import CVaR, Distortion, Expectation, Spectral, WorstCase
-from .tails import LARGEST_PAIRWISE, mass_above_and_level
+from .quantiles import (
+    LARGEST_PAIRWISE,
+    CVaR,
+    Distortion,
+    Expectation,
+    SmoothedVaR,
+    Spectral,
+    WorstCase,
+    mass_above_and_level,
+)
 
 __all__ = [
     "LARGEST_PAIRWISE",
@@ -41,4 +48,5 @@ __all__ = [
     "effective_draws",
     "mass_above_and_level",
     "risk_value",
+    "worst_rows",
 ]

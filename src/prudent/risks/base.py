@@ -17,12 +17,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, to_numpy
+from ..arrays import (
+    Array,
+    as_float,
+    in_float64,
+    is_concrete,
+    require_distribution,
+    require_finite,
+    require_number,
+    to_numpy,
+)
 from ..errors import InputError
 from .intervals import Estimate, confidence_interval, effective_draws
-
-# The largest number in the half-open interval [0, 1).
-BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
 class Assessment(NamedTuple):
@@ -46,6 +52,10 @@ class Risk(eqx.Module):
 
     # NumPy numbers leave the product to us instead of looking for an array in here.
     __array_ufunc__ = None
+
+    def _require(self, name: str, allowed: str, fix: str = "") -> None:
+        """Refuse a field that is not one number of the interval; what is traced passes."""
+        require_number(f"{type(self).__name__} {name}", getattr(self, name), allowed, fix)
 
     @property
     def monotone(self) -> bool:
@@ -233,15 +243,3 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:
         # The check lets rounding through; a ball of radius 0 would take it for a distance.
         probabilities = probabilities / probabilities.sum()
     return jnp.asarray(losses), jnp.asarray(probabilities)
-
-
-def require_number(risk: Risk, name: str, low: float, high: float, allowed: str, fix: str = "") -> None:
-    """Refuse a field that is several numbers, or one outside `low <= value <= high`; tracers pass."""
-    value = getattr(risk, name)
-    kind = type(risk).__name__
-    if not is_concrete(value):
-        return
-    if value.ndim:
-        raise InputError(f"{kind} holds an array of {name}s, got {value}; make one risk a {name}")
-    if not low <= value <= high:
-        raise InputError(f"{kind} {name} must lie in {allowed}, got {value}{fix}")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
+from ..arrays import require_number, require_size
 from ..errors import InputError
 
 # Iterations between two looks at residual and gap.
@@ -49,12 +50,9 @@ class DescentAscent(eqx.Module):
     tolerance: float = eqx.field(static=True, default=1e-5)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.iterations, int) or self.iterations < 1:
-            raise InputError(f"DescentAscent iterations must be a whole number >= 1, got {self.iterations!r}")
-        if not isinstance(self.step, int | float) or not 0 < self.step <= 1:
-            raise InputError(f"DescentAscent step must lie in (0, 1], got {self.step!r}")
-        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance < 1:
-            raise InputError(f"DescentAscent tolerance must lie in (0, 1), got {self.tolerance!r}")
+        require_size("DescentAscent iterations", self.iterations)
+        require_number("DescentAscent step", self.step, "(0, 1]")
+        require_number("DescentAscent tolerance", self.tolerance, "(0, 1)")
 
     def saddle(self, problem: Lagrangian, losses: np.ndarray) -> Saddle:
         """The saddle point at losses of range 1."""

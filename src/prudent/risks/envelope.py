@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64
+from ..arrays import Array, in_float64, require_number
 from ..errors import InputError
 from .base import Risk, checked_sample
 from .descent_ascent import DescentAscent
@@ -85,13 +84,10 @@ class Envelope(Risk):
             raise InputError(f"Envelope needs a function (xi, probabilities) -> constraints, got {self.constraints!r}")
         if not isinstance(self.solver, Clarabel | DescentAscent):
             raise InputError(f"Envelope's solver must be Clarabel() or DescentAscent(), got {self.solver!r}")
-        if not isinstance(self.order, int | float) or not self.order >= 1:
-            raise InputError(f"Envelope order must be a number in [1, inf], got {self.order!r}")
-        bound = self.norm_bound
-        if bound is not None and (not isinstance(bound, int | float) or not 1.0 <= bound < math.inf):
-            raise InputError(
-                f"Envelope norm_bound must be >= 1, the norm of xi = 1, got {bound!r}; leave it out for none"
-            )
+        require_number("Envelope order", self.order, "[1, inf]")
+        if self.norm_bound is not None:
+            fix = "the norm of xi = 1 is 1; leave it out for no bound"
+            require_number("Envelope norm_bound", self.norm_bound, "[1, inf)", fix)
 
     @property
     def is_program(self) -> bool:

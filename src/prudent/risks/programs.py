@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
+from ..arrays import require_number
 from ..errors import InputError
 from .descent_ascent import DescentAscent, Lagrangian, Saddle
 
@@ -60,8 +61,7 @@ class Clarabel(eqx.Module):
     tolerance: float = eqx.field(static=True, default=1e-9)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance < 1:
-            raise InputError(f"Clarabel tolerance must lie in (0, 1), got {self.tolerance!r}")
+        require_number("Clarabel tolerance", self.tolerance, "(0, 1)")
 
 
 def load_cvxpy() -> Any:
