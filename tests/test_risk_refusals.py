@@ -54,7 +54,7 @@ REFUSALS = {
     "mixture size": (lambda: pr.Mixture((CVAR, MEAN), [1.0]), r"2 risks need as many weights"),
     "mixture of a share": (lambda: pr.Mixture((0.3 * CVAR,), [1.0]), r"made of risks.*got Share"),
     "envelope": (lambda: pr.Envelope(None), r"needs a function \(xi, probabilities\)"),
-    "norm bound": (lambda: pr.Envelope(lambda xi, p: [], norm_bound=0.5), r"norm_bound must lie in \[1, inf\), got 0.5"),
+    "norm bound": (lambda: pr.Envelope(lambda xi, p: [], norm_bound=0.5), r"norm_bound must lie in .*, got 0.5"),
     "norm order": (lambda: pr.Envelope(lambda xi, p: [], order=0.5), r"order must lie in.*got 0.5"),
     "envelope solver": (lambda: pr.Envelope(lambda xi, p: [], solver="scs"), r"Clarabel\(\) or DescentAscent\(\)"),
     "clarabel": (lambda: pr.Clarabel(tolerance=0.0), r"tolerance must lie in \(0, 1\), got 0"),

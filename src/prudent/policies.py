@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from .arrays import (
     require_finite,
     require_indices,
     require_kind,
+    require_number,
     require_size,
     to_numpy,
 )
@@ -75,25 +76,19 @@ def _floats(tree: Any) -> Any:
     return as_float(tree) if plain else jax.tree.map(as_float, tree)
 
 
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
 class ParameterSet(eqx.Module):
     """W in the paper: the set a gradient step is projected onto."""
 
-    @property
-    def free(self) -> bool:
-        """Whether every point is in the set, so that nothing has to be projected."""
-        return False
+    free: ClassVar[bool] = False
+    """Whether every point is in the set, so that nothing has to be projected."""
 
     @abc.abstractmethod
     def project(self, parameters: Any) -> Any:
         """The nearest point of the set."""
 
-    @abc.abstractmethod
     def tangent(self, direction: Any) -> Any:
         """The part of a direction that stays in the set's affine hull; all of it if the set has an interior."""
+        return direction
 
 
 class Everywhere(ParameterSet):
@@ -104,18 +99,11 @@ class Everywhere(ParameterSet):
     7.0
     """
 
-    @property
-    def free(self) -> bool:
-        """It is all there is."""
-        return True
+    free: ClassVar[bool] = True
 
     def project(self, parameters: Any) -> Any:
         """The parameters as they are."""
         return parameters
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
 
 
 class Box(ParameterSet):
@@ -130,16 +118,12 @@ class Box(ParameterSet):
     high: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not (_is_real(self.low) and _is_real(self.high) and self.low < self.high):
-            raise InputError(f"Box needs low < high, got [{self.low}, {self.high}]")
+        require_number("Box low", self.low, "[-inf, inf)")
+        require_number("Box high", self.high, f"({self.low}, inf]")
 
     def project(self, parameters: Any) -> Any:
         """Clip each parameter."""
         return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
 
 
 class Ball(ParameterSet):
@@ -153,16 +137,11 @@ class Ball(ParameterSet):
     radius: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not (_is_real(self.radius) and self.radius > 0):
-            raise InputError(f"Ball needs radius > 0, got {self.radius}")
+        require_number("Ball radius", self.radius, "(0, inf]")
 
     def project(self, parameters: Any) -> Any:
         """Scale back onto the ball."""
         return optax.projections.projection_l2_ball(parameters, self.radius)
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
 
 
 class Simplex(ParameterSet):
@@ -176,8 +155,7 @@ class Simplex(ParameterSet):
     floor: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
-        if not (_is_real(self.floor) and 0 <= self.floor < 1):
-            raise InputError(f"Simplex needs a floor in [0, 1), got {self.floor}")
+        require_number("Simplex floor", self.floor, "[0, 1)")
 
     @in_float64
     def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
@@ -222,7 +200,6 @@ class Parametrisation(eqx.Module):
 
     def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"] | None:
         """Parameters of a table, before projection; None where the policy cannot be told to be one."""
-        del table
         return None
 
 
@@ -353,21 +330,12 @@ class Neural(Parametrisation):
         actions = parameters.layers[-1].bias.shape[0]
         # The arrays come from the parameters; activations and sizes from a network that is never computed.
         skeleton = eqx.filter_eval_shape(lambda: self._network(actions))
-        network = eqx.combine(
-            parameters, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-        )
-        return jax.nn.softmax(jax.vmap(network)(jnp.asarray(self.features)), axis=-1)
+        rest = eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+        return jax.nn.softmax(jax.vmap(eqx.combine(parameters, rest))(jnp.asarray(self.features)), axis=-1)
 
     def _network(self, actions: int) -> eqx.nn.MLP:
-        return eqx.nn.MLP(
-            in_size=self.features.shape[1],
-            out_size=actions,
-            width_size=self.width,
-            depth=self.depth,
-            activation=jax.nn.tanh,
-            dtype=jnp.float64,
-            key=jax.random.key(self.seed),
-        )
+        sizes = (self.features.shape[1], actions, self.width, self.depth)
+        return eqx.nn.MLP(*sizes, activation=jax.nn.tanh, dtype=jnp.float64, key=jax.random.key(self.seed))
 
 
 class Parametric(Parametrisation):
@@ -396,9 +364,8 @@ class Parametric(Parametrisation):
         if not callable(self.function):
             raise InputError(f"function must map parameters to probabilities [S, A], got {self.function!r}")
         require_kind("within", self.within, ParameterSet, "Everywhere(), Box(low, high) or Ball(radius)")
-        for leaf in jax.tree.leaves(self.start):
-            if is_concrete(leaf):
-                require_finite("start", leaf)
+        for leaf in filter(is_concrete, jax.tree.leaves(self.start)):
+            require_finite("start", leaf)
 
     def initial(self, states: int, actions: int) -> Any:
         """The start given."""
@@ -423,10 +390,7 @@ def action_table(policy: Parametrisation, parameters: Any) -> Float[Array, "S A"
 
 @eqx.filter_jit
 def _pulled_back(policy: Parametrisation, parameters: Any, slopes: Float[Array, "K S A"]) -> Any:
-    def one(parameters: Any, slope: Array) -> Any:
-        return jax.vjp(policy.probabilities, parameters)[1](slope)[0]
-
-    return jax.vmap(one)(parameters, slopes)
+    return jax.vmap(lambda at, slope: jax.vjp(policy.probabilities, at)[1](slope)[0])(parameters, slopes)
 
 
 @eqx.filter_jit

@@ -33,17 +33,14 @@ class ExpectedCost(ConvexLoss):
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple[()]:
         """Nothing: the loss is linear."""
-        del occupancy, mdp
         return ()
 
     def begin(self, mdp: MDP) -> Dual:
         """The empty point."""
-        del mdp
         return Dual((), None)
 
     def ascend(self, dual: Dual, image: tuple[()], mdp: MDP) -> Dual:
         """The point itself."""
-        del image, mdp
         return dual
 
 
@@ -115,12 +112,10 @@ class ConstrainedCost(ConvexLoss):
 
     def begin(self, mdp: MDP) -> Dual:
         """The density 1, which lies in every envelope."""
-        del mdp
         return Dual(self.multiplier * jnp.asarray(self.probabilities), None)
 
     def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
         """A full conditional-gradient step: f* is the indicator of `l p U`, and the density maximises over it."""
-        del mdp
         return Dual(self._attained(image), dual.primal)
 
     def _attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:

@@ -80,7 +80,6 @@ class Truncated(eqx.Module):
 
     def resolve(self, support: Support) -> Truncated:
         """Itself: there is nothing to choose."""
-        del support
         return self
 
     def error_bound(self, discount: float) -> float:
@@ -147,7 +146,6 @@ def _exact(variables: tuple, support: Support, solver: Solver) -> Array:
 
 @_exact.def_fwd
 def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: Solver) -> tuple[Array, tuple]:
-    del perturbed
     measure, visits, factors = _exact_parts(variables, support, solver)
     return measure, (measure, visits, factors)
 

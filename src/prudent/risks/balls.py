@@ -297,5 +297,4 @@ class TotalVariationBall(Risk):
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN unless the radius is 0: the worst case is a part of it."""
-        del probabilities
         return jnp.where(self.radius > 0, jnp.nan, losses)

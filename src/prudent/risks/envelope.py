@@ -106,7 +106,6 @@ class Envelope(Risk):
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN: the weights of the draws may enter the constraints, and how is not known."""
-        del probabilities
         return jnp.full_like(losses, jnp.nan)
 
     @in_float64

@@ -80,7 +80,6 @@ class WorstCase(Risk):
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN: a sample's maximum only bounds the worst case from below, and has no standard error."""
-        del probabilities
         return jnp.full_like(losses, jnp.nan)
 
 

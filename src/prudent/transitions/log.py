@@ -1,8 +1,9 @@
-"""What has been observed: transitions with counts, or trials of single probabilities."""
+"""What has been observed: transitions with counts, read from anywhere, or trials of single probabilities."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array, as_float, require_finite, require_indices, require_size
 from ..errors import InputError
+from ..tables import LogCounts, Names, count_log
 
 
 class Transitions(eqx.Module):
@@ -111,3 +113,64 @@ def merge(*logs: Transitions) -> Transitions:
 def codes(log: Transitions) -> Int[np.ndarray, " K"]:
     """One number for each (state, action, next_state)."""
     return (np.asarray(log.state, np.int64) * log.actions + log.action) * log.states + log.next_state
+
+
+class Log(NamedTuple):
+    """A log read from somewhere: the transitions in numbers, and the names behind the numbers.
+
+    >>> import prudent as pr, pyarrow as pa
+    >>> frame = pa.table({"state": ["new", "new"], "action": ["run", "run"], "next_state": ["worn", "new"]})
+    >>> log = pr.read_log(frame)
+    >>> log.states, len(log.transitions)
+    (('new', 'worn'), 2)
+
+    Attributes:
+        transitions: each transition seen, with its count.
+        states, actions: names by number.
+        cost: `[S, A]` mean of the column `cost`, NaN for a pair without rows; None without such a column.
+        rows: how many rows were read.
+    """
+
+    transitions: Transitions
+    states: tuple[str, ...]
+    actions: tuple[str, ...]
+    cost: Float[np.ndarray, "S A"] | None
+    rows: int
+
+
+def read_log(source: Any, states: Sequence[str] | int | None = None, actions: Sequence[str] | int | None = None) -> Log:
+    """Read and count a log with the columns `state`, `action`, `next_state`, and `count` and `cost` if it has them.
+
+    Files are read in batches, so that memory grows with the distinct transitions and not with the rows.
+
+    Args:
+        source: a path to a CSV, TSV, Parquet or JSON-lines file; `minari:name` for a Minari dataset (extra `gym`);
+            a frame of pandas, polars or pyarrow; or a list of any of these.
+        states: the names in their order, or how many there are if they are numbers; a name that is not among
+            them is refused. When left out, the names are those in the log: numbers in their order, others in the
+            order of their first row.
+        actions: the same for actions.
+
+    >>> import pandas as pd, prudent as pr
+    >>> frame = pd.DataFrame({"state": [0, 0, 1], "action": ["run", "run", "fix"], "next_state": [0, 1, 0]})
+    >>> log = pr.read_log(frame, states=2, actions=["run", "fix"])
+    >>> log.transitions.count.tolist()
+    [1.0, 1.0, 1.0]
+    """
+    sources = source if isinstance(source, list | tuple) else [source]
+    met = Names("state", states), Names("action", actions)
+    counts = count_log(sources, *met)
+    (known_states, state_places), (known_actions, action_places) = (names.settled() for names in met)
+    return log_of(counts.renumbered(state_places, action_places), known_states, known_actions)
+
+
+def log_of(counts: LogCounts, states: Names, actions: Names) -> Log:
+    """The log that counts make."""
+    shape = (len(states), len(actions))
+    cost = None
+    if len(counts.cost_state):
+        cost = np.full(shape, np.nan)
+        paid = counts.cost_count > 0
+        cost[counts.cost_state[paid], counts.cost_action[paid]] = counts.cost_total[paid] / counts.cost_count[paid]
+    transitions = Transitions(counts.state, counts.action, counts.next_state, counts.count, *shape)
+    return Log(transitions, states.all(), actions.all(), cost, counts.rows)
