@@ -1,9 +1,12 @@
 """Coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
 
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
 from .base import Assessment, Risk, risk_value
 from .conformance import check_risk
-from .descent_ascent import DescentAscent
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
 from .intervals import effective_draws
@@ -19,6 +22,12 @@ from .quantiles import (
     WorstCase,
     mass_above_and_level,
 )
+
+if TYPE_CHECKING:
+    from .descent_ascent import DescentAscent
+
+# The paper's own solver of envelopes, which only those who ask for it meet.
+__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"descent_ascent": ["DescentAscent"]})
 
 __all__ = [
     "LARGEST_PAIRWISE",

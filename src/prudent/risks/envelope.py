@@ -15,8 +15,7 @@ from jaxtyping import Float
 from ..arrays import Array, in_float64, require_number
 from ..errors import InputError
 from .base import Risk, checked_sample
-from .descent_ascent import DescentAscent
-from .programs import Clarabel, EnvelopeStatus, Program, Raw, SetOfDensities, compiled, load_cvxpy
+from .programs import Clarabel, EnvelopeSolver, EnvelopeStatus, Program, Raw, SetOfDensities, compiled, load_cvxpy
 
 # Draws whose sign is checked beforehand, one program each, where the constraints are the whole set. What is found for
 # given losses is checked at all draws.
@@ -76,13 +75,13 @@ class Envelope(Risk):
     norm_bound: float | None = eqx.field(static=True, default=None)
     order: float = eqx.field(static=True, default=2.0)
     impose: bool = eqx.field(static=True, default=True)
-    solver: Clarabel | DescentAscent = eqx.field(static=True, default=Clarabel())
+    solver: EnvelopeSolver = eqx.field(static=True, default=Clarabel())
 
     def __check_init__(self) -> None:
         load_cvxpy()
         if not callable(self.constraints):
             raise InputError(f"Envelope needs a function (xi, probabilities) -> constraints, got {self.constraints!r}")
-        if not isinstance(self.solver, Clarabel | DescentAscent):
+        if not isinstance(self.solver, EnvelopeSolver):
             raise InputError(f"Envelope's solver must be Clarabel() or DescentAscent(), got {self.solver!r}")
         require_number("Envelope order", self.order, "[1, inf]")
         if self.norm_bound is not None:
@@ -164,7 +163,7 @@ def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
     Descent-ascent never leaves the densities, so the worst xi of the user's own set is looked for besides.
     """
     whole, worst = not program.densities.impose, raw
-    if whole and isinstance(program.densities.solver, DescentAscent):
+    if whole and not program.densities.solver.leaves_densities:
         worst = program.extreme(program.probabilities * losses)
     if np.isnan(worst.xi).any():
         return worst
