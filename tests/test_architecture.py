@@ -112,7 +112,6 @@ PENDING = {
     ("cli/terminal.py", "report.words"),
     ("envs/gymnasium_family.py", "episodes.worlds"),
     ("plots/frontier.py", "advice.frontier"),
-    ("problems/parts.py", "kernels.support"),
     ("problems/schema.py", "tables.names"),
     ("problems/toml_file.py", "tables.names"),
     ("runs/checkpoint.py", "problems.facts"),

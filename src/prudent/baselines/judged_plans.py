@@ -27,8 +27,7 @@ from ..posteriors import Point, Posterior
 from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..solvers import BRPG, History, Solution, Status, fresh_draws, solve
 from .nested_planner import nested_plan
-from .q_learning import robust_q_learning
-from .robust_planner import robust_plan
+from .robust_planner import robust_plan, robust_q_learning
 
 
 @in_float64
