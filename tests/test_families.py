@@ -172,7 +172,7 @@ def test_demand_is_learned_for_all_pairs_at_once_only_if_they_are_known_to_share
     [
         (lambda: pr.envs.river_swim(states=2), "states must be a whole number >= 3, got 2"),
         (lambda: pr.envs.river_swim(near=1.5), r"near must lie in \[0, 1\], got 1.5"),
-        (lambda: pr.envs.river_swim(near="far"), "near: expected an array of numbers"),
+        (lambda: pr.envs.river_swim(near="far"), r"near must be one number in \[0, 1\], got 'far'"),
         (lambda: pr.envs.river_swim(discount=1.0), "discount must lie in"),
         (lambda: pr.envs.river_swim(truth=(0.3,)), r"truth must be \(advance, swept\), two probabilities"),
         (lambda: pr.envs.river_swim(truth=(0.3, np.nan)), r"truth must be \(advance, swept\)"),
@@ -183,7 +183,7 @@ def test_demand_is_learned_for_all_pairs_at_once_only_if_they_are_known_to_share
         (lambda: RIVER.tabular().transitions(2.5), "n, the transitions of each pair,"),
         (lambda: pr.envs.machine_replacement(levels=True), "levels must be a whole number >= 3"),
         (lambda: pr.envs.machine_replacement(repair=-1), r"cost repair must lie in \[0, inf\), got -1"),
-        (lambda: pr.envs.machine_replacement(broken=np.inf), "cost broken has a non-finite entry"),
+        (lambda: pr.envs.machine_replacement(broken=np.inf), "cost broken must lie in"),
         (lambda: pr.envs.machine_replacement(truth=(0.3, 0.2)), r"\(wear, breakdown, repair\), three probabilities"),
         (lambda: MACHINE.at([0.3, 0.2]), r"theta of machine replacement is \(wear, breakdown, repair\)"),
         (lambda: pr.envs.inventory(capacity=0), "capacity must be a whole number >= 1"),

@@ -50,10 +50,10 @@ class RowSet(NamedTuple):
         low, high = self.bounds(table, radius)
         order = np.argsort(slope, axis=-1, kind="stable")
         room = np.take_along_axis(high - low, order, axis=-1)
-        left = 1.0 - low.sum(axis=-1, keepdims=True)
+        mass = 1.0 - low.sum(axis=-1, keepdims=True)
         before = np.concatenate([np.zeros((len(room), 1)), np.cumsum(room, axis=-1)[:, :-1]], axis=-1)
         found = np.empty_like(slope)
-        np.put_along_axis(found, order, np.clip(left - before, 0.0, room), axis=-1)
+        np.put_along_axis(found, order, np.clip(mass - before, 0.0, room), axis=-1)
         return low + found
 
     def bounds(self, table: Float[np.ndarray, "S A"], radius: float) -> tuple[np.ndarray, np.ndarray]:

@@ -199,7 +199,7 @@ def nested(
     evaluation: int | None = None,
     seed: int | jax.Array = 0,
 ) -> Solution:
-    """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken anew at each.
+    """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken again at each.
 
     It plans for expected discounted cost, on posterior draws that are not those it is judged on.
 

@@ -136,8 +136,8 @@ class Numerical(ConvexLoss):
 
         w = lax.fori_loop(0, STEPS_A_ROUND, lambda _, w: _newton(augmented, stiffness, w), w)
         # Where w is held at zero the slope left over is the multiplier of w > 0, and part of dF/dlambda.
-        left = jnp.where(w < AT_ZERO * w.max(), jnp.maximum(jax.grad(augmented)(w), 0.0), 0.0)
-        return Dual((z + stiffness * (y - w) + left).reshape(shape), w.reshape(shape))
+        multiplier = jnp.where(w < AT_ZERO * w.max(), jnp.maximum(jax.grad(augmented)(w), 0.0), 0.0)
+        return Dual((z + stiffness * (y - w) + multiplier).reshape(shape), w.reshape(shape))
 
 
 def _finite(values: Array) -> Array:

@@ -192,20 +192,20 @@ def policy_iteration(
     rows = np.arange(states)
     action = cost.argmin(axis=2) if first is None else np.broadcast_to(first, (models, states)).copy()
     (values, near), quality = np.zeros((2, models, states)), np.zeros_like(cost)
-    left = np.arange(models)
+    changing = np.arange(models)
     for improvement in range(MOST_IMPROVEMENTS):
-        chosen, moves = action[left], probability[left]
+        chosen, moves = action[changing], probability[changing]
         chain = discount * _chains(support, moves, chosen)
-        paid = cost[left[:, None], rows, chosen]
+        paid = cost[changing[:, None], rows, chosen]
         found = np.linalg.solve(np.eye(states) - chain, paid[..., None])[..., 0]
-        costs = cost[left] + discount * onward(support, moves, found)
+        costs = cost[changing] + discount * onward(support, moves, found)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
         tie = TIE * (np.abs(paid) + (chain @ np.abs(found)[..., None])[..., 0])
         change = np.take_along_axis(costs, chosen[..., None], axis=2)[..., 0] - costs.min(axis=2) > tie
-        values[left], quality[left], near[left] = found, costs, tie
-        action[left] = np.where(change, costs.argmin(axis=2), chosen)
-        left = left[change.any(axis=1)]
-        if not left.size:
+        values[changing], quality[changing], near[changing] = found, costs, tie
+        action[changing] = np.where(change, costs.argmin(axis=2), chosen)
+        changing = changing[change.any(axis=1)]
+        if not changing.size:
             return Iterated(action, values, quality, near, improvement)
     raise InputError(f"policy iteration did not settle in {MOST_IMPROVEMENTS} improvements; check the costs for ties")
 
@@ -356,9 +356,9 @@ def _evaluate(
     """Values of a policy, roughly: sweeps `v <- c_pi + discount P_pi v`, and a Krylov method where mixing is slow."""
     values = lax.fori_loop(0, SWEEPS - 1, lambda _, values: cost + move(values), values)
     swept = cost + move(values)
-    middle, left = _middle(swept - values)
+    middle, remaining = _middle(swept - values)
     return lax.cond(
-        may_jump & (left > SLOW * half),
+        may_jump & (remaining > SLOW * half),
         lambda: bicgstab(
             lambda x: x - move(x),
             values + middle / (1.0 - discount),

@@ -148,7 +148,7 @@ def cutting_planes(search: Search) -> Iterator[int]:
         search.cuts = [*binding, *search.cuts[-NEWEST:]]
         best = search.occupancy
         for length in CUT_LENGTHS:
-            search.look(search.of_policy(row_policy(best + length * (place - best))))
+            search.propose(search.of_policy(row_policy(best + length * (place - best))))
         yield 1
 
 
@@ -201,9 +201,9 @@ def mirror(search: Search) -> Iterator[int]:
 def _mirror_steps(
     solver: Krylov, loss: Centred, mdp: MDP, logits: Array, step: Any, noise: float
 ) -> tuple[Array, Array, Array]:
-    """`MIRROR_STEPS` steps; each longer than the last while the loss falls as foreseen, shorter when it does not."""
+    """`MIRROR_STEPS` steps; each longer than the last while the loss falls as predicted, shorter when it does not."""
 
-    def look(logits: Array) -> tuple[Array, Array, Array, Array]:
+    def at(logits: Array) -> tuple[Array, Array, Array, Array]:
         policy = jnp.exp(logits)
         chain = Chain.of(solver, mdp, policy)
         visits = chain.visits()[:, None]
@@ -214,19 +214,19 @@ def _mirror_steps(
         logits, here, step, moved = state
         policy, visits, value, quality = here
         trial = jax.nn.log_softmax(logits - step * (quality - quality.min(axis=1, keepdims=True)), axis=1)
-        there = look(trial)
+        there = at(trial)
         policy_there, visits_there, value_there, quality_there = there
         change = policy_there - policy
-        foreseen = (visits * change * quality).sum()
+        predicted = (visits * change * quality).sum()
         # Near the optimum the fall drowns in rounding; then the slope at the trial tells whether it went too far.
-        turned = (visits_there * change * quality_there).sum()
+        slope_there = (visits_there * change * quality_there).sum()
         even = value_there <= value + noise
-        accept = (value_there <= value + 0.1 * foreseen) | (even & (turned <= -0.8 * foreseen))
+        accept = (value_there <= value + 0.1 * predicted) | (even & (slope_there <= -0.8 * predicted))
         logits, here = jax.tree.map(lambda new, old: jnp.where(accept, new, old), (trial, there), (logits, here))
-        return logits, here, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (foreseen < 0))
+        return logits, here, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (predicted < 0))
 
     logits = jnp.asarray(logits)
-    state = (logits, look(logits), jnp.asarray(step), jnp.asarray(False))
+    state = (logits, at(logits), jnp.asarray(step), jnp.asarray(False))
     logits, _, step, moved = lax.fori_loop(0, MIRROR_STEPS, advance, state)
     return logits, step, moved
 

@@ -63,7 +63,7 @@ class Search:
 
     def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None, accuracy: float = ACCURACY):
         self.mdp, self.tolerance, self.accuracy = mdp, tolerance, accuracy
-        # Numbers as arrays: what they are does not compile anything anew.
+        # Numbers as arrays: what they are compiles nothing again.
         self.loss = Centred(loss, *np.array([0.0, 0.0, 1.0]))
         self.value, self.lower_bound = np.inf, -np.inf
         self.cuts: list[Cut] = []
@@ -121,15 +121,15 @@ class Search:
             self.tolerance = max(self.accuracy, 16.0 * self.noise) * spread
         dual = self.certify(uniform)
         for corner in corners:
-            self.look(corner)
+            self.propose(corner)
         return dual
 
     def certify(self, proposal: np.ndarray) -> np.ndarray:
         """Improve the value and the bound by an occupancy near the proposal; returns the dual values `[S]`."""
-        cut = self.look(self.of_policy(row_policy(proposal)))
+        cut = self.propose(self.of_policy(row_policy(proposal)))
         return np.zeros(len(proposal)) if cut is None else self.support([cut], np.ones(1))
 
-    def look(self, occupancy: np.ndarray) -> Cut | None:
+    def propose(self, occupancy: np.ndarray) -> Cut | None:
         """Take the occupancy if it is the best so far; the cut there, None where there is none."""
         (value, whole), slope = value_and_slope(self.loss, occupancy, self.mdp)
         value, whole, slope = float(value), float(whole), np.asarray(slope)

@@ -132,11 +132,11 @@ class _Sample(NamedTuple):
         mean = (tilted * y).sum(axis=0)
         slope = tilt**2 * (tilted * (y - mean) ** 2).sum(axis=0)
         others = xp.where(self.at_top, 0.0, probabilities * xp.exp(tilt * y)).sum(axis=0)
-        left = xp.logaddexp(0.0, xp.log(others) - xp.log(self.top)) - tilt * mean
+        remaining = xp.logaddexp(0.0, xp.log(others) - xp.log(self.top)) - tilt * mean
         # Rounding may leave less than nothing of either, far from the root.
-        divergence, left = xp.maximum(divergence, SMALLEST), xp.maximum(left, SMALLEST)
-        error = xp.log(divergence) - xp.log(left) - self.target
-        return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / left))
+        divergence, remaining = xp.maximum(divergence, SMALLEST), xp.maximum(remaining, SMALLEST)
+        error = xp.log(divergence) - xp.log(remaining) - self.target
+        return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / remaining))
 
     def first(self) -> tuple[Array, Array, Array, Array]:
         """A bracket of the logarithm of the tilt, a guess in it, and the length of the step that led there."""
@@ -205,15 +205,15 @@ def worst_rows(
         worst = np.where(sample.at_top, nominal, 0.0)
         rows = np.where(inside | (radius <= 0), nominal, worst / worst.sum(axis=0))
         tilted = _Sample(*(part[..., inside] for part in sample))
-        log_tilt, left, search = np.zeros(tilted.radius.shape), np.arange(tilted.radius.size), tilted
+        log_tilt, unsettled, search = np.zeros(tilted.radius.shape), np.arange(tilted.radius.size), tilted
         state = search.first()
         for _ in range(NEWTON_STEPS):
             state = search.step(*state)
-            log_tilt[left] = state[2]
+            log_tilt[unsettled] = state[2]
             going = state[3] > SETTLED
             if not going.any():
                 break
-            left, state = left[going], tuple(part[going] for part in state)
+            unsettled, state = unsettled[going], tuple(part[going] for part in state)
             search = _Sample(*(part[..., going] for part in search))
         weights = tilted.probabilities * np.exp(tilted.log_density(np.exp(log_tilt)))
         rows[..., inside] = weights / weights.sum(axis=0)

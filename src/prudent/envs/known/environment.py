@@ -28,7 +28,7 @@ class KnownEnvironment(eqx.Module):
         cost: `[S, A]`, or `[S, A, S]` where it differs by the next state.
         start: state number or `[S]` distribution of the first state.
         discount: in [0, 1).
-        terminal: states that end an episode; a walk begins anew after one.
+        terminal: states that end an episode; a walk starts over after one.
         grid: rows and columns (or the sizes of more axes) where the states are numbered along a grid; None otherwise.
     """
 
