@@ -252,15 +252,13 @@ class Moves(eqx.Module):
 
     def quality(self, action: int | Array, values: Float[Array, " S"]) -> Float[Array, " S"]:
         """`c(., a) + discount (P v)(., a)`."""
-        return self.cost[action] + self.discount * self._onward(action, values)
-
-    def _onward(self, action: int | Array, values: Array) -> Array:
         probability, successor = self.probability, self.successor
         if successor is None:
-            return probability[action] @ values
-        return sum_terms(
+            return self.cost[action] + self.discount * (probability[action] @ values)
+        onward = sum_terms(
             probability.shape[1], lambda entry: probability[action, entry] * values[successor[action, entry]]
         )
+        return self.cost[action] + self.discount * onward
 
     def improve(self, values: Float[Array, " S"]) -> tuple[Float[Array, " S"], Int[Array, " S"]]:
         """`min_a` of the quality and the first action that attains it."""

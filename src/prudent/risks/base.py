@@ -44,14 +44,32 @@ class Assessment(NamedTuple):
     weights: Any
 
 
-class Risk(eqx.Module):
+class Mixable:
+    """What can be weighted and added up to a mixture, by arithmetic."""
+
+    # NumPy numbers leave the product to us instead of looking for an array in here.
+    __array_ufunc__ = None
+
+    def __mul__(self, weight: Any) -> Any:
+        """This risk's part in a mixture, `CVaR(0.9) * 0.7`."""
+        from .mixtures import multiplied
+
+        return multiplied(self, weight)
+
+    def __add__(self, other: Any) -> Any:
+        """The sum of weighted risks; one without a weight counts once."""
+        from .mixtures import added
+
+        return added(self, other)
+
+    __rmul__, __radd__ = __mul__, __add__
+
+
+class Risk(eqx.Module, Mixable):
     """A coherent risk measure: monotone, convex, positively homogeneous, translation equivariant.
 
     Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1.
     """
-
-    # NumPy numbers leave the product to us instead of looking for an array in here.
-    __array_ufunc__ = None
 
     def _require(self, name: str, allowed: str, fix: str = "") -> None:
         """Refuse a field that is not one number of the interval; what is traced passes."""
@@ -158,22 +176,6 @@ class Risk(eqx.Module):
                 f"{other.contributions.size}"
             )
         return confidence_interval(one.less(other), confidence)
-
-    def __mul__(self, weight: Any) -> Any:
-        """This risk's part in a mixture, `CVaR(0.9) * 0.7`."""
-        from .mixtures import multiplied
-
-        return multiplied(self, weight)
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Any) -> Any:
-        """The sum of weighted risks; one without a weight counts once."""
-        from .mixtures import added
-
-        return added(self, other)
-
-    __radd__ = __add__
 
 
 def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
