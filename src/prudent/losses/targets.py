@@ -16,7 +16,7 @@ from .base import ConvexLoss, Dual, Scalar
 from .divergences import Divergence, KullbackLeibler
 
 
-def normalised(occupancy: Float[Array, "S A"], mdp: MDP, over_states: bool) -> Array:
+def visit_distribution(occupancy: Float[Array, "S A"], mdp: MDP, over_states: bool) -> Array:
     """`(1 - discount) lambda`, a distribution over pairs, or over states when summed over the actions."""
     visits = occupancy.sum(axis=1) if over_states else occupancy
     return (1.0 - mdp.discount) * visits
@@ -42,7 +42,7 @@ class _Targeted(ConvexLoss):
                 f"target has shape {self.target.shape}, the model has {states} states and {actions} actions; give "
                 f"({states},) for a target over states or ({states}, {actions}) for one over state-action pairs"
             )
-        return normalised(occupancy, mdp, over_states=self.target.ndim == 1)
+        return visit_distribution(occupancy, mdp, over_states=self.target.ndim == 1)
 
 
 class Imitation(_Targeted):
@@ -137,7 +137,7 @@ class NegativeEntropy(ConvexLoss):
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
         """The normalised occupancy, over states or pairs."""
-        return normalised(occupancy, mdp, self.over_states)
+        return visit_distribution(occupancy, mdp, self.over_states)
 
     def begin(self, mdp: MDP) -> Dual:
         """The slope at the uniform distribution."""

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from ..arrays import Array
 from ..kernels import Support, transition_matrix_batch
-from .krylov import Solver
+from .krylov import LinearSolver
 
 BLOCK = 5
 
@@ -33,7 +33,7 @@ class Block(NamedTuple):
     upper: Float[Array, "K J N"]
 
 
-class Elimination(Solver):
+class Elimination(LinearSolver):
     """Factorise once, then solve with the matrix and with its transpose.
 
     >>> import prudent as pr

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..kernels import Graph, Support, on_graph, sum_terms
 
 
-class Solver(eqx.Module):
+class LinearSolver(eqx.Module):
     """Solves with `M = I - discount P_pi` and its transpose, for a batch of models that share a support."""
 
     @abc.abstractmethod
@@ -97,7 +97,7 @@ class DenseChain(NamedTuple):
         return jnp.einsum("nij,ni->nj", self.matrix, mass)
 
 
-class Krylov(Solver):
+class Krylov(LinearSolver):
     """BiCGSTAB with a fixed-point safety net.
 
     >>> import prudent as pr

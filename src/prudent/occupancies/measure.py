@@ -26,7 +26,7 @@ from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
 from .elimination import Elimination
-from .krylov import Krylov, Solver
+from .krylov import Krylov, LinearSolver
 
 # Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
 LARGEST_ELIMINATION = 48
@@ -47,7 +47,7 @@ class Exact(eqx.Module):
         solver: `Elimination.of(support)` or `Krylov(...)` to overrule the choice.
     """
 
-    solver: Solver | None = None
+    solver: LinearSolver | None = None
 
     def resolve(self, support: Support) -> Exact:
         """The same method with its solver chosen; done once, outside any compiled function."""
@@ -120,7 +120,7 @@ def measure(
     return _exact(variables, support, method.solver)
 
 
-def _exact_parts(variables: tuple, support: Support, solver: Solver) -> tuple[Array, Array, Any]:
+def _exact_parts(variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, Array, Any]:
     probability, policy, start, discount = variables
     axis = solver.axis()
     factors = solver.prepare(support, probability, policy, discount)
@@ -140,19 +140,19 @@ def _spread(by_state: Array, axis: int) -> Array:
 
 
 @eqx.filter_custom_vjp
-def _exact(variables: tuple, support: Support, solver: Solver) -> Array:
+def _exact(variables: tuple, support: Support, solver: LinearSolver) -> Array:
     return _exact_parts(variables, support, solver)[0]
 
 
 @_exact.def_fwd
-def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: Solver) -> tuple[Array, tuple]:
+def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, tuple]:
     measure, visits, factors = _exact_parts(variables, support, solver)
     return measure, (measure, visits, factors)
 
 
 @_exact.def_bwd
 def _exact_backward(
-    residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: Solver
+    residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: LinearSolver
 ) -> tuple:
     measure, visits, factors = residuals
     probability, policy, _, discount = variables

@@ -23,7 +23,7 @@ SOLVE_BYTES = 32 * 2**20
 ROBUST_SWEEPS = 200
 
 
-class Plans(NamedTuple):
+class BatchPlan(NamedTuple):
     """Optimal policies of M models: actions, values, and how far each model's values may be off."""
 
     action: Int[np.ndarray, "M S"]
@@ -37,7 +37,7 @@ def plan_many(
     cost: Float[np.ndarray, "M S A"],
     discount: float,
     first: Int[np.ndarray, " S"] | None = None,
-) -> Plans:
+) -> BatchPlan:
     """An optimal policy of each model; `first` is a guess that saves improvements where it is nearly right."""
     models, states = cost.shape[:2]
     if states > LARGEST_DIRECT:
@@ -46,27 +46,27 @@ def plan_many(
     for begin in range(0, models, size):
         batch = slice(begin, begin + size)
         parts.append(_planned_together(support, probability[batch], cost[batch], discount, first))
-    return Plans(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return BatchPlan(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _planned_together(
     support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, first: np.ndarray | None
-) -> Plans:
+) -> BatchPlan:
     level = level_of(cost)
     found = policy_iteration(support, probability, cost - level[:, None, None], discount, first)
     residual = np.abs(found.quality.min(axis=2) - found.values).max(axis=1)
     error = residual + rounding(probability, found.values, level, discount)
-    return Plans(found.action, found.values + level[:, None] / (1.0 - discount), error / (1.0 - discount))
+    return BatchPlan(found.action, found.values + level[:, None] / (1.0 - discount), error / (1.0 - discount))
 
 
 @in_float64
-def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, discount: float) -> Plans:
+def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, discount: float) -> BatchPlan:
     plans = []
     for table, costs in zip(probability, cost, strict=True):
         start = np.full(len(costs), 1.0 / len(costs))
         action, values, residual, _ = planned(MDP(Kernel(support, table), costs, start, discount), None)
         plans.append((action, values, residual / (1.0 - discount)))
-    return Plans(*(np.stack(column) for column in zip(*plans, strict=True)))
+    return BatchPlan(*(np.stack(column) for column in zip(*plans, strict=True)))
 
 
 def least_costs(
