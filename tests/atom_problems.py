@@ -2,6 +2,8 @@
 
 import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
 
 import prudent as pr
 
@@ -43,6 +45,38 @@ class AtomProblem:
         """`[K]` CVaR of the losses, by sorting."""
         return tail_mean(self.losses(tables), self.shares, self.level)
 
+    def slopes(self, table):
+        """`[R, S, A]` derivatives of the losses by one table: visits of a state times the value of each action."""
+        states = self.kernels.shape[1]
+        chains = np.eye(states) - self.discount * np.einsum("sa,rsat->rst", table, self.kernels)
+        values = np.linalg.solve(chains, np.einsum("sa,rsa->rs", table, self.costs)[..., None])[..., 0]
+        visits = np.linalg.solve(chains.transpose(0, 2, 1), np.eye(states)[:, :1])[..., 0]
+        return visits[..., None] * (self.costs + self.discount * np.einsum("rsat,rt->rsa", self.kernels, values))
+
+    def to_gain(self, table, radius=1.0):
+        """What a change of the table by at most `radius` gains to first order, and the table that does.
+
+        One linear program: `min t + sum p z / (1 - level)` with `z >= 0` and `z >= linearised loss - t`.
+        """
+        states, actions = table.shape
+        atoms, cells = len(self.shares), table.size
+        losses, slopes = self.losses(table[None])[0], self.slopes(table).reshape(atoms, cells)
+        answer = linprog(
+            np.concatenate([np.zeros(cells), [1.0], self.shares / (1.0 - self.level)]),
+            A_ub=np.concatenate([slopes, -np.ones((atoms, 1)), -np.eye(atoms)], axis=1),
+            b_ub=-losses,
+            A_eq=sparse.hstack([sparse.kron(np.eye(states), np.ones(actions)), sparse.csr_matrix((states, 1 + atoms))]),
+            b_eq=np.zeros(states),
+            bounds=[
+                *zip(np.maximum(-table, -radius).ravel(), np.minimum(1.0 - table, radius).ravel(), strict=True),
+                (None, None),
+                *[(0.0, None)] * atoms,
+            ],
+        )
+        moved = np.clip(table + answer.x[:cells].reshape(table.shape), 0.0, 1.0)
+        here = float(tail_mean(losses, self.shares, self.level))
+        return here - answer.fun, moved / moved.sum(axis=1, keepdims=True)
+
 
 _FAMILIES = {}
 
@@ -79,15 +113,40 @@ def tables_on_grid(points):
     return np.stack([rows, 1.0 - rows], axis=2)
 
 
-def best_found(problem, starts, random, rounds=4000):
-    """The least risk that a plain random local search finds from the best of many policies: an upper bound."""
+def best_found(problem, random):
+    """The least risk known: an upper bound of the optimum by means that share nothing with the library's."""
+    return min(value for _, value in searched(problem, random))
+
+
+def is_unique(problem, table, near=1e-2):
+    """Whether a table is the only optimum of its risk, curved enough to be known to 1e-6 if costs are known to 1e-10.
+
+    No search ends elsewhere with the same risk, and around the table the risk rises by at least a ten-thousandth of the
+    square of the distance, in units of how much policies differ.
+    """
+    random = np.random.default_rng(0)
+    states, actions = table.shape
+    unit = float(np.ptp(problem.risk(random.dirichlet(np.ones(actions), size=(100, states)))))
+    value = float(problem.risk(table[None])[0])
+    ends = searched(problem, random)
+    tied = any(abs(found - value) <= 1e-7 * unit and np.abs(end - table).max() > near for end, found in ends)
+    towards = random.dirichlet(np.full(actions, 0.2), size=(2000, states)) - table
+    towards *= random.uniform(size=(2000, states, 1)) < 0.5
+    lengths = np.abs(towards).max(axis=(1, 2), keepdims=True)
+    far = lengths.ravel() > near
+    rises = problem.risk(table + near * towards[far] / lengths[far]) - value
+    return not tied and bool(rises.min() >= 1e-4 * near**2 * unit)
+
+
+def searched(problem, random, rounds=60):
+    """Where searches end and their risks: random steps from the best of many policies, then linear programs."""
     states, actions = problem.kernels.shape[1:3]
     pure = np.eye(actions)[np.indices((actions,) * states).reshape(states, -1).T]
-    tables = np.concatenate([pure, random.dirichlet(np.ones(actions), size=(starts, states))])
-    values = problem.risk(tables)
-    best = tables[np.argsort(values)[:16]]
-    values, width = np.sort(values)[:16], np.full(16, 0.3)
-    for _ in range(rounds // 16):
+    tables = np.concatenate([pure, random.dirichlet(np.ones(actions), size=(300, states))])
+    order = np.argsort(problem.risk(tables))
+    best = np.concatenate([tables[order[:10]], tables[random.choice(order[10:], 6)]])
+    values, width = problem.risk(best), np.full(16, 0.3)
+    for _ in range(rounds):
         towards = random.dirichlet(np.full(actions, 0.3), size=(16, states))
         chosen = random.uniform(size=(16, states, 1)) < 0.6
         trial = np.where(chosen, best + width[:, None, None] * (towards - best), best)
@@ -95,4 +154,19 @@ def best_found(problem, starts, random, rounds=4000):
         better = found < values
         best, values = np.where(better[:, None, None], trial, best), np.minimum(found, values)
         width = np.clip(np.where(better, 1.5 * width, 0.9 * width), 1e-7, 1.0)
-    return float(values.min())
+    return [descended(problem, table) for table in best]
+
+
+def descended(problem, table, steps=60):
+    """Down from one table: the linearised problem within a trust region, solved and tried again and again."""
+    value, radius = float(problem.risk(table[None])[0]), 1.0
+    for _ in range(steps):
+        gain, moved = problem.to_gain(table, radius)
+        found = float(problem.risk(moved[None])[0])
+        if gain <= 1e-6 * radius * value or radius < 1e-7:
+            break
+        if value - found > 0.1 * gain:
+            table, value, radius = moved, found, min(2.0 * radius, 1.0)
+        else:
+            radius = 0.3 * min(radius, float(np.abs(moved - table).max()))
+    return table, value

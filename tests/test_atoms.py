@@ -5,7 +5,7 @@ import pytest
 
 import prudent as pr
 
-from .atom_problems import AtomProblem, best_found, tables_on_grid, tail_mean
+from .atom_problems import AtomProblem, best_found, is_unique, tables_on_grid, tail_mean
 
 SMALL = {"states": 2, "actions": 2, "most": 3}
 
@@ -74,16 +74,20 @@ def check_small(seed):
 
 
 def check_hard(seed):
-    """The excess over the best that a random search of its own finds, and that CONVERGED is said with reason."""
+    """The excess over the best that searches of their own find, and that CONVERGED is said with reason."""
     problem = AtomProblem(seed)
     solution = problem.solve()
     # The library's losses and risk are those of the reference.
     own = problem.losses(np.asarray(solution.policy.probabilities)[None])[0]
     assert solution.losses == pytest.approx(own, rel=1e-9)
     assert solution.risk == pytest.approx(float(tail_mean(own, problem.shares, problem.level)), rel=1e-9)
+    gain = problem.to_gain(np.asarray(solution.policy.probabilities))[0]
+    assert gain <= solution.certificate.stationarity + 1e-9 * solution.risk
     if solution.status is pr.Status.CONVERGED:
-        assert solution.certificate.stationarity <= 1e-3 * solution.risk
-    return solution.risk / best_found(problem, 300, np.random.default_rng(seed)) - 1.0
+        assert gain <= 1e-3 * solution.risk
+    best = best_found(problem, np.random.default_rng(seed))
+    assert solution.certificate.exact and solution.certificate.lower_bound <= best * (1 + 1e-12)
+    return solution.risk / best - 1.0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -91,7 +95,7 @@ def test_two_states_against_a_dense_grid(seed):
     check_small(seed)
 
 
-def test_hard_problems_against_a_random_search():
+def test_hard_problems_against_other_searches():
     excess = [check_hard(seed) for seed in (10, 18, 48, 63, 76, 5, 7)]
     assert max(excess) <= 0.005
 
@@ -117,15 +121,34 @@ def test_the_best_policy_as_a_start_is_not_made_worse(seed):
     assert again.risk <= best.risk * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e6), (1e-12, 1e-6), (3.0, -1e3)])
-@pytest.mark.parametrize("seed", [3, 5, 6])
-def test_the_policy_does_not_depend_on_how_costs_are_measured(seed, scale, shift):
+MEASURES = [(1e-12, 0.0), (1e12, 0.0), (1.0, 1e6), (1e-12, 1e-6), (3.0, -1e3)]
+
+
+def check_measures(seed, measures=MEASURES):
+    """One policy whatever costs are measured in, and the same status and risk; whether the optimum is unique."""
     problem = AtomProblem(seed)
     plain = problem.solve()
-    moved = pr.solve(problem.family, problem.belief(scale, shift), risk=pr.CVaR(problem.level))
-    visited = np.asarray(plain.policy.probabilities)
-    assert np.abs(np.asarray(moved.policy.probabilities) - visited).max() <= 1e-6
-    assert moved.status is plain.status
-    constant = shift / (1.0 - problem.discount)
-    spread = scale * np.ptp(plain.losses) + 1e-9 * abs(constant) + scale * 1e-9
-    assert moved.risk - constant == pytest.approx(scale * plain.risk, abs=1e-6 * spread + 1e-9 * abs(scale))
+    table = np.asarray(plain.policy.probabilities)
+    unique = is_unique(problem, table)
+    for scale, shift in measures:
+        moved = pr.solve(problem.family, problem.belief(scale, shift), risk=pr.CVaR(problem.level), certify=False)
+        assert moved.status is plain.status
+        if unique:
+            assert np.abs(np.asarray(moved.policy.probabilities) - table).max() <= 1e-6, (seed, scale, shift)
+        constant = shift / (1.0 - problem.discount)
+        within = 1e-6 * scale * (np.ptp(plain.losses) + 1e-3) + 1e-15 * abs(constant)
+        assert moved.risk - constant == pytest.approx(scale * plain.risk, abs=within)
+    return unique
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5, 6, 34])
+def test_the_policy_does_not_depend_on_how_costs_are_measured(seed):
+    """Seeds 4 and 34 have optima that are curved, others kinks, one a vertex."""
+    assert check_measures(seed, MEASURES[:3])
+
+
+@pytest.mark.long
+def test_many_policies_do_not_depend_on_how_costs_are_measured():
+    unique = [check_measures(100 + seed) for seed in range(40)]
+    print(f"{sum(unique)} of 40 optima are unique")
+    assert sum(unique) >= 30

@@ -14,7 +14,7 @@ from jax import lax
 
 import prudent as pr
 from prudent.gradients import arranged, equal_shares, risk_of_losses
-from prudent.policies import ParameterSet
+from prudent.parameter_sets import ParameterSet
 
 from .catalogue import RISKS
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import prudent as pr
 from prudent.arrays import in_float64
-from prudent.policies import projected
+from prudent.parameter_sets import projected
 
 project = in_float64(projected)
 TABLES = st.lists(st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3), min_size=4, max_size=4).map(np.array)

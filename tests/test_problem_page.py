@@ -8,13 +8,14 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 import prudent as pr
-from prudent.problems import schema
+from prudent.problems import rules, schema
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "problem-file.md"
 SECTIONS = {
     "": schema.ProblemFile,
     "data": schema.Data,
     "posterior": schema.Posterior,
+    "posterior.rule": rules.Rule,
     "rivals": schema.Rivals,
     "layout": schema.Layout,
 }

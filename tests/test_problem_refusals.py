@@ -99,7 +99,7 @@ REFUSED = {
         "solver: largest is below samples, which is 128; lower samples, too",
     ),
     "negative seed": (problem(("seed = 0", "seed = -1")), "seed: input should be greater than or equal to 0, got -1"),
-    "prior 0": (problem(("prior = 1.0", "prior = 0.0")), "posterior.prior: input should be greater than 0"),
+    "prior 0": (problem(('kind = "pooled"', "prior = 0.0")), "posterior.prior: input should be greater than 0"),
     "no state": (problem(('states = ["new", "used", "worn", "broken"]', "states = []")), "no state is declared"),
     "state twice": (problem(('"used", "worn"', '"worn", "worn"')), "state 'worn' is declared twice"),
     "state with control characters": (problem(('"used", ', '"us\\u001b[31med", ')), "cannot be printed"),
@@ -215,16 +215,72 @@ REFUSED = {
         "data.costs.new.run: input should be",
     ),
     # successors, targets
-    "listed without lists": (problem(('"observed"', '"listed"')), "give successors"),
-    "lists without listed": (problem(('"observed"', '"observed"\nsuccessors = "s.csv"')), 'set support = "listed"'),
+    "pooled with a pseudo-count": (problem(('kind = "pooled"', "prior = 1.0")), 'set kind = "dirichlet"'),
+    "pooled where the log led": (problem(('"all"', '"observed"')), 'set support = "all" or "listed"'),
+    "listed without lists": (problem(('"all"', '"listed"')), "give successors"),
+    "lists without listed": (problem(('"all"', '"observed"\nsuccessors = "s.csv"')), 'set support = "listed"'),
     "not listed": (
-        problem(('"observed"', '"listed"' + LISTED)) | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
+        problem(('"all"', '"listed"' + LISTED)) | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
         "the log goes from state new, action run to state used, which posterior.successors does not list",
     ),
     "pair without list": (
-        problem(('"observed"', '"listed"' + LISTED), ('transitions = "log.csv"', ""))
+        problem(('"all"', '"listed"' + LISTED), ('transitions = "log.csv"', ""))
         | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
         "lists none for state new, action service, which can be reached (nor for 1 more)",
+    ),
+    "rule without support": (problem(('"observed"', '"observed"\nrule = "adjacent"')), 'set support = "rule"'),
+    "support without rule": (problem(('"observed"', '"rule"')), 'support = "rule" needs rule; give rule'),
+    "unknown rule": (problem(('"observed"', '"rule"\nrule = "adjcent"')), "did you mean 'adjacent'?"),
+    "rule below 0": (
+        problem(('"observed"', '"rule"\nrule = {forward = -1}')),
+        "posterior.rule.forward: input should be greater than or equal to 0, got -1",
+    ),
+    "unknown key of a rule": (
+        problem(('"observed"', '"rule"\nrule = {froward = 1}')),
+        "unknown key 'froward'; did you mean 'forward'? in [posterior.rule]",
+    ),
+    "rule for axes that there are not": (
+        problem(('"observed"', '"rule"\nrule = {forward = [1, 0]}')),
+        "posterior.rule: forward has 2 numbers for the one axis of the states",
+    ),
+    "rule for no action": (
+        problem(('"observed"', '"rule"\nrule = {actions = {rnu = "adjacent"}}')),
+        "posterior.rule.actions: action 'rnu' is not declared; did you mean 'run'?",
+    ),
+    "rule with an unknown state": (
+        problem(('"observed"', '"rule"\nrule = {forward = 1, also = ["borken"]}')),
+        "posterior.rule.also: state 'borken' is not declared; did you mean 'broken'?",
+    ),
+    "rule that the log breaks": (
+        problem(('"observed"', '"rule"\nrule = "adjacent"')),
+        "the log goes from state worn, action replace to state new, which posterior.rule does not allow; loosen it",
+    ),
+    "rule that leaves nothing": (
+        problem(
+            ('"observed"', '"rule"\nrule = {back = 0, only = ["new"]}'),
+            ('transitions = "log.csv"', ""),
+            ('start = "new"', 'start = "used"'),
+        ),
+        "posterior.rule allows none for state used, action run, which can be reached (nor for 2 more)",
+    ),
+    "entered, by the log": (
+        problem(('"observed"', '"observed"\nnever_entered = ["new"]')),
+        "the log leads to state new, which posterior.never_entered names",
+    ),
+    "entered, by the lists": (
+        problem(('"observed"', '"listed"\nnever_entered = ["new"]' + LISTED), ('transitions = "log.csv"', ""))
+        | {"successors.csv": "state,action,next_state\nnew,run,new\n"},
+        "posterior.successors leads to state new, which posterior.never_entered names",
+    ),
+    "nothing is entered": (
+        problem(
+            ('"observed"', '"all"\nnever_entered = ["new", "used", "worn", "broken"]'), ('transitions = "log.csv"', "")
+        ),
+        "posterior.never_entered names every state",
+    ),
+    "rule and family": (
+        {"problem.toml": 'family = "a:b"\n[posterior]\nsupport = "rule"\nrule = "adjacent"'},
+        "the family brings its own posterior.rule; remove it",
     ),
     "target sums to 2": (
         problem(("[solver]", '[loss]\nkind = "imitation"\ntarget = "target.csv"\n[solver]'))

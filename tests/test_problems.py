@@ -29,11 +29,11 @@ def case(folder, toml, **files):
 def test_the_example_is_the_problem_one_would_build_by_hand(tmp_path):
     ours = pr.read_problem(pr.write_example(tmp_path)[0]).arguments()
     log = pr.read_log(tmp_path / "log.csv", ["new", "used", "worn", "broken"], ["run", "service", "replace"])
-    support = pr.envs.observed_support(log.transitions)
-    belief = pr.Dirichlet.symmetric(support, 1.0).update(log.transitions)
+    support = pr.Support.dense(4, 3)
+    belief = pr.Pooled(support).update(log.transitions)
     cost = [[0, 2, 9], [0.5, 3, 9], [1.5, 4, 9], [12, 11, 15]]
     model = pr.TabularFamily(support, cost, start=0, discount=0.95)
-    assert np.array_equal(ours["belief"].prior, belief.prior)
+    assert np.array_equal(ours["belief"].mean(), belief.mean())
     assert np.array_equal(ours["belief"].counts, belief.counts)
     assert np.array_equal(ours["model"].costs, model.costs)
     assert np.array_equal(ours["model"].support.index(), support.index())
@@ -101,6 +101,47 @@ def test_successors_are_those_asked_for(support, terminal, tmp_path):
     assert counts.sum() == 3
 
 
+def test_nothing_said_of_successors_is_pooled_over_all_states(tmp_path):
+    log = "state,action,next_state\na,x,b\nb,x,c\n"
+    belief = case(tmp_path, BASE + '[data]\ntransitions = "log.csv"\ndefault_cost = 1.0', log=log).arguments()["belief"]
+    assert isinstance(belief, pr.Pooled) and belief.support.is_dense
+    listed = '[posterior]\nkind = "pooled"\nsupport = "listed"\nsuccessors = "listed.csv"\n'
+    lists = "".join(f"{s},{a},{t}\n" for s in "abc" for a in "xy" for t in "bc")
+    text = BASE + '[data]\ntransitions = "log.csv"\ndefault_cost = 1.0\n'
+    both = case(tmp_path, text + listed, log=log, listed="state,action,next_state\n" + lists).arguments()["belief"]
+    assert isinstance(both, pr.Pooled) and both.support.shape == (3, 2, 2)
+    alone = case(tmp_path, text + listed.replace('kind = "pooled"\n', ""), log=log).arguments()["belief"]
+    assert isinstance(alone, pr.Dirichlet) and np.all(alone.prior == 1.0)
+
+
+def test_a_pair_seen_once_is_no_certainty_by_default(tmp_path):
+    toml = """
+    states = ["ok", "failed"]
+    actions = ["safe", "shortcut"]
+    discount = 0.95
+    start = "ok"
+    data = {transitions = "log.csv", costs = {ok = {safe = 2, shortcut = 1}, failed = {safe = 100, shortcut = 100}}}
+    solver = {kind = "sample-average", samples = 64, largest = 64, starts = 2, evaluation = 512}
+    """
+    log = "state,action,next_state,count\nok,safe,ok,500\nok,shortcut,ok,1\n"
+    solution = pr.solve(**case(tmp_path, toml, log=log).arguments(), progress=False)
+    assert solution.policy.probabilities[0, 1] < 0.5
+    assert solution.risk > 21.0 and solution.risk_standard_error > 0.0
+
+
+@pytest.mark.parametrize("grid", ["", "layout = {grid = [20, 25]}\n"])
+def test_rows_of_a_large_model_lead_where_something_like_it_was_seen_to_lead(tmp_path, monkeypatch, grid):
+    monkeypatch.setattr("prudent.problems.support.LARGEST_DENSE", 10_000)
+    rows = [(s, a, (s + 25 * a + 1) % 500) for s in range(0, 499, 3) for a in range(2)]
+    log = "state,action,next_state\n" + "".join(f"{s},{a},{t}\n" for s, a, t in rows)
+    toml = "states = 500\nactions = 2\ndiscount = 0.9\nstart = 0\n" + grid
+    built = case(tmp_path, toml + '[data]\ntransitions = "log.csv"\ndefault_cost = 1.0', log=log)
+    assert built.shape[2] <= 8
+    belief = built.arguments()["belief"]
+    mean, index = belief.mean(), belief.support.index()
+    assert index[1, 1][mean[1, 1].argmax()] == 27 and index[100, 0][mean[100, 0].argmax()] == 101
+
+
 def test_costs_by_pair_by_transition_from_the_log_and_by_default(tmp_path):
     log = "state,action,next_state,cost,count\na,x,b,1,3\na,x,b,5,1\na,x,c,9,1\na,y,a,4,1\n"
     data = '[data]\ntransitions = "log.csv"\n'
@@ -114,7 +155,7 @@ def test_costs_by_pair_by_transition_from_the_log_and_by_default(tmp_path):
     assert case(tmp_path, priced_end, log=log).cost.tolist() == [[1, 0.5], [0, 0], [0, 3]]
     moves = case(
         tmp_path,
-        BASE + ends + data + 'costs = "costs.csv"',
+        BASE + ends + data + 'costs = "costs.csv"\n[posterior]\nsupport = "observed"',
         log=log,
         costs="state,action,next_state,cost\na,x,b,7\na,x,c,8\na,y,a,9\na,y,c,100\n",
     )
@@ -131,7 +172,7 @@ def test_costs_by_pair_by_transition_from_the_log_and_by_default(tmp_path):
     with pytest.raises(pr.InputError, match="no cost for state a, action x to state c, which can be reached"):
         case(
             tmp_path,
-            BASE + ends + data + 'costs = "costs.csv"',
+            BASE + ends + data + 'costs = "costs.csv"\n[posterior]\nsupport = "observed"',
             costs="state,action,next_state,cost\na,x,b,7\na,y,a,9\n",
         )
 
@@ -162,7 +203,7 @@ def test_names_change_nothing_but_the_names(tmp_path):
     numbered = case(tmp_path, toml.replace('start = "new"', "start = 0"))
     assert np.array_equal(named.cost, numbered.cost)
     assert np.array_equal(named.counts(), numbered.counts())
-    assert named.successors.next_state.tolist() == numbered.successors.next_state.tolist()
+    assert named.successors == numbered.successors
     undeclared = case(
         tmp_path,
         "\n".join(line for line in toml.splitlines() if not line.startswith(("states", "actions"))).replace(
@@ -254,11 +295,11 @@ def test_a_family_of_the_users_own_is_run_only_if_trusted(tmp_path):
 
 def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
     path = pr.write_example(tmp_path)[0]
-    need = memory.estimate((4, 3, 2), schema.SampleAverage(kind="sample-average", evaluation=1000))
+    need = memory.estimate((4, 3, 4), schema.SampleAverage(kind="sample-average", evaluation=1000))
     monkeypatch.setattr(memory, "available", lambda: need)
     pr.read_problem(path)
     monkeypatch.setattr(memory, "available", lambda: need - 1)
-    with pytest.raises(pr.InputError, match="4 states, 3 actions and 2 successors a pair need about"):
+    with pytest.raises(pr.InputError, match="4 states, 3 actions and 4 successors a pair need about"):
         pr.read_problem(path)
     monkeypatch.undo()
     assert memory.available() > 2**20

@@ -6,8 +6,8 @@ import pytest
 from scipy.optimize import linprog
 
 import prudent as pr
+from prudent.parameter_sets import RowSet
 from prudent.posteriors import WeightedDraws
-from prudent.row_sets import RowSet
 from prudent.solvers.linear_model import Reach, improve
 from prudent.solvers.prox_linear import linearised
 from prudent.solvers.sample import Sample

@@ -376,12 +376,12 @@ def test_hundreds_of_states_are_cut_down_and_the_page_says_so():
 def test_thin_pairs_are_ranked_by_time_for_each_row_of_the_log():
     data = made_up(("a", "b", "c"), ("x",), plans=("this policy",))
     plan = dataclasses.replace(data.plans[0], occupancy=np.array([[6.0], [3.0], [1.0]]))
-    page = Page(report_html(dataclasses.replace(data, plans=(plan,), counts=np.array([[20.0], [8.0], [0.0]]))))
-    assert "28 transitions. Of 3 pairs of a state and an action, 1 was never seen." in page.text
-    assert "this policy spends 10 % in those never seen and 40 % in those seen fewer than 10 times" in page.text
-    assert "c x 0 10 % b x 8 30 %" in page.text
+    page = Page(report_html(dataclasses.replace(data, plans=(plan,), counts=np.array([[20.0], [4.0], [0.0]]))))
+    assert "24 transitions. Of 3 pairs of a state and an action, 1 was never seen." in page.text
+    assert "this policy spends 10 % in those never seen and 40 % in those seen fewer than 5 times" in page.text
+    assert "c x 0 10 % b x 4 30 %" in page.text
     certain = np.array([[0.0], [0.0], [1.0]])
-    data = dataclasses.replace(data, plans=(plan,), counts=np.array([[20.0], [8.0], [0.0]]), certain=certain)
+    data = dataclasses.replace(data, plans=(plan,), counts=np.array([[20.0], [4.0], [0.0]]), certain=certain)
     text = Page(report_html(data)).text
     assert "Of 2 pairs of a state and an action whose outcome is uncertain, every one was seen." in text
     assert "c x 0" not in text, "where there is one possible outcome, there is nothing to see"

@@ -11,7 +11,7 @@ from scipy import stats
 
 import prudent as pr
 from prudent.arrays import in_float64
-from prudent.baselines import rivals
+from prudent.baselines import judged_plans
 from prudent.risks import risk_value
 
 LAKE = pr.envs.frozen_lake("SFF\nHFG", discount=0.9)
@@ -108,7 +108,10 @@ def test_the_plug_in_plans_at_theta(theta):
 
 def test_radius_zero_is_the_plug_in():
     rival, plain = pr.robust(LAKE, BELIEF, 0.0, TRUTH, **judged), pr.plug_in(LAKE, BELIEF, TRUTH, **judged)
-    np.testing.assert_allclose(rival.plan.values, plain.plan.values, rtol=1e-10, atol=1e-9)
+    # Iterations end within the rounding of the largest value, one of 0 as well.
+    np.testing.assert_allclose(
+        rival.plan.values, plain.plan.values, rtol=0, atol=1e-12 * np.abs(plain.plan.values).max()
+    )
     np.testing.assert_allclose(rival.losses, plain.losses, rtol=1e-10)
 
 
@@ -131,7 +134,7 @@ def test_a_convex_loss_comes_with_its_certificate(monkeypatch):
     assert rival.status is pr.Status.PLANNED
     assert isinstance(rival.plan, pr.ConvexPlan) and rival.plan.gap <= 1e-6
     assert rival.plan.value == pytest.approx(pr.loss_at(rival.policy, LAKE, TRUTH, loss=loss), abs=1e-6)
-    monkeypatch.setattr(rivals, "plan_convex", functools.partial(pr.plan_convex, iterations=1))
+    monkeypatch.setattr(judged_plans, "plan_convex", functools.partial(pr.plan_convex, iterations=1))
     rushed = pr.plug_in(LAKE, BELIEF, TRUTH, loss=loss, **judged)
     assert rushed.status is pr.Status.UNCERTIFIED and not rushed.status.ok
     assert rushed.plan.gap > 1e-6

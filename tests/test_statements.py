@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 import prudent as pr
 
@@ -9,7 +10,10 @@ from .atom_problems import AtomProblem, family, tail_mean
 
 # A posterior of so many atoms is sampled, and everything about it can still be computed.
 MANY = 20_000
-RISKS = {"mean": 0.0, "CVaR 0.5": 0.5, "CVaR 0.9": 0.9, "CVaR 0.99": 0.99, "CVaR 0.999": 0.999}
+RISKS = {f"CVaR {level}": pr.CVaR(level) for level in (0.0, 0.5, 0.9, 0.99, 0.999)} | {"EVaR": pr.EntropicVaR(0.9)}
+
+# Repetitions of an interval: at a chance of 0.95 one table in two hundred falls outside 93 to 97 %.
+COVERED = 900
 
 
 class Cloud(AtomProblem):
@@ -49,33 +53,52 @@ def test_the_limit_of_the_gap_is_too_small_in_one_case_of_twenty_at_most():
 def test_the_limit_of_the_gap_on_five_hundred_problems():
     kept = np.mean([gap_stays_below_its_limit(1000 + seed) for seed in range(500)])
     print(f"the limit held in {kept:.1%}")
-    assert kept >= 0.93
+    assert kept >= 0.95
 
 
-def covered(cloud, table, risk, truth, runs, **options):
-    belief = cloud.belief()
-    results = [pr.evaluate(table, cloud.family, belief, risk=risk, seed=seed, **options) for seed in range(runs)]
-    return np.mean([result.interval[0] <= truth <= result.interval[1] for result in results])
+def truth(risk, losses):
+    """The risk of all atoms, by other means than the library's: sorting, or the dual of the entropic value at risk."""
+    if isinstance(risk, pr.CVaR):
+        return float(tail_mean(losses, np.full(losses.size, 1.0 / losses.size), float(risk.level)))
+    top, spread = losses.max(), np.ptp(losses)
+    radius = -np.log(1.0 - float(risk.level))
+    dual = optimize.minimize_scalar(
+        lambda s: (radius + np.log(np.mean(np.exp(s * (losses - top) / spread)))) / s,
+        bounds=(0.1, 1e3),
+        method="bounded",
+    )
+    return float(top + spread * dual.fun)
+
+
+def share_covered(answers, truths):
+    return np.mean([low <= known <= high for (low, high), known in zip(answers, truths, strict=True)])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", RISKS)
-def test_intervals_cover_as_often_as_they_say(name):
-    cloud, level = Cloud(3), RISKS[name]
-    table = np.array([[0.7, 0.3], [0.2, 0.8]])
-    truth = float(tail_mean(cloud.losses(table[None])[0], cloud.shares, level))
-    share = covered(cloud, table, pr.CVaR(level), truth, 300)
-    print(f"{name}: {share:.1%}")
-    assert 0.92 <= share <= 0.98
+def test_intervals_of_evaluate_cover_as_often_as_they_say(name):
+    cloud, table, risk = Cloud(3), np.array([[0.7, 0.3], [0.2, 0.8]]), RISKS[name]
+    belief, known = cloud.belief(), truth(risk, cloud.losses(table[None])[0])
+    results = [pr.evaluate(table, cloud.family, belief, risk=risk, seed=seed) for seed in range(COVERED)]
+    share = share_covered([result.interval for result in results], [known] * COVERED)
+    print(f"{name}: {share:.1%} of evaluate")
+    assert 0.93 <= share <= 0.97
 
 
 @pytest.mark.long
-def test_the_entropic_interval_covers_as_often_as_it_says():
-    cloud, table = Cloud(3), np.array([[0.7, 0.3], [0.2, 0.8]])
-    truth = float(pr.EntropicVaR(0.9)(cloud.losses(table[None])[0]).value)
-    share = covered(cloud, table, pr.EntropicVaR(0.9), truth, 300)
-    print(f"entropic: {share:.1%}")
-    assert 0.92 <= share <= 0.98
+@pytest.mark.parametrize("name", RISKS)
+def test_intervals_of_solutions_cover_as_often_as_they_say(name):
+    """Each of a policy of its own, fitted to few draws, and judged on fresh ones as its certificate says."""
+    cloud, risk = Cloud(4), RISKS[name]
+    solver, belief = pr.SampleAverage(samples=8, largest=8, starts=1, iterations=4), cloud.belief()
+    answers, truths = [], []
+    for seed in range(COVERED // 10):
+        for row in pr.solve_many(cloud.family, [belief] * 10, [risk], solver=solver, seed=seed):
+            answers.append(row[0].interval)
+            truths.append(truth(risk, cloud.losses(np.asarray(row[0].policy.probabilities)[None])[0]))
+    share = share_covered(answers, truths)
+    print(f"{name}: {share:.1%} of solve")
+    assert 0.93 <= share <= 0.97
 
 
 def test_a_thin_tail_gets_more_draws_and_one_that_is_too_thin_says_so():
@@ -116,15 +139,24 @@ def test_steps_in_the_table_leave_a_saturated_policy(within):
     assert solution.status is pr.Status.CONVERGED and solution.risk < 1e-9
 
 
-def test_a_start_that_nothing_beats_is_kept_and_said_to_be():
-    cloud = Cloud(5)
-    best = pr.solve(cloud.family, cloud.belief(), risk=pr.CVaR(0.9))
-    small = pr.SampleAverage(samples=2, largest=2, starts=1)
-    again = pr.solve(cloud.family, cloud.belief(), risk=pr.CVaR(0.9), solver=small, start=best.parameters, seed=2)
-    assert again.status in (pr.Status.START_KEPT, pr.Status.CONVERGED)
-    if again.status is pr.Status.START_KEPT:
-        assert np.array_equal(again.parameters, best.parameters)
-    assert again.risk <= best.risk + 2 * best.risk_standard_error
+def lottery():
+    """One state: an action whose cost is theta, and one whose cost is 0.9."""
+    cost = lambda theta: np.array([[1.0, 0.0]]) * theta[0] + np.array([[0.0, 0.9]])  # noqa: E731
+    return pr.Family(pr.Support.lists([[[0], [0]]]), np.ones((1, 2, 1)), cost, start=0, discount=0.9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_start_that_nothing_beats_is_kept_and_said_to_be(seed):
+    # A cost of 1000 in one case of twenty: the two draws that are fitted have none of it, the held-out ones do.
+    belief = pr.Draws(np.repeat([[0.0], [1000.0]], [19_000, 1_000], axis=0))
+    two = {"solver": pr.SampleAverage(samples=2, largest=2, starts=1), "risk": pr.CVaR(0.5), "seed": seed}
+    careful, careless = np.array([[-5.0, 0.0]]), np.array([[0.0, -5.0]])
+    kept = pr.solve(lottery(), belief, start=careful, **two)
+    assert kept.status is pr.Status.START_KEPT and np.array_equal(kept.parameters, careful)
+    # Where the first action always costs more, the fitted draws tell, and a start that takes it is left.
+    dear = pr.Draws(np.repeat([[1.0], [2.0]], 10_000, axis=0))
+    left = pr.solve(lottery(), dear, start=careless, **two)
+    assert left.status is pr.Status.CONVERGED and left.policy.probabilities[0, 1] > 0.999
 
 
 def test_a_certificate_on_few_draws_speaks_of_those_alone():

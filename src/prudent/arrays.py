@@ -120,6 +120,7 @@ class Stream(enum.IntEnum):
     WORLD = 5
     SCALES = 6
     SAMPLE = 7
+    OTHERS = 8
 
 
 def as_key(seed: int | jax.Array) -> jax.Array:

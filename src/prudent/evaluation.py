@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -9,9 +10,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64, require_kind, require_size, to_numpy
+from .arrays import Array, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size, to_numpy
 from .errors import InputError
-from .objectives import Objective, losses_on, objective_of, slopes_on
+from .objectives import Footing, Objective, losses_on, objective_of, slopes_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
 from .risks import CVaR, Expectation, Risk, risk_value
 
@@ -47,6 +48,7 @@ class Evaluation(eqx.Module):
         risk_standard_error: Monte-Carlo error of the risk; 0 on a whole posterior.
         interval: its 95 % confidence interval; the risk itself on a whole posterior, NaN where none can be had.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
+        footing: what the risk stands on: sound, thin or unsupported; None where it was not asked.
     """
 
     draws: WeightedDraws
@@ -57,6 +59,7 @@ class Evaluation(eqx.Module):
     risk_standard_error: float
     interval: tuple[float, float]
     truncation: float = 0.0
+    footing: Footing | None = None
 
     @staticmethod
     def none() -> Evaluation:
@@ -150,6 +153,7 @@ class Evaluation(eqx.Module):
         return [
             ("mean loss", mean),
             *self.risk_rows(),
+            *([] if self.footing is None else self.footing.rows()),
             ("5 %, 50 %, 95 %", f"{low:.4f}, {middle:.4f}, {high:.4f}"),
             *self.truncation_rows(),
         ]
@@ -271,7 +275,8 @@ def evaluate(
         worst = int(np.argmax(~np.isfinite(result.losses)))
         where, value = draws.thetas[worst], result.losses[worst]
         raise InputError(f"the loss is {value} at the posterior draw theta = {where}; check the loss")
-    return result
+    footing = objective.footing(belief, risk, point, result, key_words(as_key(seed)))
+    return dataclasses.replace(result, footing=footing)
 
 
 @in_float64
@@ -295,7 +300,8 @@ def loss_at(policies: Any, model: Any, theta: Any, *, loss: Any = None, occupanc
         raise InputError("loss_at needs at least one policy, got an empty list")
     objective = objective_of(model, loss=loss, occupancy=occupancy)
     points = np.stack([objective.point_from(policy) for policy in (policies if many else [policies])])
-    thetas = np.asarray(as_float(theta))[None]
-    objective.check(thetas)
-    losses = losses_on(objective, points, thetas)[:, 0]
+    theta = np.asarray(as_float(theta))
+    require_finite("theta", theta)
+    objective.check(theta[None])
+    losses = losses_on(objective, points, theta[None])[:, 0]
     return losses if many else losses[0]

@@ -205,7 +205,8 @@ class TabularFamily(AbstractFamily):
 
     Args:
         support: the successors each pair may have.
-        cost: `[S, A]`, or `[S, A, B]` for a cost on each transition.
+        cost: `[S, A]`, or `[S, A, B]` for a cost on each transition. None where costs are not known either: theta then
+            has them behind its probabilities, `[S, A, B + 1]` or `[S, A, 2 B]`, as a `WithCosts` posterior does.
         start: a state number or a distribution `[S]`.
         discount: in [0, 1).
     """
@@ -213,25 +214,33 @@ class TabularFamily(AbstractFamily):
     support: Support
     start: Float[Array, " S"]
     discount: Float[Array, ""]
-    costs: Float[Array, ...]
+    costs: Float[Array, ...] | None
 
     def __init__(self, support: Support, cost: Any, start: Any, discount: Any):
         require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
-        self.costs = as_float(cost)
-        if is_concrete(self.costs):
-            require_finite("cost", np.asarray(self.costs))
-        _require_cost_shape(self.costs.shape, support)
+        self.costs = None if cost is None else as_float(cost)
+        if self.costs is not None:
+            if is_concrete(self.costs):
+                require_finite("cost", np.asarray(self.costs))
+            _require_cost_shape(self.costs.shape, support)
         self.start = _start(start, support.states)
         self.discount = require_number("discount", discount, "[0, 1)")
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
-        """Theta itself."""
-        return theta
+        """Theta itself, or its first entries."""
+        return theta if self.costs is not None else theta[..., : self.support.successors]
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost; averaged over theta when costs are given per transition."""
-        return self.costs if self.costs.ndim == 2 else (self.costs * theta).sum(axis=2)
+        table = self.probability(theta)
+        costs = theta[..., self.support.successors :] if self.costs is None else self.costs
+        if costs.ndim == 2:
+            return costs
+        if costs.shape[2] == 1:
+            return costs[..., 0]
+        _require_cost_shape(costs.shape, self.support)
+        return (costs * table).sum(axis=2)
 
 
 def models_at(family: AbstractFamily, thetas: Array, axis: int) -> tuple[Array, Array]:

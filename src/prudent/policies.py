@@ -1,16 +1,15 @@
-"""Policies as functions of parameters, and the parameter set W they are kept in."""
+"""Policies as functions of parameters."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 
 from .arrays import (
@@ -23,12 +22,11 @@ from .arrays import (
     require_finite,
     require_indices,
     require_kind,
-    require_number,
     require_size,
     to_numpy,
 )
 from .errors import InputError
-from .row_sets import RowSet
+from .parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
 
 # Logits this far below the largest are as good as never.
 LOWEST_LOGIT = -50.0
@@ -74,103 +72,6 @@ def _floats(tree: Any) -> Any:
     """Field converter: a list of numbers or an array as one array; of another pytree, every leaf."""
     plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(tree))
     return as_float(tree) if plain else jax.tree.map(as_float, tree)
-
-
-class ParameterSet(eqx.Module):
-    """W in the paper: the set a gradient step is projected onto."""
-
-    free: ClassVar[bool] = False
-    """Whether every point is in the set, so that nothing has to be projected."""
-
-    @abc.abstractmethod
-    def project(self, parameters: Any) -> Any:
-        """The nearest point of the set."""
-
-    def tangent(self, direction: Any) -> Any:
-        """The part of a direction that stays in the set's affine hull; all of it if the set has an interior."""
-        return direction
-
-
-class Everywhere(ParameterSet):
-    """No restriction.
-
-    >>> import prudent as pr
-    >>> pr.Softmax().within.project(7.0)
-    7.0
-    """
-
-    free: ClassVar[bool] = True
-
-    def project(self, parameters: Any) -> Any:
-        """The parameters as they are."""
-        return parameters
-
-
-class Box(ParameterSet):
-    """Every parameter within `[low, high]`.
-
-    >>> import prudent as pr
-    >>> pr.Softmax(within=pr.Box(-5.0, 5.0)).within.high
-    5.0
-    """
-
-    low: float = eqx.field(static=True)
-    high: float = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        require_number("Box low", self.low, "[-inf, inf)")
-        require_number("Box high", self.high, f"({self.low}, inf]")
-
-    def project(self, parameters: Any) -> Any:
-        """Clip each parameter."""
-        return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
-
-
-class Ball(ParameterSet):
-    """Euclidean norm of all parameters at most `radius`, the paper's `B_W`.
-
-    >>> import prudent as pr
-    >>> pr.Softmax(within=pr.Ball(10.0)).within.radius
-    10.0
-    """
-
-    radius: float = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        require_number("Ball radius", self.radius, "(0, inf]")
-
-    def project(self, parameters: Any) -> Any:
-        """Scale back onto the ball."""
-        return optax.projections.projection_l2_ball(parameters, self.radius)
-
-
-class Simplex(ParameterSet):
-    """Tables whose rows are probabilities of at least `floor`: the set of direct policies.
-
-    >>> import numpy as np, prudent as pr
-    >>> pr.Simplex().project(np.array([[0.9, 0.5]])).round(6).tolist()
-    [[0.7, 0.3]]
-    """
-
-    floor: float = eqx.field(static=True, default=0.0)
-
-    def __check_init__(self) -> None:
-        require_number("Simplex floor", self.floor, "[0, 1)")
-
-    @in_float64
-    def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        """The nearest table, row by row."""
-        room = 1.0 - parameters.shape[-1] * self.floor
-        if room <= 0:
-            raise InputError(
-                f"a floor of {self.floor} on each of {parameters.shape[-1]} actions leaves no choice; "
-                f"use one below {1 / parameters.shape[-1]:.3g}"
-            )
-        return self.floor + room * jax.vmap(optax.projections.projection_simplex)((parameters - self.floor) / room)
-
-    def tangent(self, direction: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        """Rows that sum to 0."""
-        return direction - direction.mean(axis=-1, keepdims=True)
 
 
 class Parametrisation(eqx.Module):
@@ -374,12 +275,6 @@ class Parametric(Parametrisation):
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
         """The user's function."""
         return self.function(parameters)
-
-
-@eqx.filter_jit
-def projected(within: ParameterSet, parameters: Any) -> Any:
-    """`within.project(parameters)`, compiled."""
-    return within.project(parameters)
 
 
 @eqx.filter_jit

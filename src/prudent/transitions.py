@@ -172,10 +172,11 @@ def log_of(counts: LogCounts, states: Names, actions: Names) -> Log:
     """The log that counts make."""
     shape = (len(states), len(actions))
     cost = None
-    if len(counts.cost_state):
-        cost = np.full(shape, np.nan)
-        paid = counts.cost_count > 0
-        cost[counts.cost_state[paid], counts.cost_action[paid]] = counts.cost_total[paid] / counts.cost_count[paid]
+    if np.any(counts.cost_count > 0):
+        total, paid = np.zeros(shape), np.zeros(shape)
+        np.add.at(total, (counts.state, counts.action), counts.cost_total)
+        np.add.at(paid, (counts.state, counts.action), counts.cost_count)
+        cost = np.where(paid > 0, total / np.where(paid > 0, paid, 1.0), np.nan)
     transitions = Transitions(counts.state, counts.action, counts.next_state, counts.count, *shape)
     return Log(transitions, states.all(), actions.all(), cost, counts.rows)
 

@@ -23,6 +23,8 @@ ORDER = [
     "gymnasium",
     "optimisers",
     "worth",
+    "promise",
+    "warnings",
     "estimators",
     "tables",
     "curves",

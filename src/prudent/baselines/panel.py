@@ -16,7 +16,7 @@ from ..kernels import Support
 from ..losses import ExpectedCost, Loss
 from ..models import AbstractFamily
 from ..occupancies import Method
-from ..posteriors import Dirichlet, Pooled, Posterior
+from ..posteriors import Dirichlet, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk
 from ..solvers import Optimiser, Solution, solve
 from .judged_plans import plug_in, require_judgeable, robust, verdict_on
@@ -100,7 +100,7 @@ def _likeliest(belief: Any) -> Any:
     """Where the likelihood is largest; refused where the belief cannot tell, or nothing was observed."""
     if not hasattr(belief, "maximum_likelihood"):
         raise InputError(f"a {type(belief).__name__} has no maximum_likelihood()")
-    if not isinstance(belief, Dirichlet | Pooled):
+    if not isinstance(belief, Dirichlet | Pooled | WithCosts):
         return belief.maximum_likelihood()
     if not np.any(np.asarray(belief.counts) > 0):
         raise InputError("nothing was observed")
@@ -109,6 +109,7 @@ def _likeliest(belief: Any) -> Any:
 
 def _radius(belief: Any) -> Float[np.ndarray, "S A"] | None:
     """Only of a Dirichlet it is known what each row's observations and prior count for."""
+    belief = belief.posterior if isinstance(belief, WithCosts) else belief
     if not isinstance(belief, Dirichlet):
         return None
     return row_radius(belief.support, np.asarray(belief.prior + belief.counts).sum(axis=-1))

@@ -87,9 +87,9 @@ class _Row(NamedTuple):
 
 def _solved(seed: int) -> tuple[FrozenLake, Beta, list[_Row]]:
     """The lake at each level, and by exact planning at the maximum-likelihood theta."""
-    from ..planning import plan
     from ..envs import frozen_lake
     from ..evaluation import evaluate, loss_at
+    from ..planning import plan
     from ..risks import CVaR
     from ..solvers import solve
 

@@ -29,21 +29,25 @@ def evaluate(
     """
     with clear_errors():
         import json
+        from dataclasses import asdict
 
         from rich.table import Table
         from rich.text import Text
 
         from ..problems import read_problem
         from ..problems.describing import risk_name
+        from ..report.words import standing_words
         from ..runs import evaluate_problem
         from ..runs.judging import tail_level_of
         from ..runs.record import NUMBERS, number
 
         case = read_problem(problem, trust=trust)
         view = evaluate_problem(policy, case, samples=samples)
+        assert view.standing is not None
         if as_json:
             said = {"policy": str(policy), "problem": str(problem), "draws": len(view.losses), "exact": view.exact}
-            typer.echo(json.dumps(said | {name: number(getattr(view, name)) for name in NUMBERS}, indent=2))
+            said |= {name: number(getattr(view, name)) for name in NUMBERS}
+            typer.echo(json.dumps(said | {"footing": asdict(view.standing)}, indent=2))
             return
         terminal = console()
         terminal.print(f"{policy} {over(view)}", markup=False, highlight=False)
@@ -55,6 +59,8 @@ def evaluate(
         level = tail_level_of(case.facts.file.risk)
         table.add_row(f"VaR {level:g}", short(view.value_at_risk))
         table.add_row(f"CVaR {level:g}", short(view.tail_mean))
+        for label, text in standing_words(view.standing, risk_name(case.facts.file.risk)):
+            table.add_row(Text(label), Text(text))
         terminal.print(table)
 
 

@@ -46,16 +46,30 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
     """
     with clear_errors():
         import json
+        from dataclasses import asdict
 
         from ..problems import read_problem
-        from ..problems.describing import coverage, describe
+        from ..problems.describing import coverage, describe, risk_name
+        from ..problems.suggesting import suggestion_of
+        from ..report.words import standing_words
+        from ..runs.footing import standing_before
 
         case = read_problem(problem, trust=trust)
+        suggestion, standing = suggestion_of(case), standing_before(case)
         if as_json:
             said = {"states": list(case.states), "actions": list(case.actions), "shape": case.shape}
-            typer.echo(json.dumps(said | coverage(case) | {"digest": case.digest()}, indent=2))
+            said |= coverage(case) | {"digest": case.digest()}
+            said |= {"suggestion": None if suggestion is None else suggestion.plain()}
+            said |= {"footing": None if standing is None else asdict(standing)}
+            typer.echo(json.dumps(said, indent=2))
             return
         lines(describe(case), f"{problem}: ready to be solved")
+        if standing is not None:
+            words = standing_words(standing, risk_name(case.facts.file.risk))
+            lines(words, "A plan for the posterior mean, before anything is solved:")
+        # Printed as it is, not wrapped: to be copied into the file.
+        for line in [] if suggestion is None else suggestion.lines():
+            typer.echo(line)
 
 
 def solve(
@@ -127,6 +141,9 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     from rich.table import Table
     from rich.text import Text
 
+    from ..report.words import standing_words
+    from ..runs.footing import standing_from
+
     terminal = console()
     risk, ours = run.record.risk_name, run.record.views[0]
     terminal.print(f"{run.record.loss_name} {over(ours)}, lower is better", markup=False, highlight=False)
@@ -146,6 +163,8 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     status = summary["status"].lower().replace("_", " ")
     rows = [meaning(ours.exact), f"{status}: {summary['message']}"]
     rows.append(f"{summary['iterations']} iterations, {summary['seconds']:.1f} s")
+    standing = standing_from(summary["footing"])
+    rows += [] if standing is None else [f"{label}: {text}" for label, text in standing_words(standing, risk)]
     rows += [*_plan_words(run.record.views), *_bound_words(summary), *_driver_words(run.record)]
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):

@@ -17,7 +17,8 @@ from ..losses import Loss
 from ..models import AbstractFamily
 from ..objectives import Objective, objective_of, point_at
 from ..occupancies import Method
-from ..policies import Parametrisation, TabularPolicy, projected
+from ..parameter_sets import projected
+from ..policies import Parametrisation, TabularPolicy
 from ..posteriors import Posterior, WithinBox
 from ..risks import CVaR, Risk, check_envelope
 from ..solvers import BRPG, Solution, solve_many

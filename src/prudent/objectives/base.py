@@ -16,9 +16,10 @@ from jaxtyping import Bool, Float
 
 from ..arrays import Array, require_kind
 from ..errors import InputError
-from ..policies import ParameterSet
+from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
-from ..row_sets import RowSet
+from ..risks import Risk
+from .footing import Footing
 
 
 class Losses(NamedTuple):
@@ -189,6 +190,19 @@ class Objective(eqx.Module):
     def plans(self) -> Plans | None:
         """Planners of single draws."""
         return None
+
+    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:
+        """What a stated risk stands on: how much of it on few rows, and on the prior.
+
+        Args:
+            belief: under which the risk was stated.
+            risk: that was stated.
+            point: the policy's.
+            answer: the policy judged on fresh draws of the belief, an `Evaluation`.
+            words: of the random key.
+        """
+        del belief, risk, point, answer, words
+        return Footing.unknown("it is not known which rows the belief comes from")
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """The same objective in units of its own, so that level and scale of the losses change no policy."""

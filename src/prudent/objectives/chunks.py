@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, to_numpy
+from ..arrays import Array, in_float64, to_numpy
 from .base import Losses, Objective
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
@@ -67,6 +67,7 @@ def losses_on(
     """`C(point_k, theta_r)` of all pairs."""
     which, draws = np.divmod(np.arange(len(points) * len(thetas)), len(thetas))
 
+    @in_float64  # by thread, and an executor may have threads of its own
     def work(chunk: Chunk) -> np.ndarray:
         return np.asarray(_losses(objective, chunk.points, chunk.thetas))[: chunk.kept]
 
@@ -84,6 +85,7 @@ def slopes_on(
 ) -> ModelSlopes:
     """Losses and derivatives of M models: point `which[m]` at draw `draws[m]`."""
 
+    @in_float64  # by thread, and an executor may have threads of its own
     def work(chunk: Chunk) -> tuple[np.ndarray, ...]:
         found = to_numpy(_slopes(objective, chunk.points, chunk.thetas))
         return tuple(part[: chunk.kept] for part in found)
@@ -102,6 +104,7 @@ def mean_visits(
     """Visits of a table's rows, averaged over draws under K sets of weights; only of an objective that has a table."""
     which, draws = np.zeros(len(thetas), int), np.arange(len(thetas))
 
+    @in_float64  # by thread, and an executor may have threads of its own
     def work(chunk: Chunk) -> np.ndarray:
         return np.asarray(_visits(objective, chunk.points, chunk.thetas))[: chunk.kept]
 

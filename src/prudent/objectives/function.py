@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, require_finite
 from ..errors import InputError
-from ..policies import Everywhere, ParameterSet
+from ..parameter_sets import Everywhere, ParameterSet
 from ..posteriors import Posterior
 from .base import Losses, Objective, Size
 

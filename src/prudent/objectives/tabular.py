@@ -17,12 +17,15 @@ from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
-from ..policies import ParameterSet, Parametrisation, Softmax, TabularPolicy, action_probabilities
-from ..posteriors import AbstractTable, Posterior, Sobol, WithinBox
-from ..row_sets import RowSet
+from ..parameter_sets import ParameterSet, RowSet
+from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
+from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
+from ..risks import Risk
 from .base import Losses, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
+from .footing import Footing
 from .tabular_checks import check_models, check_start, require_loss, require_same_support
+from .tabular_footing import footing_of
 from .tabular_plans import TabularPlans, linear_cost
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
@@ -160,7 +163,7 @@ class TabularObjective(Objective):
 
     def check_belief(self, belief: Posterior) -> None:
         """A belief about tables must be along the family's support."""
-        while isinstance(belief, Sobol | WithinBox):
+        while isinstance(belief, Sobol | WithinBox | WithCosts):
             belief = belief.posterior
         if isinstance(belief, AbstractTable) and isinstance(self.family, TabularFamily):
             require_same_support(self.family, belief)
@@ -200,6 +203,10 @@ class TabularObjective(Objective):
             return ""
         return "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
 
+    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:
+        """By the rows behind a belief about tables; of other beliefs it cannot be said."""
+        return footing_of(self, belief, risk, point, answer, words)
+
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """Expected costs in units of their own spread; another loss as it is.
 
@@ -235,7 +242,10 @@ class TabularObjective(Objective):
 
     def parts(self) -> dict[str, Any]:
         """All but the family, which is large, and whose log may have grown."""
-        return {"loss": self.loss, "policy": self.parametrisation, "occupancy": self.occupancy}
+        method = self.occupancy
+        # Of a linear solver the kind: what it was prepared for follows from the family.
+        how = method if isinstance(method, Truncated) else type(method.solver).__name__
+        return {"loss": self.loss, "policy": self.parametrisation, "occupancy": how}
 
     @property
     def truncation(self) -> float:

@@ -15,7 +15,8 @@ from ..kernels import Kernel
 from ..losses import Loss, check_loss_at, require_scalar
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Method, Truncated, occupancy
-from ..policies import Parametrisation, TabularPolicy, action_table, projected
+from ..parameter_sets import projected
+from ..policies import Parametrisation, TabularPolicy, action_table
 from ..posteriors import AbstractTable
 
 # Kernels looked at before the start.
@@ -95,12 +96,24 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
             f"the family gives probabilities of shape {probability.shape[1:]} at a posterior draw of shape "
             f"{thetas.shape[1:]}, its support has {family.support.shape}; the belief must be about this family's theta"
         )
-    for theta, table, costs in zip(thetas, probability, cost, strict=True):
+    models = {}
+    for k in [*_suspects(family, probability, cost), 0]:
         try:
-            MDP(Kernel(family.support, table), costs, family.start, family.discount)
+            models[k] = MDP(Kernel(family.support, probability[k]), cost[k], family.start, family.discount)
         except InputError as error:
-            raise InputError(f"at the posterior draw theta = {_short(theta)}: {error}") from None
-    return MDP(Kernel(family.support, probability[0]), cost[0], family.start, family.discount)
+            raise InputError(f"at the posterior draw theta = {_short(thetas[k])}: {error}") from None
+    return models[0]
+
+
+def _suspects(family: AbstractFamily, probability: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Which models need a closer look: all that are refused are among them."""
+    sound = np.isfinite(probability) & (probability >= 0)
+    if family.support.listed is not None:
+        sound &= np.asarray(family.support.listed) | (probability == 0)
+    # Sums in another order may differ in their last digits.
+    whole = np.abs(probability.sum(axis=-1) - 1.0) <= 0.99e-8
+    rows = (sound.all(axis=-1) & whole, np.isfinite(cost))
+    return np.flatnonzero(~np.all([part.reshape(len(cost), -1).all(axis=1) for part in rows], axis=0))
 
 
 @eqx.filter_jit

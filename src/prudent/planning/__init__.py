@@ -2,7 +2,7 @@
 
 from .convex import ConvexPlan, ConvexStatus, plan_convex, searched
 from .exact import LARGEST_DIRECT, Plan, level_of, plan
-from .many import least_costs, plan_many, robust_actions
+from .many import followed, least_costs, plan_many, robust_actions
 from .search import Search
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "ConvexStatus",
     "Plan",
     "Search",
+    "followed",
     "least_costs",
     "level_of",
     "plan",

@@ -200,7 +200,9 @@ def policy_iteration(
         found = np.linalg.solve(np.eye(states) - chain, paid[..., None])[..., 0]
         costs = cost[changing] + discount * onward(support, moves, found)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
+        # The solve leaves an error in proportion to the largest value, in states of small values, too.
         tie = TIE * (np.abs(paid) + (chain @ np.abs(found)[..., None])[..., 0])
+        tie += EPSILON * np.abs(found).max(axis=1, keepdims=True) / (1.0 - discount)
         change = np.take_along_axis(costs, chosen[..., None], axis=2)[..., 0] - costs.min(axis=2) > tie
         values[changing], quality[changing], near[changing] = found, costs, tie
         action[changing] = np.where(change, costs.argmin(axis=2), chosen)

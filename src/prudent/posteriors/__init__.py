@@ -3,6 +3,7 @@
 from .base import AbstractTable, Invertible, Posterior, WeightedDraws, equally_weighted
 from .beta import Beta
 from .box import WithinBox
+from .costs import WithCosts
 from .dirichlet import Dirichlet
 from .draws import Draws, Point
 from .grid import Grid
@@ -24,6 +25,7 @@ __all__ = [
     "Posterior",
     "Sobol",
     "WeightedDraws",
+    "WithCosts",
     "WithinBox",
     "draw_sets",
     "equally_weighted",

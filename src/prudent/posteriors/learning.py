@@ -7,22 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, logsumexp
 
 from ..kernels import Support
-from .pools import Pool, pools_of
+from .pools import Pool, grids_of, move_pools, pools_of
 
 # How many observations a row's base may count for.
 CONCENTRATIONS = (0.5, 2.0, 8.0, 32.0, 128.0)
 
 # Pairs are alike and not the same: n observations of a law that they share count n / (FOR_ONE + n / MOST).
-FOR_ONE, MOST = 4.0, 60.0
+FOR_ONE, MOST = 4.0, 30.0
 
 # How many observations, all laws alike, what is expected before any counts for.
 EXPECTED = 1.0
 
 # Kinds of a row that are less likely than its likeliest by this factor are left out.
 NEGLIGIBLE = 1e-3
+
+# How much of a count speaks of a law before it is known how closely rows keep to it.
+MOST_TOLD = 4.0
 
 # Rounds in which weights and laws are found in turn, and steps of the weights in each.
 ROUNDS, STEPS = 6, 20
@@ -72,7 +75,7 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     rows = Rows.of(counts)
     weights = np.full((len(counts), len(pools), len(CONCENTRATIONS)), 1.0 / (len(pools) * len(CONCENTRATIONS)))
     common = weights[0]
-    told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, 4.0) for _ in pools]
+    told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, MOST_TOLD) for _ in pools]
     laws = [pool.first for pool in pools]
     likelihood = np.zeros(weights.shape)
     for turn in range(ROUNDS):
@@ -93,6 +96,28 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     ends = np.cumsum([pool.size for pool in pools])
     index = np.stack([pool.index + end - pool.size for pool, end in zip(pools, ends, strict=True)])
     return Learned(pools, tuple(final), weights, common, allowed, index.astype(np.int32))
+
+
+def likely_grid(support: Support, counts: Float[np.ndarray, "S A B"]) -> tuple[int, ...]:
+    """The grid along which the states seem to be numbered: the one whose moves foretell the rows best."""
+    counts = counts.reshape(-1, support.successors)
+    counts = np.where(support.allowed().reshape(counts.shape).sum(axis=1, keepdims=True) > 1, counts, 0.0)
+    rows = Rows.of(counts)
+    if not rows.seen.any():
+        return (support.states,)
+    grids = grids_of(support, counts)
+    return grids[int(np.argmax([_score(rows, move_pools(support, counts, grid)) for grid in grids]))]
+
+
+def _score(rows: Rows, pools: Sequence[Pool]) -> float:
+    """Log likelihood of the rows, each foretold by the others, with a base and a concentration for each row."""
+    own = np.minimum(rows.count, MOST_TOLD)
+    likelihood = []
+    for pool in pools:
+        law = EXPECTED * pool.first + pool.happened(pool.first, rows.place, own)
+        foretold = rows.foretold(pool, law, own)
+        likelihood += [rows.log_likelihood(c * foretold, c) for c in CONCENTRATIONS]
+    return float(logsumexp(likelihood, axis=0).sum())
 
 
 def _discounted(pool: Pool, happened: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:

@@ -17,7 +17,7 @@ from ..kernels import Support
 from ..transitions import Transitions
 from .base import AbstractTable, require_counts, require_table
 from .dirichlet import frequencies, sticks, sum_counts, unbroken
-from .learning import CONCENTRATIONS, Learned, learn
+from .learning import CONCENTRATIONS, Learned, learn, likely_grid
 
 # Draws whose rows are made together.
 CHUNK = 64
@@ -61,7 +61,7 @@ class Pooled(AbstractTable):
 
     support: Support
     counts: Float[Array, "S A B"]
-    grid: tuple[int, ...] = eqx.field(static=True)
+    grid: tuple[int, ...] | None = eqx.field(static=True)
     learned: Learned = eqx.field(static=True, repr=False)
 
     def __init__(self, support: Support, counts: Any = None, grid: Sequence[int] | None = None):
@@ -73,7 +73,8 @@ class Pooled(AbstractTable):
             raise InputError("a Pooled belief is fitted to its counts, so they cannot be traced; make it outside")
         require_table("Pooled counts", support, self.counts)
         require_counts("Pooled counts", self.counts)
-        self.learned = learn(support, np.asarray(self.counts), self.grid)
+        counts = np.asarray(self.counts)
+        self.learned = learn(support, counts, self.grid or likely_grid(support, counts))
 
     def update(self, log: Transitions) -> Pooled:
         """Add the counts of a log, and learn anew how alike the pairs are."""
@@ -156,8 +157,10 @@ class Pooled(AbstractTable):
         return unbroken(shapes, uniforms[:, first:]).reshape(-1, *self.support.shape)
 
 
-def _sizes(grid: Sequence[int] | None, states: int) -> tuple[int, ...]:
-    given = [states] if grid is None else np.atleast_1d(np.asarray(grid, dtype=object))
+def _sizes(grid: Sequence[int] | None, states: int) -> tuple[int, ...] | None:
+    if grid is None:
+        return None
+    given = np.atleast_1d(np.asarray(grid, dtype=object))
     sizes = tuple(require_size("a size of the grid", size) for size in given)
     if int(np.prod(sizes)) != states:
         raise InputError(f"grid {sizes} does not hold the {states} states; its sizes must multiply to {states}")

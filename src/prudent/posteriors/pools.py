@@ -8,11 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
+from scipy.special import xlogy
 
 from ..kernels import Support
 
 # Up to this many entries a pool of moves knows every displacement there is; beyond, those that were seen.
 MOST_ENTRIES = 4_000_000
+
+
+# Grids that are tried on the counts.
+MOST_GRIDS = 5
+
+# How many observations, of the pairs nearby, what the action does elsewhere counts for.
+NEARBY_EXPECTED = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +32,7 @@ class Pool:
 
     Attributes:
         name: how pairs are alike.
-        first: `[J]` what is expected before anything is seen; of each law it sums to 1.
+        first: `[J]` what is expected before anything is seen; of each law it sums to what that counts for.
         law: `[J]` the law that each belongs to.
         sums: `[H, J]` zeros and ones: the sums that entries at a border need; the last row is empty.
         index: `[P, B]` which weight, or from J on which sum, each entry of the table has.
@@ -60,6 +68,8 @@ class Pool:
 def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[int]) -> tuple[Pool, ...]:
     """The pools of a table: by moves of the action, by moves of any action, by where an action leads, by state.
 
+    Moves of the action are learned from all states, and from states with near numbers.
+
     A move that would leave the grid ends at its border, or does not take place: the data decide which.
 
     Args:
@@ -68,18 +78,55 @@ def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[
         grid: along how many axes the states are numbered, and how many there are along each.
     """
     entries = _Entries.of(support)
-    seen = entries.of_state(np.minimum(counts, 1.0))
+    seen = entries.seen(counts)
     arrivals = np.bincount(seen.target, seen.weight, support.states) + 1.0 / support.states
     arrivals /= arrivals.sum()
     moves = _Moves.of(support, entries, grid, seen)
-    action = np.arange(support.states * support.actions) % support.actions
+    state, action = np.divmod(np.arange(support.states * support.actions), support.actions)
     return (
         moves.pool("moves of the action, to the border", "border", action),
         moves.pool("moves of the action, or none", "none", action),
+        moves.pool("moves of the action nearby", "border", *_nearby(state, action, support)),
         moves.pool("moves of any action, to the border", "border", np.zeros_like(action)),
         _gathered("where the action leads", entries, entries.action * support.states + entries.target, arrivals),
         _gathered("other actions of the state", entries, entries.state * support.states + entries.target, arrivals),
     )
+
+
+def move_pools(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[int]) -> tuple[Pool, ...]:
+    """The first two pools, of such moves only as were seen: enough to tell how well a grid suits the counts."""
+    entries = _Entries.of(support)
+    moves = _Moves.of(support, entries, grid, entries.seen(counts), every=False)
+    action = np.arange(support.states * support.actions) % support.actions
+    return tuple(moves.pool(edge, edge, action) for edge in ("border", "none"))
+
+
+def grids_of(support: Support, counts: Float[np.ndarray, "P B"]) -> list[tuple[int, ...]]:
+    """Grids of one or two axes along which the states may be numbered: those with the least entropy of moves."""
+    seen = _Entries.of(support).seen(counts)
+    rows = [size for size in range(2, support.states // 2 + 1) if support.states % size == 0]
+    grids = [(support.states,), *((size, support.states // size) for size in rows)]
+    order = np.argsort([_entropy(seen, grid) for grid in grids], kind="stable")
+    return [grids[k] for k in sorted(order[:MOST_GRIDS])]
+
+
+def _entropy(seen: _Seen, grid: Sequence[int]) -> float:
+    """Entropy of the moves that were seen, action by action, times their number."""
+    place = np.stack(np.unravel_index(np.arange(int(np.prod(grid))), grid), axis=1)
+    move = place[seen.target] - place[seen.state]
+    _, number = np.unique(np.column_stack([seen.action, move]), axis=0, return_inverse=True)
+    joint, single = np.bincount(number.ravel(), seen.count), np.bincount(seen.action, seen.count)
+    return float(xlogy(single, single).sum() - xlogy(joint, joint).sum())
+
+
+def _nearby(state: Int[np.ndarray, " P"], action: Int[np.ndarray, " P"], support: Support) -> list[np.ndarray]:
+    """Pairs of one action in blocks of states with near numbers; each pair is in two blocks, which overlap by half."""
+    width = max(2, round(support.states**0.5))
+    blocks = support.states // width + 2
+    return [
+        (block * support.actions + action) + first * blocks * support.actions
+        for first, block in enumerate((state // width, (state + width // 2) // width))
+    ]
 
 
 def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
@@ -92,11 +139,16 @@ def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arriva
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """Some transitions with weights."""
+    """Transitions that were seen, each with its count; `weight` makes no more of one than of another."""
 
     state: np.ndarray
+    action: np.ndarray
     target: np.ndarray
-    weight: np.ndarray
+    count: np.ndarray
+
+    @property
+    def weight(self) -> np.ndarray:
+        return np.minimum(self.count, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +171,11 @@ class _Entries:
         states, actions, width = support.shape
         return _Entries(pair // actions, pair % actions, target, place, states, actions, states * actions * width)
 
-    def of_state(self, weight: np.ndarray) -> _Seen:
-        """The entries with weight, with that weight."""
-        weight = weight.ravel()[self.place]
-        some = weight > 0
-        return _Seen(self.state[some], self.target[some], weight[some])
+    def seen(self, count: np.ndarray) -> _Seen:
+        """The entries with a count, with that count."""
+        count = count.ravel()[self.place]
+        some = count > 0
+        return _Seen(self.state[some], self.action[some], self.target[some], count[some])
 
     def table(self, values: np.ndarray, padding: int) -> Int[np.ndarray, "P B"]:
         """A number for each entry, laid out along the support."""
@@ -148,42 +200,52 @@ class _Moves:
         entries: of the table.
         landing: by edge, `[S, D]` where each displacement leads.
         first: `[D]` how expected each is, of all actions together.
+        by_action: `[A, D]` how expected each is of an action.
     """
 
     entries: _Entries
     landing: dict[str, np.ndarray]
     first: np.ndarray
+    by_action: np.ndarray
 
     @staticmethod
-    def of(support: Support, entries: _Entries, grid: Sequence[int], seen: _Seen) -> _Moves:
+    def of(support: Support, entries: _Entries, grid: Sequence[int], seen: _Seen, every: bool = True) -> _Moves:
         sizes = np.array(grid)
         place = np.stack(np.unravel_index(np.arange(support.states), grid), axis=1)
         spans = 2 * sizes - 1
         code = np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans)
-        every = support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
+        every = every and support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
         known = np.arange(np.prod(spans)) if every else np.unique(code)
         step = np.stack(np.unravel_index(known, spans), axis=1) - sizes + 1
-        first = np.bincount(np.searchsorted(known, code), seen.weight, len(known)) + 1.0 / len(known)
+        number = np.searchsorted(known, code)
+        first = np.bincount(number, seen.weight, len(known)) + 1.0 / len(known)
+        first /= first.sum()
+        by_action = np.tile(first, (support.actions, 1))
+        np.add.at(by_action, (seen.action, number), seen.count)
+        by_action /= by_action.sum(axis=1, keepdims=True)
         reached = place[:, None] + step
         inside = np.clip(reached, 0, sizes - 1)
         border = np.ravel_multi_index(tuple(np.moveaxis(inside, 2, 0)), grid)
         outside = np.any(inside != reached, axis=2)
         landing = {"border": border, "none": np.where(outside, np.arange(support.states)[:, None], border)}
-        return _Moves(entries, landing, first / first.sum())
+        return _Moves(entries, landing, first, by_action)
 
-    def pool(self, name: str, edge: str, label: Int[np.ndarray, " P"]) -> Pool:
-        """Pairs with the same label share how far they lead."""
+    def pool(self, name: str, edge: str, *labels: Int[np.ndarray, " P"]) -> Pool:
+        """Pairs with the same label share how far they lead; where a pair has several, so does what it leads by."""
         states, steps = self.landing[edge].shape
         actions = self.entries.actions
         pair = np.repeat(np.arange(states * actions), steps)
         step = np.tile(np.arange(steps), states * actions)
         possible, entry = self.entries.find(pair, self.landing[edge][pair // actions, step])
-        labels, place = np.unique(label, return_inverse=True)
-        key = place[pair] * steps + step
-        # What all pairs do is expected of some of them; of all together, nothing is.
-        first = np.tile(self.first, len(labels)) if len(labels) > 1 else np.full(steps, 1.0 / steps)
-        law = np.repeat(np.arange(len(labels)), steps)
-        return self._joined(name, first, law, entry[possible], key[possible])
+        names, place = np.unique(np.stack(labels), return_inverse=True)
+        keys = [several[pair] * steps + step for several in place.reshape(len(labels), -1)]
+        # What all pairs do is expected of some of them, what the action does of the pairs nearby; of all, nothing is.
+        first = np.tile(self.first, len(names)) if len(names) > 1 else np.full(steps, 1.0 / steps)
+        if len(labels) > 1:
+            first = NEARBY_EXPECTED * self.by_action[names % actions].ravel()
+        law = np.repeat(np.arange(len(names)), steps)
+        key = np.concatenate([several[possible] for several in keys])
+        return self._joined(name, first, law, np.tile(entry[possible], len(labels)), key)
 
     def _joined(self, name: str, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
         """A pool where the keys given lead to the entries given."""

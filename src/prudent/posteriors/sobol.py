@@ -31,8 +31,8 @@ class Sobol(Posterior):
     True
 
     Attributes:
-        posterior: a posterior that is a function of uniform numbers: `Beta`, `Dirichlet`, `Pooled`, `Grid`, a
-            Beta `WithinBox`, or your own `Invertible`.
+        posterior: a posterior that is a function of uniform numbers: `Beta`, `Dirichlet`, `Pooled`, `WithCosts`,
+            `Grid`, a Beta `WithinBox`, or your own `Invertible`.
     """
 
     posterior: Posterior

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
-from .support import Successors, reached, successors_of
+from .support import Successors, moves_allowed, reached, successors_of
 from .toml_file import read_file
 
 
@@ -32,7 +33,7 @@ class Case:
         start: `[S]` distribution of the first state.
         terminal: `[S]` whether a state is never left.
         successors: which successors each pair may have; None for a family.
-        cost: `[S, A]` or, where costs differ by the next state, `[S, A, B]`; None for a family.
+        costs: what pairs or moves cost, and how well that is known; None for a family.
         reachable: `[S]` whether a state can be reached from the start.
         family: the user's own model, imported because it was trusted; None without one.
     """
@@ -41,7 +42,7 @@ class Case:
     start: np.ndarray
     terminal: np.ndarray
     successors: Successors | None
-    cost: np.ndarray | None
+    costs: Costs | None
     reachable: np.ndarray
     family: Trusted | None = None
 
@@ -62,6 +63,11 @@ class Case:
             return self.successors.shape
         assert self.family is not None
         return self.family.model.support.shape
+
+    @property
+    def cost(self) -> np.ndarray | None:
+        """`[S, A]` or, where costs differ by the next state, `[S, A, B]` mean costs; None for a family."""
+        return None if self.costs is None else self.costs.mean
 
     def counts(self) -> np.ndarray | None:
         """`[S, A]` how often each pair was seen; None without a log."""
@@ -91,11 +97,15 @@ class Case:
         facts = self.facts
         content = facts.file.model_dump(mode="json")
         said = {key: content[key] for key in ("discount", "family", "options", "posterior", "risk", "loss")}
+        if facts.file.posterior.pooled or facts.file.posterior.rule is not None:
+            # Pooled rows learn from moves along the grid, and a rule says how far along it a step may lead.
+            said["grid"] = content["layout"]["grid"]
         text = json.dumps([said, self.states, self.actions], sort_keys=True)
         digest = hashlib.sha256(text.encode())
         log = facts.log
         seen = [] if log is None else [log.state, log.action, log.next_state, log.count]
-        for array in (self.start, self.cost, facts.target, facts.listed, *seen):
+        spread = None if self.costs is None else self.costs.spread
+        for array in (self.start, self.cost, spread, facts.target, facts.listed, *seen):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
         return digest.hexdigest()
 
@@ -135,10 +145,11 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
         return Case(facts, np.asarray(family.model.start), none, None, None, ~none, family)
     start = _start(facts)
     terminal = _terminal(facts)
-    successors = successors_of(facts, terminal)
+    moves = moves_allowed(facts, terminal)
+    successors = successors_of(facts, terminal, moves)
     reachable = reached(successors, start)
-    _refuse_open_pairs(facts, terminal, reachable)
-    return Case(facts, start, terminal, successors, _cost(facts, successors, terminal, reachable), reachable)
+    _refuse_open_pairs(facts, moves, terminal, reachable)
+    return Case(facts, start, terminal, successors, costs_of(facts, successors, terminal, reachable), reachable)
 
 
 def _start(facts: Facts) -> np.ndarray:
@@ -175,80 +186,21 @@ def _terminal(facts: Facts) -> np.ndarray:
     return terminal
 
 
-def _refuse_open_pairs(facts: Facts, terminal: np.ndarray, reachable: np.ndarray) -> None:
-    """Refuse a pair that can be reached and has no list of successors."""
-    if facts.listed is None:
+def _refuse_open_pairs(facts: Facts, moves: np.ndarray, terminal: np.ndarray, reachable: np.ndarray) -> None:
+    """Refuse a pair that can be reached and to which lists or a rule leave no successor."""
+    support = facts.file.posterior.support
+    if support not in ("listed", "rule"):
         return
     listed = np.zeros((len(facts.states), len(facts.actions)), dtype=bool)
-    listed[facts.listed[:, 0], facts.listed[:, 1]] = True
+    listed[moves[:, 0], moves[:, 1]] = True
     open_pairs = np.argwhere(~listed & (reachable & ~terminal)[:, None])
     if len(open_pairs):
         state, action = open_pairs[0]
+        said = "posterior.rule allows" if support == "rule" else "posterior.successors lists"
         raise InputError(
-            f"{facts.source}: posterior.successors lists none for {facts.pair(state, action)}, which can be reached"
+            f"{facts.source}: {said} none for {facts.pair(state, action)}, which can be reached"
             f"{_and_others(len(open_pairs))}; list at least one, or call the state terminal"
         )
-
-
-def _cost(facts: Facts, successors: Successors, terminal: np.ndarray, reachable: np.ndarray) -> np.ndarray:
-    states, actions, _ = successors.shape
-    index, values, log = facts.costs, facts.cost_values, facts.log
-    where = "data.costs"
-    if index is None:
-        paid = np.zeros(0, dtype=bool) if log is None else log.cost_count > 0
-        if not paid.any() and facts.file.data.default_cost is None:
-            raise InputError(
-                f"{facts.source}: there are no costs; give data.costs, a column cost in the log, or data.default_cost"
-            )
-        cost = np.full((states, actions), np.nan)
-        if log is not None:
-            cost[log.cost_state[paid], log.cost_action[paid]] = log.cost_total[paid] / log.cost_count[paid]
-        where = "the log's column cost"
-    elif index.shape[1] == 2:
-        cost = np.full((states, actions), np.nan)
-        cost[tuple(index.T)] = values
-    else:
-        cost = _cost_of_moves(index, values, successors)  # pyright: ignore[reportArgumentType]
-    default = facts.file.data.default_cost
-    # A terminal state costs nothing unless it is given a cost; neither, without a default, does what is never reached.
-    idle = (terminal | (~reachable & (default is None))).reshape(-1, *[1] * (cost.ndim - 1))
-    cost = np.where(np.isnan(cost) & idle, 0.0, cost)
-    if default is not None:
-        return np.where(np.isnan(cost), default, cost)
-    _refuse_missing(facts, cost, successors, where)
-    return cost
-
-
-def _cost_of_moves(index: np.ndarray, values: np.ndarray, successors: Successors) -> np.ndarray:
-    """Costs along the successor lists, NaN where none is given, 0 on padding."""
-    states, actions, _ = successors.shape
-    sizes = (states, actions, states)
-    code = np.asarray(np.ravel_multi_index(tuple(index.T), sizes))
-    order = np.argsort(code)
-    code, values = code[order], values[order]
-    followers = successors.next_state
-    if followers is None:
-        followers = np.broadcast_to(np.arange(states), successors.shape)
-    s, a = np.ogrid[:states, :actions]
-    wanted = np.ravel_multi_index((s[..., None], a[..., None], followers), sizes, mode="clip")
-    place = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
-    cost = np.where(code[place] == wanted, values[place], np.nan)
-    return cost if successors.listed is None else np.where(successors.listed, cost, 0.0)
-
-
-def _refuse_missing(facts: Facts, cost: np.ndarray, successors: Successors, where: str) -> None:
-    missing = np.argwhere(np.isnan(cost))
-    if not len(missing):
-        return
-    state, action, *slot = (int(i) for i in missing[0])
-    name = facts.pair(state, action)
-    if slot:
-        follower = slot[0] if successors.next_state is None else int(successors.next_state[state, action, slot[0]])
-        name += f" to state {facts.states[follower]}"
-    raise InputError(
-        f"{facts.source}: {where} has no cost for {name}, which can be reached{_and_others(len(missing))}; "
-        "give one, or set data.default_cost"
-    )
 
 
 def _and_others(number: int) -> str:

@@ -46,7 +46,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
     if case.family is None:
         lines += [("discount", f"{file.discount:g}"), ("start", _start(case)), ("costs", _costs(case))]
         lines.append(("successors", f"{file.posterior.support}, at most {width:,} a pair"))
-        lines.append(("posterior", f"Dirichlet rows, prior weight {file.posterior.prior:g}"))
+        lines.append(("posterior", _posterior(file.posterior)))
     else:
         lines.append(("family", case.family.name))
     lines.append(("risk", risk_name(file.risk)))
@@ -74,6 +74,12 @@ def describe(case: Case) -> list[tuple[str, str]]:
     lines.append(("solver", solver_name(file.solver)))
     lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver))} to solve"))
     return lines
+
+
+def _posterior(section: Any) -> str:
+    if section.pooled:
+        return "rows that learn from one another"
+    return f"Dirichlet rows, prior weight {1.0 if section.prior is None else section.prior:g}"
 
 
 def risk_name(section: Any) -> str:
@@ -122,7 +128,7 @@ def _start(case: Case) -> str:
 
 
 def _costs(case: Case) -> str:
-    assert case.cost is not None
+    assert case.cost is not None and case.costs is not None
     what = "of each transition" if case.cost.ndim == 3 else "of each pair"
-    source = "means of the log's column cost" if case.facts.costs is None else "given"
-    return f"{what}, {source}, {case.cost.min():g} to {case.cost.max():g}"
+    note = f"{what}, given" if case.facts.costs is not None else case.costs.note
+    return f"{note}; {case.cost.min():g} to {case.cost.max():g}"

@@ -23,8 +23,8 @@ transitions = "log.csv"  # state,action,next_state and, if you like, count; also
 costs = "costs.csv"      # state,action,cost; lower is better
 
 [posterior]              # what is believed of the unknown probabilities
-prior = 1.0              # pseudo-count of each possible successor; 1 is uniform
-support = "observed"     # a pair may lead where the log shows it led; or "all", or "listed" with successors
+kind = "pooled"          # any state may follow; rows learn from one another which do. "dirichlet": each by itself
+support = "all"          # better, if you know where a pair may lead: "listed", with successors = "successors.csv"
 
 [risk]                   # what is minimised over the posterior
 kind = "cvar"            # the mean of the worst tenth; "expectation" for the plain mean

@@ -11,9 +11,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..tables import LogCounts, Names, count_log, entries_of, read_table
+from ..tables.counting import LARGEST_COST
 from .schema import Imitation, ProblemFile, QuadraticDistance
-
-LARGEST_COST = 1e100
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Facts:
         file: the file's content.
         states, actions: their names.
         log: what was observed, or None.
-        listed: `[K, 3]` the transitions listed as possible; None unless the support is listed.
+        listed: `[K, 3]` the transitions listed as possible; None where none are.
         costs: `[K, 2]` pairs or `[K, 3]` transitions with a cost; None where the log has the costs.
         cost_values: `[K]` these costs.
         target: `[S]` or `[S, A]` what the loss compares with, or None.
@@ -52,6 +51,11 @@ class Facts:
     source: str
     counted: tuple[Counted, ...] = ()
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the states are in an order that someone gave: declared, or numbered from 0."""
+        return self.file.states is not None or self.states.all() == tuple(map(str, range(len(self.states))))
+
     def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
         return f"state {self.states[state]}, action {self.actions[action]}"
@@ -69,11 +73,8 @@ class Facts:
 def counted(source: Any, log: LogCounts, folder: Path | None = None) -> Counted:
     """The log that a source was counted to, with a digest that does not depend on the order of its rows."""
     digest = hashlib.sha256()
-    paid = np.lexsort((log.cost_action, log.cost_state))
-    for column in (log.state, log.action, log.next_state, log.count):
+    for column in (log.state, log.action, log.next_state, log.count, log.cost_count, log.cost_total):
         digest.update(np.ascontiguousarray(column).tobytes() + b"|")
-    for column in (log.cost_state, log.cost_action, log.cost_count, log.cost_total):
-        digest.update(np.ascontiguousarray(column[paid]).tobytes() + b"|")
     if not isinstance(source, str | Path):
         return Counted("the frame", None, digest.hexdigest())
     named = str(source)

@@ -22,7 +22,7 @@ from ..losses import (
     TotalVariation,
 )
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Posterior
+from ..posteriors import Dirichlet, Pooled, Posterior, WithCosts
 from ..risks import (
     ChiSquareBall,
     CVaR,
@@ -87,9 +87,20 @@ def model_and_belief(case: Case) -> tuple[AbstractFamily, Posterior]:
             raise InputError(f"the prior of family {case.family.name!r} has no update(log), and there is a log")
         return case.family.model, case.family.prior.update(log)
     support = support_of(case)
-    belief = Dirichlet.symmetric(support, case.facts.file.posterior.prior)
-    model = TabularFamily(support, case.cost, case.start, case.facts.file.discount)
-    return model, belief if log is None else belief.update(log)
+    said = case.facts.file.posterior
+    belief = Pooled(support, grid=_grid(case)) if said.pooled else Dirichlet.symmetric(support, said.prior or 1.0)
+    belief = belief if log is None else belief.update(log)
+    costs = case.costs
+    assert costs is not None
+    if costs.spread is None:
+        return TabularFamily(support, costs.mean, case.start, case.facts.file.discount), belief
+    model = TabularFamily(support, None, case.start, case.facts.file.discount)
+    return model, WithCosts(belief, costs.mean, costs.spread, costs.degrees, costs.group)
+
+
+def _grid(case: Case) -> list[int] | None:
+    """The grid that the states are said to form; the rows' moves tell when nothing is said."""
+    return case.facts.file.layout.grid
 
 
 def support_of(case: Case) -> Support:
@@ -99,7 +110,7 @@ def support_of(case: Case) -> Support:
     if index is None:
         return Support.dense(*shape[:2])
     # The lists are made by this package, and were checked when they were: no second look at a nested list.
-    return Support(index, listed, Graph.of(index, listed), *shape)
+    return Support(index, listed, Graph.of(index, listed), *shape, case.facts.file.posterior.support == "observed")
 
 
 def transitions_of(case: Case) -> Transitions | None:

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..tables.names import MOST_NAMES, suggest
-
-Level = Annotated[float, Field(ge=0.0, lt=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-NotNegative = Annotated[float, Field(ge=0.0)]
-Name = str | int
+from ..tables.names import MOST_NAMES
+from .rules import RuleOrWord
+from .section import Level, Name, NotNegative, Positive, Section, by_kind
 
 
-class Section(BaseModel):
-    """A table of the file: unknown keys are refused with the nearest known one."""
-
-    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        for key in value:
-            if key not in cls.model_fields:
-                near = suggest(str(key), cls.model_fields) or f"; the keys are {', '.join(cls.model_fields)}"
-                hint = _of_another_kind(cls, key) or near
-                raise PydanticCustomError("unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint})
-        return value
+class RiskSection(Section):
+    """One kind of `[risk]`."""
 
 
-class Expectation(Section):
+class LossSection(Section):
+    """One kind of `[loss]`."""
+
+
+class SolverSection(Section):
+    """One kind of `[solver]`."""
+
+
+class Expectation(RiskSection):
     """The posterior mean of the loss."""
 
     kind: Literal["expectation"]
     number: ClassVar[str | None] = None
 
 
-class CVaR(Section):
+class CVaR(RiskSection):
     """The mean of the worst `1 - level` share of the posterior."""
 
     kind: Literal["cvar"]
@@ -48,14 +39,14 @@ class CVaR(Section):
     number: ClassVar[str | None] = "level"
 
 
-class WorstCase(Section):
+class WorstCase(RiskSection):
     """The largest loss of the sample."""
 
     kind: Literal["worst-case"]
     number: ClassVar[str | None] = None
 
 
-class MeanSemideviation(Section):
+class MeanSemideviation(RiskSection):
     """The mean plus `weight` times the semideviation of `order`."""
 
     kind: Literal["mean-semideviation"]
@@ -64,7 +55,7 @@ class MeanSemideviation(Section):
     number: ClassVar[str | None] = "weight"
 
 
-class QuantileDeviation(Section):
+class QuantileDeviation(RiskSection):
     """The mean plus `weight` times the deviation from the quantile of `level`."""
 
     kind: Literal["quantile-deviation"]
@@ -81,7 +72,7 @@ class QuantileDeviation(Section):
         return self
 
 
-class EntropicVaR(Section):
+class EntropicVaR(RiskSection):
     """The entropic value at risk, an upper bound of CVaR at the same level."""
 
     kind: Literal["entropic-var"]
@@ -89,7 +80,7 @@ class EntropicVaR(Section):
     number: ClassVar[str | None] = "level"
 
 
-class KullbackLeiblerBall(Section):
+class KullbackLeiblerBall(RiskSection):
     """The worst mean over reweightings within `radius` nats of the posterior."""
 
     kind: Literal["kl-ball"]
@@ -97,7 +88,7 @@ class KullbackLeiblerBall(Section):
     number: ClassVar[str | None] = "radius"
 
 
-class ChiSquareBall(Section):
+class ChiSquareBall(RiskSection):
     """The worst mean over reweightings within a chi-square distance of `radius`."""
 
     kind: Literal["chi-square-ball"]
@@ -105,7 +96,7 @@ class ChiSquareBall(Section):
     number: ClassVar[str | None] = "radius"
 
 
-class TotalVariationBall(Section):
+class TotalVariationBall(RiskSection):
     """The worst mean over reweightings that move at most `radius` of the posterior's mass."""
 
     kind: Literal["tv-ball"]
@@ -133,7 +124,7 @@ class Part(Section):
     risk: Annotated[Simple, Field(discriminator="kind")] = Field(description="any risk but a mixture")
 
 
-class Mixture(Section):
+class Mixture(RiskSection):
     """A weighted sum of risks."""
 
     kind: Literal["mixture"]
@@ -151,19 +142,19 @@ class Mixture(Section):
 Risk = Annotated[Simple | Mixture, Field(discriminator="kind")]
 
 
-class ExpectedCost(Section):
+class ExpectedCost(LossSection):
     """The expected discounted cost."""
 
     kind: Literal["expected-cost"]
 
 
-class NegativeEntropy(Section):
+class NegativeEntropy(LossSection):
     """Minus the entropy of the visited states: low where everything is explored evenly."""
 
     kind: Literal["negative-entropy"]
 
 
-class Imitation(Section):
+class Imitation(LossSection):
     """The divergence from an expert's visits."""
 
     kind: Literal["imitation"]
@@ -174,7 +165,7 @@ class Imitation(Section):
     floor: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=1e-6, description="least probability of the target")
 
 
-class QuadraticDistance(Section):
+class QuadraticDistance(LossSection):
     """`weight` times the squared distance from a target of visits."""
 
     kind: Literal["quadratic-distance"]
@@ -201,7 +192,7 @@ class Data(Section):
     costs: str | Costs | None = Field(
         default=None,
         description="a file with `state`, `action`, `cost`, and `next_state` if costs differ by it; or a table "
-        "`state.action = cost`; when left out, the log's column `cost` is averaged over each pair",
+        "`state.action = cost`; when left out, the log's column `cost`",
     )
     default_cost: float | None = Field(
         default=None, description="the cost where none is given, but of terminal states; when left out, that is refused"
@@ -211,26 +202,61 @@ class Data(Section):
 class Posterior(Section):
     """What is believed of the transition probabilities before the log."""
 
-    kind: Literal["dirichlet"] = Field(default="dirichlet", description="independent Dirichlet rows")
-    prior: Annotated[float, Field(gt=0.0, le=1e9)] = Field(
-        default=1.0, description="pseudo-count of every successor a pair may have; 1 is uniform"
+    kind: Literal["pooled", "dirichlet"] | None = Field(
+        default=None,
+        description="`pooled`, rows that learn from one another, or `dirichlet`, independent rows; when left out, "
+        "`pooled` where `support` is `all`, else `dirichlet`",
     )
-    support: Literal["observed", "listed", "all"] = Field(
-        default="observed",
-        description="which successors a pair may have: those in the log (any state for a pair never seen), "
-        "those in `successors`, or all states",
+    prior: Annotated[float, Field(gt=0.0, le=1e9)] | None = Field(
+        default=None,
+        description="for `dirichlet`: pseudo-count of every successor a pair may have; 1 (uniform) when left out",
+    )
+    support: Literal["observed", "listed", "rule", "all"] = Field(
+        default="all",
+        description="which successors a pair may have: all states, those in `successors`, those that `rule` allows, or "
+        "those in the log (any state for a pair never seen), which takes one observation for a certainty",
     )
     successors: str | Successors | None = Field(
         default=None,
-        description="for `listed`: a file with `state`, `action`, `next_state`, or a table `state.action = [...]`",
+        description="for `listed`: a file with `state`, `action`, `next_state`, or a table `state.action = [...]`; "
+        "for `rule`: the same for pairs to which the rule does not apply",
     )
+    rule: RuleOrWord | None = Field(
+        default=None, description='for `rule`: `"adjacent"`, or a table of bounds on how far one step may lead'
+    )
+    never_entered: list[Name] = Field(default=[], description="states that no step leads to; one may begin there")
 
     @model_validator(mode="after")
     def _lists(self) -> Posterior:
-        if (self.support == "listed") != (self.successors is not None):
-            fix = "give successors" if self.support == "listed" else 'set support = "listed"'
-            raise PydanticCustomError("support", "support and successors do not go together; {fix}", {"fix": fix})
+        wanted = {"listed": "successors", "rule": "rule"}
+        for support, key in wanted.items():
+            given = getattr(self, key) is not None
+            if self.support == support and not given:
+                raise PydanticCustomError(
+                    "support", 'support = "{support}" needs {key}; give {key}', {"support": support, "key": key}
+                )
+            if given and self.support != support and (self.support, key) != ("rule", "successors"):
+                raise PydanticCustomError(
+                    "support",
+                    'support and {key} do not go together; set support = "{support}"',
+                    {"support": support, "key": key},
+                )
+        if self.pooled and self.support == "observed":
+            raise PydanticCustomError(
+                "support",
+                'pooled rows learn from one another where they may lead; set support = "all", "rule" or "listed"',
+                {},
+            )
+        if self.pooled and self.prior is not None:
+            raise PydanticCustomError(
+                "prior", 'prior is a pseudo-count of independent rows; remove it, or set kind = "dirichlet"', {}
+            )
         return self
+
+    @property
+    def pooled(self) -> bool:
+        """Whether rows learn from one another."""
+        return self.support == "all" if self.kind is None else self.kind == "pooled"
 
 
 # What pr.solve draws when the file does not say.
@@ -241,7 +267,7 @@ Draws = Annotated[int, Field(ge=1, le=10_000_000)]
 Evaluation = Annotated[int, Field(ge=2, le=10_000_000)]
 
 
-class SampleAverage(Section):
+class SampleAverage(SolverSection):
     """Descent on a fixed posterior sample, from many starts, on growing samples: nothing to tune."""
 
     kind: Literal["sample-average"]
@@ -268,7 +294,7 @@ class SampleAverage(Section):
         return self
 
 
-class BRPG(Section):
+class BRPG(SolverSection):
     """The paper's algorithm: a gradient step an iteration, each on fresh draws."""
 
     kind: Literal["brpg"]
@@ -361,6 +387,8 @@ class ProblemFile(Section):
             "data.costs": self.data.costs,
             "data.default_cost": self.data.default_cost,
             "posterior.successors": self.posterior.successors,
+            "posterior.rule": self.posterior.rule,
+            "posterior.never_entered": self.posterior.never_entered or None,
             "terminal": self.terminal or None,
         }
         for name, given in own.items():
@@ -371,19 +399,4 @@ class ProblemFile(Section):
         return self
 
 
-def _by_kind(*sections: type[Section]) -> dict[str, type[Section]]:
-    return {get_args(section.model_fields["kind"].annotation)[0]: section for section in sections}
-
-
-RISKS = _by_kind(*get_args(Simple), Mixture)
-LOSSES = _by_kind(ExpectedCost, NegativeEntropy, Imitation, QuadraticDistance)
-SOLVERS = _by_kind(SampleAverage, BRPG)
-
-
-def _of_another_kind(section: type[Section], key: str) -> str:
-    """Which kinds a key is for that is none of this one's."""
-    for several in (RISKS, LOSSES, SOLVERS):
-        if section in several.values():
-            kinds = [kind for kind, other in several.items() if key in other.model_fields]
-            return f"; it is for kind = {' or '.join(map(repr, kinds))}".replace("'", '"') if kinds else ""
-    return ""
+RISKS, LOSSES, SOLVERS = by_kind(RiskSection), by_kind(LossSection), by_kind(SolverSection)

@@ -109,7 +109,7 @@ def _message(error: ValidationError, text: str) -> str:
         tag, kinds = (first.get("ctx", {})[name] for name in ("tag", "expected_tags"))
         near = suggest(tag, [kind.strip(" '") for kind in kinds.split(",")])
         said = f"kind {tag!r} is unknown{near or '; use ' + kinds}"
-    elif isinstance(shown, str | int | float) and first["type"] not in ("support", "shares"):
+    elif isinstance(shown, str | int | float) and first["type"] not in ("support", "shares", "rule"):
         said += f", got {str(shown)[:60]!r}" if isinstance(shown, str) else f", got {str(shown)[:40]}"
     return f"{_line_of(text, path)}: {name and name + ': '}{said}"
 

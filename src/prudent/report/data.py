@@ -78,6 +78,61 @@ class Driver:
     standard_error: float
 
 
+@dataclass(frozen=True)
+class LeantOn:
+    """A pair with few rows that the answer leans on: its rows, and the shares of discounted time spent there."""
+
+    state: str
+    action: str
+    rows: float
+    time: float
+    tail_time: float
+
+
+@dataclass(frozen=True)
+class UnderPrior:
+    """The answer under another prior for the same rows.
+
+    Attributes:
+        name: the prior, in words.
+        risk: of the answer there.
+        exceeded: share of draws in which its loss is above the risk that was stated.
+        gain: how much less the best plan for the prior's mean loses there, or None.
+    """
+
+    name: str
+    risk: float
+    exceeded: float
+    gain: float | None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the answer stands on.
+
+    Attributes:
+        word: `sound`, `thin` or `unsupported`; None where it cannot be said.
+        message: what the word means, or why there is none.
+        few: rows below which a pair is thin.
+        time, tail_time: shares of discounted time in thin pairs, over the posterior and under the risk's weights; None
+            without a word.
+        exceeded: the largest chance among the other priors that the loss is above the stated risk; None without a word.
+        pairs: the thin pairs it leans on most.
+        pairs_left_out: how many more there are.
+        others: the answer under other priors.
+    """
+
+    word: str | None
+    message: str
+    few: int
+    time: float | None
+    tail_time: float | None
+    exceeded: float | None
+    pairs: tuple[LeantOn, ...]
+    pairs_left_out: int
+    others: tuple[UnderPrior, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class ReportData:
     """All that a report shows.
@@ -109,6 +164,7 @@ class ReportData:
         drivers_considered: how many unknowns were looked at for the drivers, or None.
         certain: `[S, A]` which pairs have one possible outcome, so that there is nothing to see; none when left out.
         solver: `sample-average` or `brpg`; empty for another.
+        standing: what the answer stands on, or None.
     """
 
     title: str
@@ -145,6 +201,7 @@ class ReportData:
     drivers_considered: int | None = None
     certain: np.ndarray | None = None
     solver: str = ""
+    standing: Standing | None = None
 
     def shares(self) -> np.ndarray:
         """`[M]` the probability of each draw of the answer."""

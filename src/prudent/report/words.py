@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-from .data import Difference
+from .data import Difference, Standing, UnderPrior
 
 # Characters that reorder what stands around them; a name may not do that to the page.
 REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -138,6 +138,39 @@ def percent(share: float) -> str:
         return "over 99.9 %"
     fine = 0 < hundred < 9.95 or 99.0 < hundred <= 99.9
     return f"{hundred:.1f} %" if fine else f"{hundred:.0f} %"
+
+
+def standing_words(standing: Standing, risk_name: str) -> list[tuple[str, str]]:
+    """What an answer stands on, as (label, text).
+
+    >>> standing_words(Standing(None, "no counts", 5, None, None, None, (), 0, ()), "CVaR 0.9")
+    [('footing', 'not judged: no counts')]
+    """
+    if standing.word is None or standing.time is None or standing.tail_time is None:
+        return [("footing", f"not judged: {standing.message}")]
+    leans = f"{percent(standing.time)} of its discounted time, {percent(standing.tail_time)} in the tail"
+    rows = [("footing", f"{standing.word}: {standing.message}")]
+    rows += [("other prior", f"{other.name}: {under_prior(other, risk_name)}") for other in standing.others]
+    rows.append((f"under {standing.few} rows", leans + (f": {_pairs(standing)}" if standing.pairs else "")))
+    return rows
+
+
+def under_prior(other: UnderPrior, risk_name: str) -> str:
+    """The answer under another prior.
+
+    >>> under_prior(UnderPrior("seen successors only", 12.0, 0.25, None), "CVaR 0.9")
+    'CVaR 0.9 12.00, loss above the stated risk in 25 % of its draws'
+    """
+    gain = "" if other.gain is None else f", a plan for its mean loses {number(other.gain, 3)} less there"
+    return (
+        f"{risk_name} {number(other.risk)}, loss above the stated risk in {percent(other.exceeded)} of its draws{gain}"
+    )
+
+
+def _pairs(standing: Standing) -> str:
+    named = [f"{each.state}/{each.action} ({several(round(each.rows), 'row')})" for each in standing.pairs[:4]]
+    more = len(standing.pairs) - len(named) + standing.pairs_left_out
+    return ", ".join(named) + (f", {more:,} more" if more else "")
 
 
 def several(count: int, noun: str) -> str:

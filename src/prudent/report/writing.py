@@ -39,7 +39,7 @@ from .page import figure_html, render
 from .words import compared, is_clear, number, percent, seconds, several, with_error
 
 DRIVERS = 15
-THIN = 10  # sightings below which a pair is called thin
+THIN = 5  # sightings below which a pair is called thin
 USED = 1e-4  # share of discounted time from which a pair is relied on
 THIN_LISTED = 12
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     Optimiser = Solution = Any  # importing them would import JAX, which refusing bad input does not need
 
-KIND = "prudent checkpoint, version 3"
-LOG = ("state", "action", "next_state", "count", "cost_state", "cost_action", "cost_total", "cost_count")
+KIND = "prudent checkpoint, version 4"
+LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
 TREES = ("state", "parameters", "history")
 
 # Far more than any run makes; what lies beyond was not written by one.
@@ -123,14 +123,11 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
         columns = {name: arrays[f"log.{name}"] for name in LOG}
         for name, size in zip(LOG[:3], sizes, strict=True):
             _index(columns[name], size)
-        for name, size in zip(LOG[4:6], sizes[:2], strict=True):
-            _index(columns[name], size)
-        for name in ("count", "cost_total", "cost_count"):
+        for name in LOG[3:]:
             _finite(columns[name], 1)
-        for several in (LOG[:4], LOG[4:]):
-            if len({columns[name].shape for name in several}) != 1:
-                raise ValueError("columns of several lengths")
-        if np.any(columns["count"] < 0) or np.any(columns["cost_count"] < 0):
+        if len({column.shape for column in columns.values()}) != 1:
+            raise ValueError("columns of several lengths")
+        if any(np.any(columns[name] < 0) for name in ("count", "cost_count", "cost_square")):
             raise ValueError("negative counts")
         log = LogCounts(**columns, rows=int(record["rows"]), sources=tuple(map(str, record["sources"])))
     listed, costs = (arrays.get(f"facts.{name}") for name in ("listed", "costs"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..problems import Case, read_problem
 from ..report.data import Difference
 from .checkpoint import Saved
+from .footing import standing_of
 from .policy_files import read_policy
 from .solving import episode_seed, saved_policy
 from .view import View
@@ -39,7 +40,9 @@ def evaluate_problem(
     if isinstance(policy, str | Path):
         table = read_policy(policy, case.facts.states, case.facts.actions)
     name = str(policy) if isinstance(policy, str | Path) else "policy"
-    return _court(case, 0, samples).view(name, table, occupancy=False)
+    court = _court(case, 0, samples)
+    view = court.view(name, table, occupancy=False)
+    return replace(view, standing=standing_of(case, court.footing(view)))
 
 
 def _court(case: Case, episode: int, samples: int | None) -> Any:

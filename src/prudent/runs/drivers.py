@@ -35,16 +35,33 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
         name = _parametric(shape)
         return {name(k): k for k in range(int(np.prod(shape)))}
     assert case.successors is not None
-    index, listed, _ = case.successors
-    entry = np.ones(shape, dtype=bool) if listed is None else listed
-    free = np.argwhere(entry & (entry.sum(axis=2, keepdims=True) > 1))
+    _, listed, own = case.successors
+    entry = np.ones(own, dtype=bool) if listed is None else listed
+    free = entry & (entry.sum(axis=2, keepdims=True) > 1)
+    if case.costs is not None and case.costs.spread is not None:
+        free = np.concatenate([free, (case.costs.spread > 0).reshape(*own[:2], -1)], axis=2)
     facts = case.facts
     named = {}
-    for state, action, slot in free:
-        follower = int(slot if index is None else index[state, action, slot])
-        name = f"P({facts.states[follower]} | {facts.states[state]}, {facts.actions[action]})"
+    for state, action, slot in np.argwhere(free):
+        pair, follower = f"{facts.states[state]}, {facts.actions[action]}", _follower(case, state, action, slot)
+        if slot < own[2]:
+            name = f"P({follower} | {pair})"
+        else:
+            name = f"cost({pair})" if follower is None else f"cost({pair}, {follower})"
         named[name] = int(np.ravel_multi_index((state, action, slot), shape))
     return named
+
+
+def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
+    """The state that an entry of a pair's row is about, probabilities before costs; None for the cost of the pair."""
+    assert case.successors is not None and case.costs is not None
+    width = case.successors.shape[2]
+    if slot >= width:
+        if case.costs.mean.ndim == 2:
+            return None
+        slot -= width
+    index = case.successors.next_state
+    return case.facts.states[slot if index is None else int(index[state, action, slot])]
 
 
 def _parametric(shape: tuple[int, ...]) -> Any:
@@ -57,11 +74,11 @@ def _parametric(shape: tuple[int, ...]) -> Any:
 def _names_by_place(case: Case, shape: tuple[int, ...]) -> Any:
     if case.family is not None or case.successors is None:
         return lambda *place: f"theta{[int(i) for i in place[: len(shape)]]}"
-    index = case.successors.next_state
+    width = case.successors.shape[2]
 
     def name(state: int, action: int, slot: int) -> str:
-        follower = slot if index is None else int(index[state, action, slot])
-        facts = case.facts
-        return f"{facts.states[state]}, {facts.actions[action]} → {facts.states[follower]}"
+        follower = _follower(case, state, action, slot)
+        move = f"{case.facts.states[state]}, {case.facts.actions[action]}" + (f" → {follower}" if follower else "")
+        return move if slot < width else f"cost of {move}"
 
     return name

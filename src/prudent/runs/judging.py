@@ -12,8 +12,8 @@ from ..arrays import as_key, in_float64, key_words
 from ..baselines import rivals, row_radius
 from ..errors import InputError
 from ..evaluation import judge, judged, usual_draws
-from ..objectives import TabularObjective
-from ..posteriors import Dirichlet, WeightedDraws
+from ..objectives import Footing, TabularObjective
+from ..posteriors import Dirichlet, WeightedDraws, WithCosts
 from ..problems import Case
 from ..problems.parts import pair_counts
 from ..report.data import Difference
@@ -91,6 +91,12 @@ class Court:
             difference=None if beside is None else self.difference(losses, beside.losses),
         )
 
+    @in_float64
+    def footing(self, view: View) -> Footing:
+        """What the risk of a view stands on."""
+        answer = judged(self.risk, view.losses, self.fresh)
+        return self.objective.footing(self.belief, self.risk, view.probabilities, answer, self.words)
+
     def difference(self, losses: np.ndarray, others: np.ndarray, risk: Risk | None = None) -> Difference:
         """The risk of losses less that of others, draw by draw."""
         return risk_difference(self.risk if risk is None else risk, losses, others, self.fresh)
@@ -122,7 +128,8 @@ class Court:
     def _radius(self, case: Case) -> Any:
         """The file's radius; else that of `pr.rivals`, where the log's rows stand in for a Dirichlet's counts."""
         given = case.facts.file.rivals.robust_radius
-        if given is not None or isinstance(self.belief, Dirichlet):
+        belief = self.belief.posterior if isinstance(self.belief, WithCosts) else self.belief
+        if given is not None or isinstance(belief, Dirichlet):
             return given
         return row_radius(self.model.support, pair_counts(case) + 1.0)
 

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..problems import Case
 from ..problems.describing import coverage, describe, loss_name, risk_name
 from ..report.data import Difference, Driver
+from .footing import standing_of
 from .record_check import ARRAYS, NUMBERS, check_record
 from .tensors import read_tensors, write_tensors
 from .view import View
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 else:
     Solution = Any  # importing it would import JAX, which refusing bad input does not need
 
-KIND = "prudent report record, version 3"
+KIND = "prudent report record, version 4"
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
 
 
@@ -130,6 +131,7 @@ def record_of(
         "risk_standard_error": number(solution.risk_standard_error),
         "interval": [number(end) for end in solution.interval],
         **certified(solution, file.loss.kind == "expected-cost"),
+        "footing": None if solution.footing is None else asdict(standing_of(case, solution.footing)),
         "mean": ours.mean,
         "mean_standard_error": number(ours.mean_standard_error),
         "tail_level": tail_level,

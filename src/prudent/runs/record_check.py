@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -41,6 +41,39 @@ class _Certificate(_Open):
     drivers_considered: int
 
 
+class _Closed(BaseModel):
+    """Keys that are checked, and no others."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class _LeantOn(_Closed):
+    state: str
+    action: str
+    rows: float
+    time: float
+    tail_time: float
+
+
+class _UnderPrior(_Closed):
+    name: str
+    risk: float
+    exceeded: float
+    gain: float | None
+
+
+class _Standing(_Closed):
+    word: Literal["sound", "thin", "unsupported"] | None
+    message: str
+    few: int
+    time: float | None
+    tail_time: float | None
+    exceeded: float | None
+    pairs: list[_LeantOn]
+    pairs_left_out: int
+    others: list[_UnderPrior]
+
+
 class _Summary(_Open):
     status: str
     message: str
@@ -52,6 +85,7 @@ class _Summary(_Open):
     gap: float | None
     gap_limit: float | None
     certificate: _Certificate | None
+    footing: _Standing | None
     tail_level: float
     known_theta_risk: float | None
     known_theta_risk_standard_error: float | None
@@ -63,8 +97,7 @@ class _Summary(_Open):
     versions: dict[str, str]
 
 
-class _Difference(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+class _Difference(_Closed):
     value: float | None
     standard_error: float | None
     low: float | None
@@ -84,8 +117,7 @@ class _View(_Open):
     tail_mean: float | None
 
 
-class _Driver(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+class _Driver(_Closed):
     name: str
     plain: float
     weighted: float

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from . import folder as places
+from .footing import standing_from
 from .record import Record, read_record
 
 if TYPE_CHECKING:
@@ -107,4 +108,5 @@ def report_data(record: Record) -> ReportData:
         seconds=summary["seconds"],
         iterations=summary["iterations"],
         versions=tuple(summary["versions"].items()),
+        standing=standing_from(summary["footing"]),
     )

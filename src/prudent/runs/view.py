@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..report.data import Difference
+from ..report.data import Difference, Standing
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class View:
         kind: `policy`, `deterministic` or `rival`.
         status: how its planner ended, such as `PLANNED`.
         difference: its risk less that of the policy it is set beside, draw by draw; None without one.
+        standing: what its risk stands on; None where it was not asked for.
     """
 
     name: str
@@ -50,3 +51,4 @@ class View:
     kind: str = "policy"
     status: str = ""
     difference: Difference | None = None
+    standing: Standing | None = None

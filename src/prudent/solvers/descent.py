@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..arrays import to_numpy
 from ..objectives import Objective, Table
-from ..policies import ParameterSet
+from ..parameter_sets import ParameterSet
 from .sample import Sample, Slopes
 
 # Why a point no longer moves. Where the policy has no table of its own, its gradient vanishing is all that is known.

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from scipy import sparse
 from scipy.optimize import linprog
 
-from ..row_sets import RowSet
+from ..parameter_sets import RowSet
 
 # A minimum is good enough if the planes leave this share of the predicted decrease open.
 ACCURACY = 0.1
@@ -86,10 +86,16 @@ class Reach(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """Linear functions of the direction below the model: `offset + <slope, direction>`, 0 being the model's value."""
+    """Linear functions of the direction below the model: `offset + <slope, direction>`, 0 being the model's value.
+
+    Attributes:
+        slopes, offsets: of each.
+        densities: `p xi` of each.
+    """
 
     slopes: list[Float[np.ndarray, " N"]]
     offsets: list[float]
+    densities: list[Float[np.ndarray, " R"]]
 
 
 def along(slope: Float[np.ndarray, "S A"], reach: Reach) -> Improvement:
@@ -106,17 +112,29 @@ def improve(model: Linearised, reach: Reach, enough: float = 0.0) -> Improvement
         reach: the tables there are.
         enough: the search also ends once no decrease above this is possible.
     """
+    return _cut(model, reach, enough)[0]
+
+
+def supporting(model: Linearised, reach: Reach) -> tuple[Float[np.ndarray, "J R"], Float[np.ndarray, " J"]] | None:
+    """Densities that tie where the model is least within reach, and their multipliers; None if the program failed."""
+    _, planes, shares = _cut(model, reach, 0.0)
+    return None if shares is None else (np.stack(planes.densities[: len(shares)]), shares)
+
+
+def _cut(model: Linearised, reach: Reach, enough: float) -> tuple[Improvement, Planes, np.ndarray | None]:
+    """A minimum by cutting planes, the planes, and the multipliers of the first of them."""
     losses = model.losses
     flat = model.slopes.reshape(len(losses), -1)
     weights = model.density(losses)
     here = float(weights @ losses)
-    planes = Planes([weights @ flat], [0.0])
+    planes = Planes([weights @ flat], [0.0], [weights])
     best, least = np.zeros_like(reach.table), 0.0
     while True:
-        direction, bound = _lowest(planes, reach)
+        direction, bound, shares = _lowest(planes, reach)
         if direction is None:
             # The program failed, as it may at the edge of rounding: what is known without it stays true.
-            return Improvement(best, -least, max(-least, -reach.lowest(planes.slopes[0])[1]))
+            known = max(-least, -reach.lowest(planes.slopes[0])[1])
+            return Improvement(best, -least, known), planes, None
         moved = losses + flat @ direction.ravel()
         weights = model.density(moved)
         # Around the values at the table, so that the level of the losses cancels before it can round.
@@ -125,25 +143,27 @@ def improve(model: Linearised, reach: Reach, enough: float = 0.0) -> Improvement
             best, least = direction, value
         close = least - bound <= -ACCURACY * bound or -bound <= enough
         if close or len(planes.slopes) == model.planes:
-            return Improvement(best, -least, max(-bound, -least))
+            return Improvement(best, -least, max(-bound, -least)), planes, shares
         planes.slopes.append(weights @ flat)
         planes.offsets.append(float(weights @ (losses - here)))
+        planes.densities.append(weights)
 
 
-def _lowest(planes: Planes, reach: Reach) -> tuple[np.ndarray | None, float]:
-    """The direction at which the largest of the planes is least, and a bound of its value there, from below."""
+def _lowest(planes: Planes, reach: Reach) -> tuple[np.ndarray | None, float, np.ndarray | None]:
+    """The direction at which the largest of the planes is least, a bound of its value there from below, multipliers."""
     if len(planes.slopes) == 1 and reach.closed:
-        return reach.lowest(planes.slopes[0])
+        return *reach.lowest(planes.slopes[0]), np.ones(1)
     # In units of what the first plane alone foresees, whatever the losses are measured in.
     unit = max(-reach.lowest(planes.slopes[0])[1], max(abs(offset) for offset in planes.offsets))
     if not unit > 0:
-        return np.zeros_like(reach.table), 0.0
+        return np.zeros_like(reach.table), 0.0, np.eye(len(planes.slopes))[0]
     answer = _program(planes, reach, unit)
     if answer.status != 0:
-        return None, -np.inf
+        return None, -np.inf, None
     moved = np.maximum(reach.table + answer.x[: reach.table.size].reshape(reach.table.shape), 0.0)
     direction = moved / moved.sum(axis=1, keepdims=True) - reach.table
-    return direction, min(0.0, _dual_bound(answer, planes, reach, unit))
+    shares = _shares(answer, len(planes.slopes))
+    return direction, min(0.0, _dual_bound(answer, shares, planes, reach, unit)), shares
 
 
 def _program(planes: Planes, reach: Reach, unit: float) -> Any:
@@ -171,14 +191,16 @@ def _program(planes: Planes, reach: Reach, unit: float) -> Any:
     )
 
 
-def _dual_bound(answer: Any, planes: Planes, reach: Reach, unit: float) -> float:
+def _shares(answer: Any, count: int) -> Float[np.ndarray, " J"]:
+    """The program's multipliers of the planes, summing to 1; of the first plane alone where it gives none."""
+    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[:count], 0.0)
+    return shares / shares.sum() if shares.sum() > 0 else np.eye(count)[0]
+
+
+def _dual_bound(answer: Any, shares: np.ndarray, planes: Planes, reach: Reach, unit: float) -> float:
     """A lower bound that does not trust the program: the plane that its multipliers mix, minimised in closed form."""
     if not reach.closed:
         return unit * float(answer.fun)
-    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(planes.slopes)], 0.0)
-    if not shares.sum() > 0:
-        return reach.lowest(planes.slopes[0])[1]
-    shares = shares / shares.sum()
     mixed = np.tensordot(shares, np.stack(planes.slopes), axes=1)
     return float(shares @ planes.offsets) + reach.lowest(mixed)[1]
 

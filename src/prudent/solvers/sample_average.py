@@ -20,11 +20,12 @@ from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, beg
 from .draws import Job, JobDraws, draw
 from .natural import NaturalGradient
 from .optimiser import Optimiser, Outcome, require_evaluation
+from .polish import PointLosses, polish
 from .progress import Progress
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample import slopes_of
-from .search import Samples, Search
+from .search import Incumbent, Samples, Search
 from .solution import Solution
 from .starts import PLANNED, first_parameters
 
@@ -169,10 +170,12 @@ class SampleAverage(Optimiser):
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
                 bar.advance(max(search.iterations for search in searches), trace.T[None])
-        return [self._outcome(search, history, unit) for search, history in zip(searches, histories, strict=True)]
+        return [
+            self._outcome(search, _polished(space, job, search, steps), history, unit)
+            for search, job, history in zip(searches, draws.jobs, histories, strict=True)
+        ]
 
-    def _outcome(self, search: Search, history: list, unit: Unit) -> Outcome:
-        answer = search.answer()
+    def _outcome(self, search: Search, answer: Incumbent, history: list, unit: Unit) -> Outcome:
         return Outcome(
             parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
             status=search.status(),
@@ -211,6 +214,20 @@ def space_of(objective: Objective, theta: np.ndarray) -> Space:
     """The space of an objective's points, as one draw of theta tells it."""
     table = objective.table(theta)
     return Space(objective, table if table is not None and table.free else None)
+
+
+def _polished(space: Space, job: Job, search: Search, steps: tuple[Step, ...]) -> Incumbent:
+    """The answer of a job, on the atoms of a posterior to the last digits where it has converged."""
+    answer, atoms = search.answer(), job.belief.as_atoms()
+    if search.done != CONVERGED or atoms is None or not isinstance(steps[search.kind], ProxLinear):
+        return answer
+    assert space.table is not None
+    table = space.objective.points(answer.parameters)[0]
+    found = polish(PointLosses(space.objective, job.risk, atoms), table, space.table.rows)
+    if found is None:
+        return answer
+    parameters = to_numpy(space.objective.from_point(found.table[None]))
+    return dataclasses.replace(answer, parameters=parameters, in_sample=found.value)
 
 
 def _entries(solution: Solution) -> list:

@@ -171,6 +171,11 @@ class Solution(eqx.Module):
         return self.evaluation.exact
 
     @property
+    def footing(self) -> Any:
+        """What the risk stands on: sound, thin or unsupported; None where no certificate was asked for."""
+        return self.evaluation.footing
+
+    @property
     def truncation(self) -> float:
         """Mass of the occupancy that a truncated method may leave out; 0 for an exact one."""
         return self.evaluation.truncation
@@ -181,6 +186,7 @@ class Solution(eqx.Module):
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             *self.evaluation.risk_rows(),
+            *([] if self.footing is None else self.footing.rows()),
             *([] if self.certificate is None else self.certificate.rows()),
             ("mean loss", f"{self.evaluation.mean:.4f}"),
             *self.evaluation.truncation_rows(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from ..errors import InputError
 from ..evaluation import Evaluation, check_question, judge, judge_closely, usual_draws
 from ..gradients import Adjoint, GradientEstimator
 from ..objectives import Objective, objective_of, point_at
-from ..policies import projected
+from ..parameter_sets import projected
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk, check_envelope
 from .brpg import BRPG
@@ -61,7 +62,7 @@ def solve(
         start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
         progress: show a bar; when left out, only on a terminal and only if the run takes a while.
-        certify: find the solution's `certificate`, for at most about what the solution cost.
+        certify: find the solution's `certificate` and `footing`, for at most about what the solution cost.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -266,7 +267,9 @@ def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tupl
         answer, slopes = judge_closely(objective, job.risk, point, fresh)
     if not answer.finite():
         return answer, None
-    return answer, certified(objective, point, answer, job.risk, slopes, outcome.in_sample)
+    certificate = certified(objective, point, answer, job.risk, slopes, outcome.in_sample)
+    footing = objective.footing(job.belief, job.risk, point, answer, job.words)
+    return dataclasses.replace(answer, footing=footing), certificate
 
 
 def _solution(

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import in_float64, to_numpy
 from ..errors import InputError
 from ..objectives import Objective
-from ..policies import projected
+from ..parameter_sets import projected
 from . import brpg
 from .brpg import BRPG
 from .descent import GOING, Iterates, Space, begin

@@ -17,17 +17,19 @@ from .reading import Batch, read_batches
 # Distinct codes of finished batches are merged once this many have gathered.
 MOST_PENDING = 2**20
 LARGEST_COUNT = 2.0**53
+LARGEST_COST = 1e100
 
 
 @dataclass(frozen=True)
 class LogCounts:
-    """What a log holds: how often each transition was seen, and what the rows of each pair cost.
+    """What a log holds: how often each transition was seen, and what its rows cost.
 
     Attributes:
         state, action, next_state: `[K]` each transition that is in the log, in order.
         count: `[K]` how often it was seen.
-        cost_state, cost_action: `[P]` pairs whose rows have costs; empty without a column of costs.
-        cost_total, cost_count: `[P]` the sum of their costs, and of how many.
+        cost_count: `[K]` how many of these have a cost; 0 without a column of costs.
+        cost_total: `[K]` the sum of these costs.
+        cost_square: `[K]` the sum of the squares of what they differ from their mean by.
         rows: rows read.
         sources: the files they came from.
     """
@@ -36,10 +38,9 @@ class LogCounts:
     action: np.ndarray
     next_state: np.ndarray
     count: np.ndarray
-    cost_state: np.ndarray
-    cost_action: np.ndarray
-    cost_total: np.ndarray
     cost_count: np.ndarray
+    cost_total: np.ndarray
+    cost_square: np.ndarray
     rows: int
     sources: tuple[str, ...]
 
@@ -53,19 +54,18 @@ class LogCounts:
             action=action[order],
             next_state=next_state[order],
             count=self.count[order],
-            cost_state=states[self.cost_state],
-            cost_action=actions[self.cost_action],
+            cost_count=self.cost_count[order],
+            cost_total=self.cost_total[order],
+            cost_square=self.cost_square[order],
         )
 
     def joined(self, other: LogCounts) -> LogCounts:
         """Both logs as one."""
-        seen, paid = Tally(), Tally()
+        seen = Tally()
         for log in (self, other):
-            pair = (log.state << 2 * INDEX_BITS) | (log.action << INDEX_BITS)
-            seen.put(pair | log.next_state, log.count, np.zeros(len(pair)))
-            pair = (log.cost_state << 2 * INDEX_BITS) | (log.cost_action << INDEX_BITS)
-            paid.put(pair, log.cost_count, log.cost_total)
-        return _of_tallies(seen, paid, self.rows + other.rows, (*self.sources, *other.sources))
+            codes = (log.state << 2 * INDEX_BITS) | (log.action << INDEX_BITS) | log.next_state
+            seen.put(codes, log.count, log.cost_count, log.cost_total, log.cost_square)
+        return _of_tally(seen, self.rows + other.rows, (*self.sources, *other.sources))
 
 
 def count_log(
@@ -80,37 +80,43 @@ def count_log(
         folder: where relative paths begin.
         leave: optional columns to leave alone, such as `cost` where costs come from elsewhere.
     """
-    seen, paid = Tally(), Tally()
+    seen = Tally()
     rows = 0
     optional = [name for name in ("count", "cost") if name not in leave]
     for source in sources:
         before = rows
         for batch in read_batches(source, ("state", "action", "next_state"), optional, optional, folder):
-            rows += _add(batch, states, actions, seen, paid)
+            rows += _add(batch, states, actions, seen)
         if rows == before:
             name = source if isinstance(source, str | Path) else "the frame"
             raise InputError(f"{name}: the log has no row; observe at least one transition")
-    return _of_tallies(seen, paid, rows, tuple(str(each) for each in sources if isinstance(each, str | Path)))
+    return _of_tally(seen, rows, tuple(str(each) for each in sources if isinstance(each, str | Path)))
 
 
-def _of_tallies(seen: Tally, paid: Tally, rows: int, sources: tuple[str, ...]) -> LogCounts:
-    state, action, next_state, count, _ = seen.table()
+def _of_tally(seen: Tally, rows: int, sources: tuple[str, ...]) -> LogCounts:
+    state, action, next_state, count, paid, total, square = seen.table()
     if not count.sum() > 0:
         raise InputError("every count of the log is 0; observe at least one transition")
-    cost_state, cost_action, _, cost_count, cost_total = paid.table()
-    return LogCounts(state, action, next_state, count, cost_state, cost_action, cost_total, cost_count, rows, sources)
+    return LogCounts(state, action, next_state, count, paid, total, square, rows, sources)
 
 
-def _add(batch: Batch, states: Names, actions: Names, seen: Tally, paid: Tally) -> int:
+def _add(batch: Batch, states: Names, actions: Names, seen: Tally) -> int:
     state = indices(batch, "state", states)
     action = indices(batch, "action", actions)
     next_state = indices(batch, "next_state", states)
     count = _counts(batch) if "count" in batch.columns else None
-    pair = (state << 2 * INDEX_BITS) | (action << INDEX_BITS)
-    seen.add(pair | next_state, count)
-    if "cost" in batch.columns:
-        paid.add(pair, count, batch.numbers("cost"))
+    codes = (state << 2 * INDEX_BITS) | (action << INDEX_BITS) | next_state
+    seen.add(codes, count, _costs(batch) if "cost" in batch.columns else None)
     return len(state)
+
+
+def _costs(batch: Batch) -> np.ndarray:
+    cost = batch.numbers("cost")
+    large = np.abs(cost) > LARGEST_COST
+    if large.any():
+        position = int(np.argmax(large))
+        raise InputError(f"{batch.place(position)}: cost {cost[position]:g} is too large; change the unit of the costs")
+    return cost
 
 
 def _counts(batch: Batch) -> np.ndarray:
@@ -151,52 +157,64 @@ def _place(batch: Batch, which: np.ndarray, value: int) -> str:
 
 
 class Tally:
-    """Sums by code; the codes of many batches are merged now and then."""
+    """Counts by code, and of rows with a cost their number, sum and squares; batches are merged now and then."""
 
     def __init__(self) -> None:
-        self.pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.pending: list[tuple[np.ndarray, ...]] = []
         self.size = 0
 
-    def add(self, codes: np.ndarray, count: np.ndarray | None, amount: np.ndarray | None = None) -> None:
-        """Add rows: a code each, how often it counts (once when None), and an amount to be summed with it."""
+    def add(self, codes: np.ndarray, count: np.ndarray | None, cost: np.ndarray | None = None) -> None:
+        """Add rows: a code each, how often it counts (once when None), and what it cost each time."""
         encoded = pa.array(codes).dictionary_encode()
         place = encoded.indices.to_numpy(zero_copy_only=False)
         distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
         number = np.bincount(place, count, minlength=len(distinct)).astype(np.float64)
-        if amount is None:
-            total = np.zeros(len(distinct))
-        else:
-            total = np.bincount(place, amount if count is None else amount * count, minlength=len(distinct))
-        self.put(distinct, number, total)
+        none = np.zeros(len(distinct))
+        if cost is None:
+            self.put(distinct, number, none, none, none)
+            return
+        weight = np.ones(len(codes)) if count is None else count
+        self.put(distinct, number, *_moments(place, len(distinct), weight, weight * cost, np.zeros(len(codes))))
 
-    def put(self, codes: np.ndarray, number: np.ndarray, total: np.ndarray) -> None:
+    def put(
+        self, codes: np.ndarray, count: np.ndarray, paid: np.ndarray, total: np.ndarray, square: np.ndarray
+    ) -> None:
         """Add what has been summed elsewhere."""
-        self.pending.append((codes, number, total))
+        self.pending.append((codes, count, paid, total, square))
         self.size += len(codes)
         if self.size > MOST_PENDING:
             self._merge()
 
     def _merge(self) -> None:
-        codes, number, total = (np.concatenate(column) for column in zip(*self.pending, strict=True))
+        codes, count, *costs = (np.concatenate(column) for column in zip(*self.pending, strict=True))
         distinct, place = np.unique(codes, return_inverse=True)
-        self.pending = [
-            (
-                distinct,
-                np.bincount(place, number, minlength=len(distinct)).astype(np.float64),
-                np.bincount(place, total, minlength=len(distinct)).astype(np.float64),
-            )
-        ]
+        number = np.bincount(place, count, minlength=len(distinct)).astype(np.float64)
+        self.pending = [(distinct, number, *_moments(place, len(distinct), *costs))]
         # What is left stays; only what comes on top of it counts towards the next merge.
         self.size = 0
 
-    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """State, action, next state, count and amount of each distinct code, in order."""
+    def table(self) -> tuple[np.ndarray, ...]:
+        """State, action, next state, count, and number, sum and squares of costs, of each distinct code, in order."""
         if not self.pending:
             empty = np.zeros(0, np.int64)
-            return empty, empty, empty, np.zeros(0), np.zeros(0)
+            return (empty, empty, empty, *[np.zeros(0)] * 4)
         self._merge()
-        codes, number, total = self.pending[0]
+        codes, number, *costs = self.pending[0]
         if number.sum() > LARGEST_COUNT:
             raise InputError(f"the counts of the log sum to {number.sum():g}, more than can be counted exactly")
         mask = 2**INDEX_BITS - 1
-        return codes >> 2 * INDEX_BITS, (codes >> INDEX_BITS) & mask, codes & mask, number, total
+        return (codes >> 2 * INDEX_BITS, (codes >> INDEX_BITS) & mask, codes & mask, number, *costs)
+
+
+def _moments(
+    place: np.ndarray, size: int, paid: np.ndarray, total: np.ndarray, square: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number, sum and squared deviations of groups, from those of their parts.
+
+    Deviations are taken from means, so that costs which all lie far from 0 lose no digits.
+    """
+    number = np.bincount(place, paid, minlength=size)
+    whole = np.bincount(place, total, minlength=size)
+    mean = whole / np.where(number > 0, number, 1.0)
+    apart = total / np.where(paid > 0, paid, 1.0) - mean[place]
+    return number, whole, np.bincount(place, square + paid * apart**2, minlength=size)

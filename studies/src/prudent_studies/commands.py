@@ -303,3 +303,73 @@ def _print_table(terminal: Any, item: str, title: str, records: Sequence[dict[st
         last = number + 1 == len(rows) or rows[number + 1]["section"]
         table.add_row(*row["cells"], style={True: "green", False: "yellow", None: None}[row["met"]], end_section=last)
     terminal.print(table)
+
+
+def promise(
+    replications: Annotated[int, typer.Option(help="Logs of each size.", min=1)] = 20,
+    environments: Annotated[
+        list[str] | None, typer.Option(help="A known environment; all when left out. May be repeated.")
+    ] = None,
+    sizes: Annotated[
+        list[int] | None, typer.Option(help="Steps of a log; 100, 500, 3000 when left out. May be repeated.", min=1)
+    ] = None,
+    candidates: Annotated[
+        list[str] | None, typer.Option(help="A kind of belief; all when left out. May be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of logs and draws.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the records; a stopped run goes on from it.")] = Path("promise"),
+    so_far: Annotated[bool, typer.Option("--so-far", help="Solve nothing; print what is in the folder.")] = False,
+) -> None:
+    """Whether the stated risk is kept in environments with known kernels, belief by belief; hours at full length.
+
+    Example: prudent promise --replications 2 --environments river_swim --candidates pooled
+    """
+    with clear_errors():
+        from rich.console import Console
+        from rich.table import Table
+
+        from . import promise as study
+
+        units = study.units_of(
+            study.chosen(environments, list(study.KNOWN), "environment"),
+            sizes or study.SIZES,
+            study.chosen(candidates, list(study.CANDIDATES), "candidate"),
+            replications,
+            seed,
+        )
+        folder, warnings = study.begin(out, seed)
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        with Console(stderr=True).status("") as status:
+
+            def advance(unit: study.Unit) -> None:
+                status.update(f"{unit.name}, of {len(units)}")
+
+            records = study.finished(folder, units) if so_far else study.run_study(folder, units, advance)
+        terminal = console()
+        for title, rows in study.tables(records).items():
+            table = Table(title=f"CVaR {study.LEVEL:g} stated and kept, {title}", title_justify="left")
+            for column in ("", "belief"):
+                table.add_column(column, no_wrap=True)
+            for column in ("logs", "kept %", "regret", "likelihood's", "mean's", "slack", "warned", "unwarned"):
+                table.add_column(column, justify="right")
+            for row in rows:
+                pairs = zip(row[5:12:2], row[6:13:2], strict=True)
+                table.add_row(
+                    row.label,
+                    row.candidate,
+                    str(row.logs),
+                    f"{100 * row.kept:.0f} ({100 * row.kept_error:.0f})",
+                    *(f"{round(value, 2) + 0.0:.2f} ({error:.2f})" for value, error in pairs),
+                    "–" if row.warned != row.warned else f"{row.warned:.0%}",
+                    f"{row.broken_unwarned:.0%}",
+                )
+            terminal.print(table)
+        for name, meaning in study.MEANINGS.items():
+            terminal.print(f"{name}: {meaning}")
+        terminal.print(
+            f"{len(records)} of {len(units)} solved; in brackets, one standard error.\nregret: loss above the optimum, "
+            "as a share of what uniform actions lose above it; likelihood's, mean's: of the plans at the\nmaximum "
+            "likelihood and at the posterior mean; slack: stated risk above the loss; unwarned: broken without a "
+            "warning"
+        )

@@ -7,20 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from prudent import (
-    BRPG,
-    Beta,
-    CVaR,
-    Episodes,
-    Expectation,
-    Posterior,
-    Risk,
-    TabularPolicy,
-    Trials,
-    plan,
-    robust_plan,
-    run_episodes_many,
-)
+import prudent as pr
 from prudent.arrays import Array, Stream, as_key, key_words, stream
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.episodes import estimate_scales
@@ -42,12 +29,12 @@ STEPS = 10
 SCALE_DRAWS = 200
 
 
-class MaximumLikelihood(Posterior):
+class MaximumLikelihood(pr.Posterior):
     """All belief in the observed frequencies; in the prior mean of a coordinate as long as nothing is observed."""
 
-    posterior: Beta
+    posterior: pr.Beta
 
-    def update(self, log: Trials) -> MaximumLikelihood:
+    def update(self, log: pr.Trials) -> MaximumLikelihood:
         """Learn as the posterior does."""
         return MaximumLikelihood(self.posterior.update(log))
 
@@ -102,7 +89,7 @@ def _planner(radius: float | None) -> str:
 
 def episodic_brpg(episodes: int, iterations: int, seed: int, replications: int, level: float) -> dict[str, Any]:
     """Loss under the truth of every iterate; and, after each episode, the trials seen, D and E."""
-    results = _run(CVaR(level), frozen_lake().prior, PAPER.samples, episodes, iterations, seed, replications)
+    results = _run(pr.CVaR(level), frozen_lake().prior, PAPER.samples, episodes, iterations, seed, replications)
     beliefs = [[frozen_lake().prior, *(episode.belief for episode in result.episodes)] for result in results]
     scales = _scales(results, beliefs, level, seed)
     return {
@@ -116,26 +103,26 @@ def episodic_brpg(episodes: int, iterations: int, seed: int, replications: int, 
 def episodic_plug_in_steps(episodes: int, iterations: int, seed: int, replications: int) -> dict[str, Any]:
     """Gradient steps at the maximum-likelihood theta of what has been seen."""
     prior = MaximumLikelihood(frozen_lake().prior)
-    return {"curves": _curves(_run(Expectation(), prior, 1, episodes, iterations, seed, replications)).tolist()}
+    return {"curves": _curves(_run(pr.Expectation(), prior, 1, episodes, iterations, seed, replications)).tolist()}
 
 
 def _run(
-    risk: Risk, prior: Posterior, samples: int, episodes: int, iterations: int, seed: int, replications: int
-) -> list[Episodes]:
+    risk: pr.Risk, prior: pr.Posterior, samples: int, episodes: int, iterations: int, seed: int, replications: int
+) -> list[pr.Episodes]:
     lake = frozen_lake()
-    return run_episodes_many(
+    return pr.run_episodes_many(
         lake,
         prior,
         [lake.world(SETTING.truth, steps=STEPS)] * replications,
         episodes=episodes,
         risk=risk,
         # Nothing here reads the solver's own evaluation.
-        solver=BRPG(samples=samples, iterations=iterations, step=PAPER.step, evaluation=2, keep_iterates=True),
+        solver=pr.BRPG(samples=samples, iterations=iterations, step=PAPER.step, evaluation=2, keep_iterates=True),
         seed=seed,
     )
 
 
-def _curves(results: list[Episodes]) -> Float[np.ndarray, "I T"]:
+def _curves(results: list[pr.Episodes]) -> Float[np.ndarray, "I T"]:
     """Every iterate of all episodes and the last one; an episode begins with the last iterate of the one before."""
     parameters = [
         np.concatenate(
@@ -147,7 +134,7 @@ def _curves(results: list[Episodes]) -> Float[np.ndarray, "I T"]:
     return truth_curves(np.stack(parameters), SETTING)
 
 
-def _scales(results: list[Episodes], beliefs: list[list[Any]], level: float, seed: int) -> np.ndarray:
+def _scales(results: list[pr.Episodes], beliefs: list[list[Any]], level: float, seed: int) -> np.ndarray:
     """`[replication, episode, 3]` D, E and L against the truth: at the start, and at the end of every episode."""
     lake = frozen_lake()
     objective = lake.objective()
@@ -161,7 +148,7 @@ def _scales(results: list[Episodes], beliefs: list[list[Any]], level: float, see
             [row[number].draw(stream(words, Stream.SCALES, k), SCALE_DRAWS) for k, row in enumerate(beliefs)]
         )
         against = np.broadcast_to(np.asarray(SETTING.truth), (len(results), 1, 2))
-        columns.append(np.array(estimate_scales(objective, CVaR(level), parameters, thetas, against)))
+        columns.append(np.array(estimate_scales(objective, pr.CVaR(level), parameters, thetas, against)))
     return np.stack(columns, axis=1)
 
 
@@ -177,7 +164,7 @@ def episodic_planner(
     actions = []
     for replication in range(first, last):
         belief, row = MaximumLikelihood(lake.prior), []
-        policy = TabularPolicy(np.full(lake.support.shape[:2], 0.25))
+        policy = pr.TabularPolicy(np.full(lake.support.shape[:2], 0.25))
         for number in range(episodes):
             log = world.deploy(policy, stream(words, Stream.WORLD, number, replication))
             belief = belief.update(log)
@@ -187,15 +174,15 @@ def episodic_planner(
     return {"actions": actions}
 
 
-def _plan(lake: FrozenLake, theta: Array, radius: float | None) -> TabularPolicy:
-    return plan(lake.at(theta)).policy if radius is None else robust_plan(lake.at(theta), radius).policy
+def _plan(lake: FrozenLake, theta: Array, radius: float | None) -> pr.TabularPolicy:
+    return pr.plan(lake.at(theta)).policy if radius is None else pr.robust_plan(lake.at(theta), radius).policy
 
 
 def episodic_records(replications: int, folder: RunFolder) -> list[dict[str, Any]]:
     """One row a plan, method and iteration; BR-PG's rows at the end of an episode also have trials, D and E."""
     lake = frozen_lake()
     best, uniform = truth_losses(
-        [plan(lake.at(SETTING.truth)).policy, TabularPolicy(np.full(lake.support.shape[:2], 0.25))], SETTING
+        [pr.plan(lake.at(SETTING.truth)).policy, pr.TabularPolicy(np.full(lake.support.shape[:2], 0.25))], SETTING
     ).tolist()
 
     def values(unit: str) -> dict[str, Any]:

@@ -9,19 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from prudent import (
-    AbstractFamily,
-    CVaR,
-    InputError,
-    SampleAverage,
-    Solution,
-    loss_at,
-    nested,
-    plan,
-    plug_in,
-    robust,
-    solve_many,
-)
+import prudent as pr
 from prudent.arrays import as_key, require_size
 from prudent.envs import Inventory, MachineReplacement, RiverSwim, inventory, machine_replacement, river_swim
 
@@ -78,7 +66,7 @@ class Setting(NamedTuple):
 
     family: str
     posterior: str
-    model: AbstractFamily
+    model: pr.AbstractFamily
     truth: Any
     belief: Callable[[int, Any], Any]
 
@@ -92,7 +80,7 @@ def settings(family: str) -> list[Setting]:
     """A family with either kind of posterior."""
     known = families()
     if family not in known:
-        raise InputError(f"unknown family {family!r}; there are {', '.join(known)}")
+        raise pr.InputError(f"unknown family {family!r}; there are {', '.join(known)}")
     model: Any = known[family]
     problem = model.tabular()
 
@@ -113,7 +101,7 @@ def compare(
     sizes: Sequence[int] = SIZES,
     replications: int = 10,
     seed: int | jax.Array = 0,
-    solver: SampleAverage | None = None,
+    solver: pr.SampleAverage | None = None,
 ) -> list[FamilyRow]:
     """All methods in one setting, at every size of the data set.
 
@@ -125,24 +113,24 @@ def compare(
         solver: of the Bayesian-risk policies; the default one when left out.
     """
     replications = require_size("replications", replications)
-    solver = SampleAverage() if solver is None else solver
+    solver = pr.SampleAverage() if solver is None else solver
     observations = np.repeat([require_size("a data-set size", n) for n in sizes], replications)
     # Run i has the key that `solve_many` gives it, so that all methods are judged on the same fresh draws.
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(observations))]
     beliefs = [setting.belief(int(n), key) for n, key in zip(observations, keys, strict=True)]
     # One call for all sizes: everything is compiled once.
-    found = solve_many(
-        setting.model, beliefs, [CVaR(LEVEL), CVaR(0.0)], solver=solver, seed=seed, progress=False, certify=True
+    found = pr.solve_many(
+        setting.model, beliefs, [pr.CVaR(LEVEL), pr.CVaR(0.0)], solver=solver, seed=seed, progress=False, certify=True
     )
     methods = {CAUTIOUS: [row[0] for row in found], "Bayesian risk, mean": [row[1] for row in found]}
     rivals = [_rivals(setting, belief, key, len(found[0][0].losses)) for belief, key in zip(beliefs, keys, strict=True)]
     methods |= {name: [row[name] for row in rivals] for name in rivals[0]}
     truth = setting.model.at(setting.truth)
-    optimum = float(truth.start @ plan(truth).values)
+    optimum = float(truth.start @ pr.plan(truth).values)
     outcomes = {
         name: (
-            np.array([float(CVaR(LEVEL)(solution.losses).value) for solution in solutions]),
-            loss_at([solution.policy for solution in solutions], setting.model, setting.truth),
+            np.array([float(pr.CVaR(LEVEL)(solution.losses).value) for solution in solutions]),
+            pr.loss_at([solution.policy for solution in solutions], setting.model, setting.truth),
         )
         for name, solutions in methods.items()
     }
@@ -159,15 +147,15 @@ def compare(
     return rows
 
 
-def _rivals(setting: Setting, belief: Any, key: jax.Array, draws: int) -> dict[str, Solution]:
+def _rivals(setting: Setting, belief: Any, key: jax.Array, draws: int) -> dict[str, pr.Solution]:
     """What others would do with the same belief, judged on the same fresh draws."""
-    model, risk = setting.model, CVaR(LEVEL)
+    model, risk = setting.model, pr.CVaR(LEVEL)
     horizon = int(np.ceil(np.log(NEGLIGIBLE) / np.log(float(model.discount))))
     likeliest = belief.maximum_likelihood()
     return {
-        "plug-in, maximum likelihood": plug_in(model, belief, likeliest, risk=risk, evaluation=draws, seed=key),
-        f"robust, radius {RADIUS:g}": robust(model, belief, RADIUS, risk=risk, evaluation=draws, seed=key),
-        f"nested, CVaR {LEVEL:g}": nested(
+        "plug-in, maximum likelihood": pr.plug_in(model, belief, likeliest, risk=risk, evaluation=draws, seed=key),
+        f"robust, radius {RADIUS:g}": pr.robust(model, belief, RADIUS, risk=risk, evaluation=draws, seed=key),
+        f"nested, CVaR {LEVEL:g}": pr.nested(
             model, belief, risk, horizon, samples=NESTED_DRAWS, evaluation=draws, seed=key
         ),
     }

@@ -11,20 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from prudent import (
-    BRPG,
-    Beta,
-    Exact,
-    Point,
-    Posterior,
-    Risk,
-    Softmax,
-    Solution,
-    TabularPolicy,
-    Truncated,
-    loss_at,
-    solve_many,
-)
+import prudent as pr
 from prudent.arrays import as_key, in_float64
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.losses import Loss
@@ -33,8 +20,8 @@ from prudent.policies import action_tables
 SLIP = 0.3
 LEVELS = (0.0, 0.5, 0.9)
 ROBUST_RADII = (0.05, 1.0, 20.0)
-TRUNCATION = Truncated(horizon=130)
-PAPER = BRPG(samples=30, iterations=100, step=1.0)
+TRUNCATION = pr.Truncated(horizon=130)
+PAPER = pr.BRPG(samples=30, iterations=100, step=1.0)
 
 # Data sets a fanned-out unit plans for. Part of the config: random numbers are drawn by block.
 BLOCK = 10
@@ -78,22 +65,22 @@ class DataSets(NamedTuple):
     """The lake, the posterior of each data set of a setting, and the key of what is solved with them."""
 
     lake: FrozenLake
-    beliefs: list[Beta]
+    beliefs: list[pr.Beta]
     solve_key: jax.Array
 
     def maximum_likelihood(self) -> Float[np.ndarray, "I 2"]:
         """Of every data set."""
         return np.stack([np.asarray(belief.maximum_likelihood()) for belief in self.beliefs])
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[pr.Point]:
         """All belief in the maximum-likelihood theta, for every data set."""
-        return [Point(theta) for theta in self.maximum_likelihood()]
+        return [pr.Point(theta) for theta in self.maximum_likelihood()]
 
     def solved(
-        self, beliefs: Sequence[Posterior], risks: Sequence[Risk], solver: BRPG, loss: Loss | None = None
-    ) -> list[list[Solution]]:
+        self, beliefs: Sequence[pr.Posterior], risks: Sequence[pr.Risk], solver: pr.BRPG, loss: Loss | None = None
+    ) -> list[list[pr.Solution]]:
         """Belief i under risk j, in one compiled call."""
-        return solve_many(
+        return pr.solve_many(
             self.lake, beliefs, risks, loss=loss, solver=solver, seed=self.solve_key, progress=False, certify=False
         )
 
@@ -107,32 +94,32 @@ def data_sets(setting: Setting, replications: int, seed: int | jax.Array) -> Dat
 
 
 def truth_losses(
-    policies: Sequence[TabularPolicy], setting: Setting, loss: Loss | None = None
+    policies: Sequence[pr.TabularPolicy], setting: Setting, loss: Loss | None = None
 ) -> Float[np.ndarray, " I"]:
     """The loss of each policy under the truth, as the paper's tables have it.
 
     The occupancy is cut after the paper's horizon for the expected cost only: what is cut off, 1.8 % of its mass,
     would make a divergence from a distribution negative.
     """
-    method = TRUNCATION if loss is None else Exact()
-    return loss_at(list(policies), frozen_lake(), setting.truth, loss=loss, occupancy=method)
+    method = TRUNCATION if loss is None else pr.Exact()
+    return pr.loss_at(list(policies), frozen_lake(), setting.truth, loss=loss, occupancy=method)
 
 
 def planned_losses(actions: Any, setting: Setting) -> Float[np.ndarray, ...]:
     """The losses under the truth of deterministic policies `[..., S]`, in one compiled call."""
     table = np.asarray(actions)
-    policies = [TabularPolicy.deterministic(row, 4) for row in table.reshape(-1, table.shape[-1])]
+    policies = [pr.TabularPolicy.deterministic(row, 4) for row in table.reshape(-1, table.shape[-1])]
     return truth_losses(policies, setting).reshape(table.shape[:-1])
 
 
-def actions_of(policy: TabularPolicy) -> list[int]:
+def actions_of(policy: pr.TabularPolicy) -> list[int]:
     """The action of each state of a deterministic policy."""
     return np.asarray(policy.probabilities).argmax(axis=1).tolist()
 
 
-def at_one_theta(settings: BRPG) -> BRPG:
+def at_one_theta(settings: pr.BRPG) -> pr.BRPG:
     """Draws of a point are alike: one an iteration, and two to report on."""
-    return BRPG(samples=1, iterations=settings.iterations, step=settings.step, evaluation=2)
+    return pr.BRPG(samples=1, iterations=settings.iterations, step=settings.step, evaluation=2)
 
 
 @in_float64
@@ -141,8 +128,8 @@ def truth_curves(
 ) -> Float[np.ndarray, "I T"]:
     """The loss under the truth of every iterate of I runs of softmax policies."""
     replications, iterations, *shape = parameters.shape
-    tables = np.asarray(action_tables(Softmax(), parameters.reshape(-1, *shape)))
-    policies = [TabularPolicy(table) for table in tables]
+    tables = np.asarray(action_tables(pr.Softmax(), parameters.reshape(-1, *shape)))
+    policies = [pr.TabularPolicy(table) for table in tables]
     return truth_losses(policies, setting, loss).reshape(replications, iterations)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...arrays import Array, Stream, generator, require_size
-from ...kernels import Kernel
+from ...kernels import Kernel, Support
 from ...models import MDP
 from ...transitions import Transitions
 
@@ -30,6 +31,9 @@ class KnownEnvironment(eqx.Module):
         discount: in [0, 1).
         terminal: states that end an episode; a walk starts over after one.
         grid: rows and columns (or the sizes of more axes) where the states are numbered along a grid; None otherwise.
+        possible: what one who works with it would know of where a pair can lead, `possible(state, action,
+            next_state)`; a state is its number, or its coordinates where there is a grid. None where only the numbers
+            would tell.
     """
 
     table: Float[Array, "S A S"]
@@ -39,6 +43,7 @@ class KnownEnvironment(eqx.Module):
     discount: float = eqx.field(static=True)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     grid: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    possible: Callable[[Any, int, Any], bool] | None = eqx.field(static=True, default=None)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -53,6 +58,23 @@ class KnownEnvironment(eqx.Module):
         return MDP(
             Kernel.dense(table), cost if cost.ndim == 2 else (cost * table).sum(axis=2), self.start, self.discount
         )
+
+    def known_support(self) -> Support:
+        """Where each pair may lead for all that one who works with it would know; everywhere if that is nothing.
+
+        Terminal states are known never to be left.
+
+        >>> import prudent as pr
+        >>> pr.envs.known_environment("river_swim").known_support().shape
+        (8, 2, 3)
+        """
+        if self.possible is None:
+            return Support.dense(*self.shape)
+        states, actions = self.shape
+        ends, possible = set(self.terminal), self.possible
+        if self.grid is not None:
+            ends = {tuple(np.unravel_index(end, self.grid)) for end in ends}
+        return Support.where(lambda s, a, t: s == t if s in ends else possible(s, a, t), self.grid or states, actions)
 
     def walk(self, steps: int, seed: Any) -> Transitions:
         """The log of `steps` steps with random actions; nothing is logged of a terminal state.

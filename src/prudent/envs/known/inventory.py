@@ -20,4 +20,9 @@ def inventory() -> KnownEnvironment:
                 table[stock, action, max(filled - demand, 0)] += chance
             bought = filled - stock
             cost[stock, action] = 0.5 * stock + bought + 2.0 * (bought > 0) + 20.0 * (stock == 0)
-    return KnownEnvironment(table, cost, 5, "inventory", discount=0.95)
+
+    def possible(stock: int, action: int, after: int) -> bool:
+        """No more is left than was there and came; of demand nothing is known."""
+        return after <= min(stock + ORDERS[action], MOST)
+
+    return KnownEnvironment(table, cost, 5, "inventory", discount=0.95, possible=possible)

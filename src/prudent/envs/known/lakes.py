@@ -3,7 +3,7 @@
 import numpy as np
 
 from .environment import KnownEnvironment
-from .grids import slippery
+from .grids import on_foot, slippery
 
 SMALL = ("SFFF", "FHFH", "FFFH", "HFFG")
 LARGE = ("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG")
@@ -34,4 +34,5 @@ def _lake(tiles: tuple[str, ...]) -> KnownEnvironment:
         discount=0.99,
         terminal=tuple(np.flatnonzero(ends).tolist()),
         grid=grid,
+        possible=on_foot(grid),
     )

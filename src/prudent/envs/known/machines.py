@@ -22,4 +22,12 @@ def machines() -> KnownEnvironment:
     pairs = ((run, run), (mend, run), (run, mend))
     table = np.stack([np.kron(first, second) for first, second in pairs], axis=1)
     cost = (RUNNING[:, None] + RUNNING).reshape(-1, 1) + np.array([0.0, MENDING, MENDING])
-    return KnownEnvironment(table, cost, 0, "machines", discount=0.95, grid=(LEVELS, LEVELS))
+
+    def possible(wear: tuple[int, int], action: int, after: tuple[int, int]) -> bool:
+        """A machine that runs stays as it is, wears a level or breaks; one that is mended is new or stays as it is."""
+        return all(
+            now in ((was, 0) if action == machine + 1 else (was, was + 1, LEVELS - 1))
+            for machine, (was, now) in enumerate(zip(wear, after, strict=True))
+        )
+
+    return KnownEnvironment(table, cost, 0, "machines", discount=0.95, grid=(LEVELS, LEVELS), possible=possible)

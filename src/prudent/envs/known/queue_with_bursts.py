@@ -21,4 +21,9 @@ def queue_with_bursts() -> KnownEnvironment:
                     table[waiting, action, min(left + coming, ROOM)] += chance * share
     waiting = np.arange(states)[:, None]
     cost = waiting + np.array(FEE) + 15.0 * (waiting == ROOM)
-    return KnownEnvironment(table, cost, 0, "queue", discount=0.95)
+
+    def possible(waiting: int, _: int, after: int) -> bool:
+        """At most one is served; of arrivals nothing is known."""
+        return after >= waiting - 1
+
+    return KnownEnvironment(table, cost, 0, "queue", discount=0.95, possible=possible)

@@ -21,4 +21,10 @@ def replacement() -> KnownEnvironment:
     table[:, 2, 0] = 1.0
     level = np.arange(LEVELS)[:, None]
     cost = np.array([0.0, 3.0, 9.0]) + 0.6 * level + 20.0 * (level == last)
-    return KnownEnvironment(table, cost, 0, "replacement", discount=0.95)
+
+    def possible(level: int, action: int, after: int) -> bool:
+        """Run, it stays as it is, wears a level or breaks; overhauled, it loses up to two; a new one is new."""
+        runs, overhauled = after in (level, level + 1, last), level - 2 <= after <= level
+        return (runs, overhauled, after == 0)[action]
+
+    return KnownEnvironment(table, cost, 0, "replacement", discount=0.95, possible=possible)

@@ -19,4 +19,9 @@ def river_swim() -> KnownEnvironment:
         table[place, 1, landing] += chance
     cost = np.ones((STATES, 2))
     cost[0, 0], cost[-1, 1] = 1.0 - NEAR, 0.0
-    return KnownEnvironment(table, cost, 1, "river swim", discount=0.97)
+
+    def possible(place: int, action: int, after: int) -> bool:
+        """One place at most, and no drifting upstream."""
+        return abs(after - place) <= 1 and (action == 1 or after <= place)
+
+    return KnownEnvironment(table, cost, 1, "river swim", discount=0.97, possible=possible)

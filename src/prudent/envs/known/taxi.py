@@ -3,7 +3,7 @@
 import numpy as np
 
 from .environment import KnownEnvironment
-from .grids import slippery
+from .grids import on_foot, slippery
 
 SIDE = 4
 ABOARD = 2
@@ -33,4 +33,17 @@ def taxi() -> KnownEnvironment:
     start = np.zeros(shape)
     for corner in range(SIDE):
         start[corner * (SIDE + 1), 0, 1] = start[corner * (SIDE + 1), 1, 0] = 0.5 / SIDE
-    return KnownEnvironment(table, cost, start.ravel(), "taxi", discount=0.97, terminal=tuple(ends), grid=shape)
+    drives = on_foot((SIDE, SIDE))
+
+    def possible(now: tuple[int, int, int], action: int, after: tuple[int, int, int]) -> bool:
+        """Driving moves the taxi alone; a stop moves the passenger alone, on board or to where he is going."""
+        (cell, where, to), (landing, place, goal) = now, after
+        if goal != to:
+            return False
+        if action < PICK:
+            return place == where and drives(divmod(cell, SIDE), action, divmod(landing, SIDE))
+        return landing == cell and place in (where, ABOARD if action == PICK else to)
+
+    return KnownEnvironment(
+        table, cost, start.ravel(), "taxi", discount=0.97, terminal=tuple(ends), grid=shape, possible=possible
+    )

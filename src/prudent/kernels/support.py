@@ -1,0 +1,209 @@
+"""Where a state-action pair can lead: the part of a kernel that is fixed while its numbers change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ..arrays import Array, as_float, require_indices, require_size
+from ..errors import InputError
+
+# Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
+# than its faster gather is worth (a hub state that every state can fall back to).
+HUB_RATIO = 8
+
+# Merging parallel moves must shrink the lists at least this much to pay for the merged copy.
+MERGE_RATIO = 2
+
+
+class Graph(eqx.Module):
+    """The state graph under any policy, in the form that moves mass and values fastest.
+
+    Where actions of a state share successors, their moves are merged into one list a state (`A' = 1`);
+    where they hardly do, the lists stay as they are (`A' = A`), and no second copy of the kernel is made.
+
+    Attributes:
+        successor: `[S, A', B']` next states.
+        slot: `[S, A, B]` where entry `(s, a, b)` of the kernel lands in the flattened merged lists;
+            None when nothing was merged.
+        incoming: `[S, V]` the transpose: flattened entries that lead into each state, padded with
+            `S A' B'`; None when one state has so many that padding would not pay.
+    """
+
+    successor: Int[Array, "S E F"]
+    slot: Int[Array, "S A B"] | None
+    incoming: Int[Array, "S V"] | None
+
+    @staticmethod
+    def of(successor: Int[np.ndarray, "S A B"], listed: Bool[np.ndarray, "S A B"] | None) -> Graph:
+        states = successor.shape[0]
+        flat = successor.reshape(states, -1)
+        # Padding entries carry probability 0; pointing them at the row's first entry adds no neighbour.
+        if listed is not None:
+            flat = np.where(listed.reshape(states, -1), flat, flat[:, :1])
+        ordered = np.sort(flat, axis=1)
+        fresh = np.ones_like(ordered, dtype=bool)
+        fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        rank = np.cumsum(fresh, axis=1) - 1
+        width = int(rank[:, -1].max()) + 1
+        if MERGE_RATIO * width > flat.shape[1]:
+            used = np.ones(flat.shape, dtype=bool) if listed is None else listed.reshape(flat.shape)
+            return Graph(successor, None, _transpose(flat, used))
+        neighbour = np.repeat(np.arange(states, dtype=np.int32)[:, None], width, axis=1)
+        np.put_along_axis(neighbour, rank, ordered, axis=1)
+        column = np.empty_like(rank)
+        np.put_along_axis(column, np.argsort(flat, axis=1, kind="stable"), rank, axis=1)
+        slot = (column + width * np.arange(states)[:, None]).reshape(successor.shape)
+        used = np.arange(width)[None, :] <= rank[:, -1:]
+        return Graph(neighbour[:, None], slot.astype(np.int32), _transpose(neighbour, used))
+
+
+def _transpose(neighbour: np.ndarray, used: np.ndarray) -> np.ndarray | None:
+    """Entries of `neighbour` that lead into each state; None if one state has far more than the others."""
+    states = len(neighbour)
+    target, source = neighbour[used], np.flatnonzero(used.ravel())
+    degree = np.bincount(target, minlength=states)
+    if degree.max() > HUB_RATIO * max(1.0, degree.mean()):
+        return None
+    order = np.argsort(target, kind="stable")
+    first = np.concatenate([[0], np.cumsum(degree)[:-1]])
+    incoming = np.full((states, int(degree.max())), neighbour.size)
+    incoming[target[order], np.arange(target.size) - first[target[order]]] = source[order]
+    return incoming.astype(np.int32)
+
+
+class Support(eqx.Module):
+    """The successors a kernel may give probability to, `successor[s, a, b]`; dense is `B = S`.
+
+    Build one with `Support.lists` or `Support.dense`; share it between kernels, posteriors and
+    families, so that its checks and its index tables are made once.
+
+    >>> import prudent as pr
+    >>> ring = pr.Support.lists([[[0, 1]], [[1, 2]], [[2, 0]]], states=3)
+    >>> ring.states, ring.actions, ring.successors
+    (3, 1, 2)
+
+    Attributes:
+        successor: `[S, A, B]` next states; None for a dense support, where entry b is state b.
+        listed: `[S, A, B]` False where a shorter list was padded; None when nothing was padded.
+        graph: the state graph; None for a dense support.
+        states, actions, successors: the sizes S, A and B.
+        observed: the lists are what a log has shown, and more may be possible; else they are known.
+    """
+
+    successor: Int[Array, "S A B"] | None
+    listed: Bool[Array, "S A B"] | None
+    graph: Graph | None
+    states: int = eqx.field(static=True)
+    actions: int = eqx.field(static=True)
+    successors: int = eqx.field(static=True)
+    observed: bool = eqx.field(static=True, default=False)
+
+    @staticmethod
+    def dense(states: int, actions: int) -> Support:
+        """Every state can follow every pair."""
+        if not all(isinstance(size, int | np.integer) and size >= 1 for size in (states, actions)):
+            raise InputError(f"an MDP needs at least one state and one action, got {states!r} and {actions!r}")
+        return Support(None, None, None, states, actions, states)
+
+    @staticmethod
+    def lists(successor: Sequence | np.ndarray, states: int | None = None, observed: bool = False) -> Support:
+        """From `successor[s][a]`, the list of next states; lists may differ in length.
+
+        Args:
+            successor: an `[S, A, B]` array, or nested lists of whole numbers.
+            states: the number of states, checked against the outer length when given.
+            observed: the lists are only what a log has shown; `solution.footing` then asks what else may be possible.
+        """
+        array, listed = _pad(successor)
+        size = array.shape[0] if states is None else states
+        if array.shape[0] != size:
+            raise InputError(f"successor lists cover {array.shape[0]} states but states={size}; give one row a state")
+        index = require_indices("successor", array, size)
+        return Support(index, listed, Graph.of(index, listed), *index.shape, bool(observed))
+
+    @staticmethod
+    def where(allowed: Callable[[Any, int, Any], Any], states: int | Sequence[int], actions: int) -> Support:
+        """The successors that a rule of one's own allows, `allowed(state, action, next_state)`.
+
+        >>> import prudent as pr
+        >>> down = pr.Support.where(lambda s, a, t: t <= s, states=3, actions=1)  # never up
+        >>> down.allowed().sum(axis=2).tolist()
+        [[1], [2], [3]]
+        >>> near = pr.Support.where(lambda s, a, t: abs(s[0] - t[0]) + abs(s[1] - t[1]) <= 1, states=(4, 12), actions=4)
+        >>> near.shape
+        (48, 4, 5)
+
+        Args:
+            allowed: called for every `(state, action, next_state)`; true where the state can follow the pair.
+            states: how many there are; or the sizes of a grid that they are numbered along, row by row. The rule is
+                then given their coordinates, `(row, column)`, in the place of their numbers.
+            actions: how many there are.
+        """
+        whole = isinstance(states, int | np.integer)
+        sizes = tuple(require_size("a size of the grid", size) for size in ([states] if whole else states))
+        actions = require_size("actions", actions)
+        places = range(*sizes) if whole else list(np.ndindex(*sizes))
+        lists = [[[k for k, t in enumerate(places) if allowed(s, a, t)] for a in range(actions)] for s in places]
+        if all(len(entries) == len(places) for row in lists for entries in row):
+            return Support.dense(len(places), actions)
+        return Support.lists(lists)
+
+    @property
+    def is_dense(self) -> bool:
+        return self.successor is None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(S, A, B)`."""
+        return self.states, self.actions, self.successors
+
+    def index(self) -> np.ndarray:
+        """`[S, A, B]` next states as an array, also for a dense support."""
+        if self.successor is None:
+            return np.broadcast_to(np.arange(self.states, dtype=np.int32), self.shape)
+        return np.asarray(self.successor)
+
+    def allowed(self) -> np.ndarray:
+        """`[S, A, B]` True where probability may be put."""
+        return np.ones(self.shape, dtype=bool) if self.listed is None else np.asarray(self.listed)
+
+
+def _pad(successor: Sequence | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Nested lists to a rectangle, with a mask of what was really listed (None if all was)."""
+    try:
+        array = np.asarray(successor)
+    except ValueError:
+        array = np.empty(0, dtype=object)
+    nested = isinstance(successor, list | tuple | np.ndarray) and all(
+        isinstance(row, list | tuple | np.ndarray) and all(isinstance(item, list | tuple | np.ndarray) for item in row)
+        for row in successor
+    )
+    if array.dtype == object and not nested:
+        raise InputError("successor must be lists indexed [state, action, successor]")
+    if array.dtype != object:
+        if array.ndim != 3 or 0 in array.shape:
+            raise InputError(f"successor must be indexed [state, action, successor], got shape {array.shape}")
+        return array, None
+    actions = {len(row) for row in successor}
+    if len(actions) != 1:
+        raise InputError(f"every state needs the same number of actions, got {sorted(actions)}")
+    for s, row in enumerate(successor):
+        for a, entries in enumerate(row):
+            if len(entries) == 0:
+                raise InputError(f"state {s}, action {a} lists no successor; a pair must lead somewhere")
+    width = max(len(entries) for row in successor for entries in row)
+    shape = (len(successor), actions.pop(), width)
+    array = np.zeros(shape)
+    listed = np.zeros(shape, dtype=bool)
+    for s, row in enumerate(successor):
+        for a, entries in enumerate(row):
+            entries = as_float(entries, f"successor of state {s}, action {a}")
+            array[s, a] = entries[0]
+            array[s, a, : len(entries)] = entries
+            listed[s, a, : len(entries)] = True
+    return array, listed

@@ -1,0 +1,333 @@
+"""Is the stated risk kept? Beliefs held against environments whose kernels are known.
+
+A log of random actions, a belief of each kind, the policy of least CVaR 0.9 under it: the promise is kept where the
+policy's loss in the environment is at most the CVaR that was stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+import prudent as pr
+from prudent.arrays import to_numpy
+from prudent.envs import KNOWN, KnownEnvironment, known_environment
+
+from .work import Backend, RunFolder, Unit, open_folder, run_units
+
+LEVEL = 0.9
+SIZES = (100, 500, 3000)
+
+# Draws for the plan and for the risk stated; of large models fewer, which are solved by sweeps.
+DRAWS, EVALUATION, STARTS = 256, 1000, 3
+LARGE, DRAWS_OF_LARGE, EVALUATION_OF_LARGE = 48, 128, 500
+
+# A loss above the stated risk by no more than rounding keeps the promise.
+ROUNDING = 1e-9
+
+
+class Question(NamedTuple):
+    """What a candidate makes a belief of.
+
+    Attributes:
+        known: the environment; a candidate may look at its terminal states, its grid and which moves are possible,
+            as it says, and at nothing else.
+        log: the random walk.
+    """
+
+    known: KnownEnvironment
+    log: pr.Transitions
+
+    def counts(self) -> Float[np.ndarray, "S A S"]:
+        """How often each move was seen."""
+        counts = np.zeros(self.known.table.shape)
+        place = tuple(np.asarray(part) for part in (self.log.state, self.log.action, self.log.next_state))
+        np.add.at(counts, place, np.asarray(self.log.count))
+        return counts
+
+    def dirichlet(self, possible: Float[np.ndarray, "S A S"]) -> pr.Dirichlet:
+        """Pseudo-count 1 where a pair may lead, and everywhere for a pair of which nothing is known."""
+        support = open_support(self.known.name)
+        possible = np.where(possible.any(axis=2, keepdims=True), possible, True)
+        prior = np.take_along_axis(possible, support.index().astype(int), axis=2) & support.allowed()
+        return pr.Dirichlet(support, prior.astype(float), np.zeros(support.shape)).update(self.log)
+
+
+def _observed(question: Question) -> pr.Dirichlet:
+    return question.dirichlet(question.counts() > 0)
+
+
+def _all(question: Question) -> pr.Dirichlet:
+    return question.dirichlet(np.ones(question.known.table.shape, dtype=bool))
+
+
+def _neighbours(question: Question) -> pr.Dirichlet:
+    seen = question.counts().sum(axis=1, keepdims=True) > 0
+    return question.dirichlet(np.broadcast_to(seen, question.known.table.shape))
+
+
+def _listed(question: Question) -> pr.Dirichlet:
+    return question.dirichlet(np.asarray(question.known.table) > 0)
+
+
+def _pooled(question: Question) -> pr.Pooled:
+    return pr.Pooled(open_support(question.known.name)).update(question.log)
+
+
+def _pooled_listed(question: Question) -> pr.Pooled:
+    return pr.Pooled(listed_support(question.known.name), grid=question.known.grid).update(question.log)
+
+
+#: By name, how each belief is made of a log.
+CANDIDATES: dict[str, Callable[[Question], pr.Dirichlet | pr.Pooled]] = {
+    "pooled": _pooled,
+    "pooled, listed": _pooled_listed,
+    "listed": _listed,
+    "observed": _observed,
+    "neighbours": _neighbours,
+    "all": _all,
+}
+
+MEANINGS = {
+    "pooled": "the default: any state may follow, rows learn from one another",
+    "pooled, listed": "the same with the possible successors listed, and the grid if there is one",
+    "listed": "the possible successors listed, independent rows, pseudo-count 1",
+    "observed": "the successors in the log, any state for a pair never seen",
+    "neighbours": "the successors of the state in the log, by any action",
+    "all": "any state, independent rows, pseudo-count 1",
+}
+
+
+@cache
+def environment(name: str) -> KnownEnvironment:
+    """One of the known environments by the name it is printed under or made by; made once."""
+    for made in KNOWN:
+        if name in (made, known_environment(made).name):
+            return known_environment(made)
+    return known_environment(name)
+
+
+@cache
+def open_support(name: str) -> pr.Support:
+    """Any state may follow, but of a terminal state itself: what a user says who says nothing of successors."""
+    known = environment(name)
+    states, actions = known.shape
+    if not known.terminal:
+        return pr.Support.dense(states, actions)
+    lists = [[[s] if s in known.terminal else list(range(states))] * actions for s in range(states)]
+    return pr.Support.lists(lists)
+
+
+@cache
+def listed_support(name: str) -> pr.Support:
+    """The moves that are possible."""
+    return pr.Support.lists(
+        [[np.flatnonzero(row).tolist() for row in rows] for rows in np.asarray(environment(name).table)]
+    )
+
+
+@cache
+def truth(name: str) -> tuple[float, float]:
+    """The least loss there is, and that of uniform actions."""
+    known = environment(name)
+    best = pr.plan(known.mdp()).policy
+    uniform = pr.TabularPolicy(np.full(known.shape, 1.0 / known.shape[1]))
+    return true_loss(known, best), true_loss(known, uniform)
+
+
+def true_loss(known: KnownEnvironment, policy: pr.TabularPolicy) -> float:
+    """Discounted cost in the environment."""
+    mdp = known.mdp()
+    model = pr.TabularFamily(
+        pr.Support.dense(*known.shape), np.asarray(mdp.cost), np.asarray(mdp.start), known.discount
+    )
+    return float(pr.loss_at(policy, model, np.asarray(known.table)))
+
+
+def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[str, Any]:
+    """What one belief of one log states, and what the environment makes of it.
+
+    Args:
+        name: of the environment.
+        size: steps of the log.
+        candidate: one of `CANDIDATES`.
+        log: which of the logs of this size.
+        seed: of the whole study.
+    """
+    known = environment(name)
+    # The same log for every candidate, and another for every size.
+    words = np.random.SeedSequence([seed, size, log]).generate_state(1)
+    question = Question(known, known.walk(size, int(words[0])))
+    belief = CANDIDATES[candidate](question)
+    support = belief.support
+    model = pr.TabularFamily(support, _costs(known, support), np.asarray(known.mdp().start), known.discount)
+    solution = pr.solve(
+        model, belief, risk=pr.CVaR(LEVEL), solver=_solver(known), seed=log, progress=False, certify=False
+    )
+    least, uniform = truth(name)
+    loss = true_loss(known, solution.policy)
+    mean = to_numpy(belief.mean())
+    plans = {"mean": mean, "likelihood": belief.maximum_likelihood(unseen=mean)}
+    regrets = {how: true_loss(known, _planned(known, support, table)) - least for how, table in plans.items()}
+    return {
+        "environment": name,
+        "steps": size,
+        "candidate": candidate,
+        "log": log,
+        "stated": float(solution.risk),
+        "stated_error": float(solution.risk_standard_error),
+        "loss": loss,
+        "optimum": least,
+        "uniform": uniform,
+        "kept": bool(loss <= solution.risk + ROUNDING * max(abs(loss), abs(uniform - least))),
+        "regret": (loss - least) / (uniform - least),
+        "slack": (float(solution.risk) - loss) / (uniform - least),
+        "regret_likelihood": regrets["likelihood"] / (uniform - least),
+        "regret_mean": regrets["mean"] / (uniform - least),
+        "warning": _warning(solution),
+        "status": solution.status.name,
+    }
+
+
+def _solver(known: KnownEnvironment) -> pr.SampleAverage:
+    large = known.shape[0] > LARGE
+    draws = DRAWS_OF_LARGE if large else DRAWS
+    evaluation = EVALUATION_OF_LARGE if large else EVALUATION
+    return pr.SampleAverage(samples=draws, largest=draws, starts=STARTS, evaluation=evaluation)
+
+
+def _warning(solution: Any) -> str | None:
+    """The word on how far the log supports the answer, where the solution says one."""
+    support = getattr(solution, "support", None)
+    word = getattr(support, "word", support)
+    return str(getattr(word, "value", word)) if word is not None else None
+
+
+def _costs(known: KnownEnvironment, support: pr.Support) -> np.ndarray:
+    cost = np.asarray(known.cost)
+    if cost.ndim == 2:
+        return cost
+    return np.where(support.allowed(), np.take_along_axis(cost, support.index().astype(int), axis=2), 0.0)
+
+
+def _planned(known: KnownEnvironment, support: pr.Support, table: Any) -> pr.TabularPolicy:
+    kernel = pr.Kernel(support, table)
+    cost = np.asarray(known.cost)
+    if cost.ndim == 3:
+        cost = (_costs(known, support) * np.asarray(table)).sum(axis=2)
+    return pr.plan(pr.MDP(kernel, cost, np.asarray(known.mdp().start), known.discount)).policy
+
+
+def units_of(
+    environments: Sequence[str], sizes: Sequence[int], candidates: Sequence[str], replications: int, seed: int
+) -> list[Unit]:
+    """One unit for each belief of each log; the first logs of everything come first, so that a part is a sample."""
+    return [
+        Unit(
+            f"{name}/{size}/{candidate.replace(', ', '-')}/{log}",
+            promise,
+            {"name": name, "size": size, "candidate": candidate, "log": log, "seed": seed},
+            compiled=True,
+            cost=10.0 if environment(name).shape[0] <= LARGE else 60.0,
+        )
+        for log in range(replications)
+        for name in environments
+        for candidate in candidates
+        for size in sizes
+    ]
+
+
+def begin(out: str | Path, seed: int) -> tuple[RunFolder, list[str]]:
+    """The folder of a study. A later call may ask for more logs, environments or candidates: its units are kept."""
+    return open_folder(out, {"study": "promise", "seed": seed, "level": LEVEL}, {"candidates": MEANINGS})
+
+
+def run_study(folder: RunFolder, units: Sequence[Unit], advance: Callable[[Unit], None]) -> list[dict[str, Any]]:
+    """Make what is missing, and write the records of these units as JSON and Parquet."""
+    run_units(units, folder, Backend(), advance)
+    records = finished(folder, units)
+    folder.write_results("promise", records)
+    return records
+
+
+def finished(folder: RunFolder, units: Sequence[Unit]) -> list[dict[str, Any]]:
+    """The records there are."""
+    found = [folder.record(unit.name) for unit in units]
+    return [record["values"] for record in found if record is not None]
+
+
+class PromiseRow(NamedTuple):
+    """Means over logs, each with its standard error, nan where there is one log only.
+
+    Attributes:
+        label: what the logs have in common.
+        candidate: which belief.
+        logs: how many.
+        kept, kept_error: share in which the loss was at most the stated risk.
+        regret, regret_error: loss above the optimum, as a share of that of uniform actions.
+        likelihood, likelihood_error, mean, mean_error: the same of the plug-in plans.
+        slack, slack_error: stated risk above the loss, in the same unit.
+        warned: share of logs with a word other than sound; nan where none is said.
+        broken_unwarned: share of logs that broke the promise without a warning.
+    """
+
+    label: str
+    candidate: str
+    logs: int
+    kept: float
+    kept_error: float
+    regret: float
+    regret_error: float
+    likelihood: float
+    likelihood_error: float
+    mean: float
+    mean_error: float
+    slack: float
+    slack_error: float
+    warned: float
+    broken_unwarned: float
+
+
+def summarised(label: str, candidate: str, records: Sequence[dict[str, Any]]) -> PromiseRow:
+    """One row of a table."""
+    numbers: list[float] = []
+    for column in ("kept", "regret", "regret_likelihood", "regret_mean", "slack"):
+        values = np.array([float(record[column]) for record in records])
+        error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        numbers += [float(values.mean()), float(error)]
+    words = [record["warning"] for record in records]
+    warned = math.nan if None in words else float(np.mean([word != "sound" for word in words]))
+    unwarned = [not record["kept"] and word in (None, "sound") for record, word in zip(records, words, strict=True)]
+    return PromiseRow(label, candidate, len(records), *numbers, warned, float(np.mean(unwarned)))
+
+
+def tables(records: Sequence[dict[str, Any]]) -> dict[str, list[PromiseRow]]:
+    """By environment with at least 500 steps, and by size over all environments."""
+    by_name = [(record["environment"], record) for record in records if record["steps"] >= SIZES[1]]
+    by_size = [(f"{record['steps']:,} steps", record) for record in records]
+    everything = [("all logs", record) for record in records]
+    return {
+        "logs of 500 steps or more": _rows(by_name) + _rows([("all", record) for _, record in by_name]),
+        "all environments": _rows(by_size) + _rows(everything),
+    }
+
+
+def _rows(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[PromiseRow]:
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for label, record in labelled:
+        groups.setdefault((label, record["candidate"]), []).append(record)
+    return [summarised(*group, members) for group, members in groups.items()]
+
+
+def chosen(given: Sequence[str] | None, there: Sequence[str], what: str) -> list[str]:
+    """Those asked for, or all there are; refuses one that is not."""
+    for name in given or []:
+        if name not in there:
+            raise pr.InputError(f"there is no {what} {name!r}; there are {', '.join(map(repr, there))}")
+    return list(given or there)

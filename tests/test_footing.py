@@ -1,0 +1,289 @@
+"""What an answer stands on: by hand, for rich logs and poor ones, and silent where it cannot be known."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import prudent as pr
+from prudent.cli import app
+from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
+from prudent.objectives.grounds import Ground, ground_of
+from prudent.planning.many import followed
+
+QUICK = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=400)
+RAGGED = pr.Support.lists([[[2, 0, 1], [1]], [[0, 1], [2, 1]], [[2, 1], [0, 2, 1]]])
+COST = np.array([[1.0, 2.0], [0.0, 4.0], [3.0, 0.5]])
+
+
+def belief_of(support: pr.Support, n: int, weight: float = 1.0) -> pr.Dirichlet:
+    random = np.random.default_rng(5)
+    state, action = random.integers(support.states, size=n), random.integers(support.actions, size=n)
+    slot = random.integers(support.allowed().sum(axis=2)[state, action])
+    records = np.stack([state, action, support.index()[state, action, slot]], axis=1)
+    log = pr.Transitions.from_records(records, states=support.states, actions=support.actions)
+    return pr.Dirichlet.symmetric(support, weight).update(log)
+
+
+def dense(support: pr.Support, table: np.ndarray) -> np.ndarray:
+    """`[S, A, S]`, one entry after the other."""
+    full = np.zeros((*support.shape[:2], support.states))
+    for s, a, b in np.argwhere(support.allowed()):
+        full[s, a, support.index()[s, a, b]] += table[s, a, b]
+    return full
+
+
+def occupancy_by_hand(support, table, policy, start, discount):
+    """`[S, A]` from the equations of the visits, without the library."""
+    chain = np.einsum("sa,sat->st", policy, dense(support, table))
+    visits = np.linalg.solve((np.eye(len(chain)) - discount * chain).T, np.eye(len(chain))[start])
+    return visits[:, None] * policy
+
+
+# ---------------------------------------------------------------- the measure
+
+
+@pytest.mark.parametrize("support", [RAGGED, pr.Support.dense(3, 2)], ids=["ragged", "dense"])
+@pytest.mark.parametrize("by_transition", [False, True])
+def test_policies_are_followed_as_the_equations_say(support, by_transition):
+    tables = belief_of(support, 20).sample(0, 7)
+    policy = np.random.default_rng(1).dirichlet([1.0, 1.0], size=3)
+    costs = np.broadcast_to(COST, (7, 3, 2)) + (np.arange(7)[:, None, None] if by_transition else 0.0)
+    losses, occupancies = followed(support, tables, costs, np.eye(3)[1], 0.9, policy)
+    for k, table in enumerate(tables):
+        wanted = occupancy_by_hand(support, table, policy, 1, 0.9)
+        np.testing.assert_allclose(occupancies[k], wanted, rtol=1e-12)
+        assert losses[k] == pytest.approx((wanted * costs[k]).sum(), rel=1e-12)
+
+
+def test_the_shares_of_time_are_sums_over_occupancies():
+    belief = belief_of(RAGGED, 30)
+    model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
+    policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
+    result = pr.evaluate(policy, model, belief, samples=300)
+    each = np.stack([occupancy_by_hand(RAGGED, table, policy, 1, 0.9) for table in result.thetas]) * (1 - 0.9)
+    rows = np.asarray(belief.counts).sum(axis=2)
+    thin = (rows < FEW) & (RAGGED.allowed().sum(axis=2) > 1)
+    assert 0 < thin.sum() < 5
+    time, tail = each.mean(axis=0), np.tensordot(result.weights / 300, each, axes=1)
+    footing = result.footing
+    assert footing.time == pytest.approx(time[thin].sum(), rel=1e-10)
+    assert footing.tail_time == pytest.approx(tail[thin].sum(), rel=1e-10)
+    assert {pair.pair for pair in footing.pairs} == {tuple(pair) for pair in np.argwhere(thin).tolist()}
+    for pair in footing.pairs:
+        assert pair.rows == rows[pair.pair]
+        assert (pair.time, pair.tail_time) == pytest.approx((time[pair.pair], tail[pair.pair]), rel=1e-10)
+    order = [max(pair.time, pair.tail_time) / (pair.rows + 1) for pair in footing.pairs]
+    assert order == sorted(order, reverse=True)
+
+
+def test_chance_risk_and_gain_under_another_prior_are_what_they_say():
+    belief = belief_of(RAGGED, 30)
+    model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
+    policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
+    result = pr.evaluate(policy, model, belief, samples=2000)
+    allowed = RAGGED.allowed()
+    prior = allowed / allowed.sum(axis=2, keepdims=True)
+    other = pr.Dirichlet(RAGGED, prior, belief.counts)
+    again = pr.evaluate(policy, model, other, samples=4000, seed=9)
+    spread = next(each for each in result.footing.others if each.name.startswith("one row"))
+    # A chance from 256 draws, within four standard errors.
+    chance = float((again.losses > result.risk).mean())
+    assert spread.exceeded == pytest.approx(chance, abs=4 * np.sqrt(max(chance, 0.01) / 256))
+    assert spread.risk == pytest.approx(again.risk, rel=0.05)
+    mean = np.asarray(other.mean())
+    plans = [np.eye(2)[list(actions)] for actions in np.ndindex(2, 2, 2)]
+    losses = [(occupancy_by_hand(RAGGED, mean, plan, 1, 0.9) * COST).sum() for plan in [policy, *plans]]
+    assert spread.gain == pytest.approx(losses[0] - min(losses), rel=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-6, 0.0), (3.0, -500.0)])
+def test_another_unit_of_cost_changes_nothing(scale, shift):
+    belief = belief_of(RAGGED, 30)
+    policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
+    plain = pr.evaluate(policy, pr.TabularFamily(RAGGED, COST, 1, 0.9), belief, samples=300).footing
+    other = pr.evaluate(policy, pr.TabularFamily(RAGGED, scale * COST + shift, 1, 0.9), belief, samples=300).footing
+    assert (plain.word, plain.pairs, plain.exceeded) == (other.word, other.pairs, other.exceeded)
+
+
+def test_compiled_and_plain_ways_agree():
+    """A convex loss that is the expected cost in disguise goes the compiled way."""
+    belief = belief_of(RAGGED, 30)
+    model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
+    policy = np.full((3, 2), 0.5)
+    plain = pr.evaluate(policy, model, belief, samples=300).footing
+    other = pr.evaluate(policy, model, belief, samples=300, loss=lambda occupancy, mdp: (occupancy * mdp.cost).sum())
+    assert other.footing.exceeded == plain.exceeded
+    assert other.footing.time == pytest.approx(plain.time, rel=1e-9)
+    assert [each.gain for each in other.footing.others] == [None] * 3
+
+
+def test_rows_that_are_tied_count_together():
+    support = pr.Support.lists([[[0, 1]], [[1, 0]]])
+    log = pr.Transitions.from_records([(0, 0, 1)] * 4, states=2, actions=1)
+    belief = pr.Dirichlet.symmetric(support, 1.0, tied=[[0], [0]]).update(log)
+    ground = ground_of(pr.TabularFamily(support, [[0.0], [1.0]], 0, 0.9), belief)
+    assert isinstance(ground, Ground)
+    assert ground.rows.tolist() == [[4.0], [4.0]]
+    assert len(ground.beliefs()) == 2
+    for other in ground.beliefs().values():
+        assert isinstance(other, pr.Dirichlet)
+        total = np.asarray(other.prior) + 4.0 * np.array([[[0.0, 1.0]]])
+        np.testing.assert_allclose(other.mean(), total / total.sum(axis=2, keepdims=True))
+
+
+# ---------------------------------------------------------------- the word
+
+
+def test_the_rule_is_monotone_and_its_edges_belong_to_the_warning():
+    chances = [0.0, THIN_FROM - 1e-9, THIN_FROM, UNSUPPORTED_FROM - 1e-9, UNSUPPORTED_FROM, 1.0]
+    assert [word_for(chance, 0.0).name for chance in chances] == ["SOUND"] * 2 + ["THIN"] * 2 + ["UNSUPPORTED"] * 2
+    assert [word_for(0.0, time).name for time in (0.0, THIN_TIME_FROM - 1e-9, THIN_TIME_FROM)] == ["SOUND"] * 2 + [
+        "THIN"
+    ]
+    assert word_for(1.0, 1.0) is pr.Soundness.UNSUPPORTED
+    assert [word.warns for word in pr.Soundness] == [False, True, True]
+
+
+def shortcut(rows: int, observed: bool) -> pr.Footing:
+    """The safe way costs 2, the shortcut, seen so often, 1; what has failed costs 100 for ever."""
+    records = [(0, 0, 0)] * 500 + [(0, 1, 0)] * rows + [(1, 0, 1), (1, 1, 1)] * 500
+    log = pr.Transitions.from_records(records, states=2, actions=2)
+    lists = [[[0], [0]], [[1], [1]]]
+    support = pr.Support.lists(lists, observed=observed)
+    model = pr.TabularFamily(support, [[2.0, 1.0], [100.0, 100.0]], start=0, discount=0.95)
+    solution = pr.solve(model, pr.Dirichlet.symmetric(support).update(log), solver=QUICK)
+    assert solution.policy.probabilities[0, 1] > 0.99
+    return solution.footing
+
+
+def test_a_shortcut_seen_once_is_unsupported():
+    footing = shortcut(rows=1, observed=True)
+    assert footing.word is pr.Soundness.UNSUPPORTED
+    assert footing.pairs[0].pair == (0, 1)
+    assert footing.pairs[0].rows == 1.0
+    assert footing.tail_time > 0.99
+
+
+def test_a_shortcut_that_is_known_to_lead_nowhere_else_is_sound():
+    footing = shortcut(rows=1, observed=False)
+    assert footing.word is pr.Soundness.SOUND
+    assert footing.pairs == ()
+
+
+@pytest.mark.parametrize("belief", ["dirichlet", "pooled"])
+def test_a_rich_log_is_sound_and_a_poor_one_leans_on_thin_pairs(belief):
+    known = pr.envs.known_environment("garnet")
+    support = pr.Support.dense(*known.shape)
+    model = pr.TabularFamily(support, np.asarray(known.cost), known.start, known.discount)
+    words = {}
+    for steps in (40, 100_000):
+        prior = pr.Dirichlet.symmetric(support, 1.0 / 15) if belief == "dirichlet" else pr.Pooled(support)
+        footing = pr.solve(model, prior.update(known.walk(steps, seed=0)), solver=QUICK).footing
+        words[steps] = footing
+    assert words[100_000].word is pr.Soundness.SOUND
+    assert words[100_000].time < 1e-3
+    assert words[40].time > 0.5
+    assert words[40].word.warns
+
+
+def test_nothing_is_said_of_beliefs_without_counts():
+    lake = pr.envs.frozen_lake("SF\nHG")
+    footing = pr.evaluate(np.full((4, 4), 0.25), lake, lake.prior, samples=50).footing
+    assert footing.word is None
+    assert "Beta belief does not say how often" in footing.reason
+    assert footing.rows() == []
+    support = pr.Support.dense(2, 1)
+    model = pr.TabularFamily(support, [[0.0], [1.0]], 0, 0.9)
+    drawn = pr.Draws(pr.Dirichlet.symmetric(support).sample(0, 20))
+    assert pr.evaluate(np.ones((2, 1)), model, drawn).footing.word is None
+    assert pr.evaluate(np.ones((2, 1)), model, pr.Sobol(pr.Dirichlet.symmetric(support)), samples=64).footing.word
+
+
+def test_one_state_and_one_action_are_sound():
+    support = pr.Support.dense(1, 1)
+    model = pr.TabularFamily(support, [[1.0]], 0, 0.9)
+    footing = pr.evaluate(np.ones((1, 1)), model, pr.Dirichlet.symmetric(support)).footing
+    assert (footing.word, footing.exceeded, footing.pairs) == (pr.Soundness.SOUND, 0.0, ())
+
+
+def test_a_solution_without_a_certificate_has_no_footing():
+    model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
+    assert pr.solve(model, belief_of(RAGGED, 30), solver=QUICK, certify=False).footing is None
+
+
+# ---------------------------------------------------------------- files and commands
+
+PROBLEM = """
+states = ["ok", "failed"]
+actions = ["safe", "shortcut"]
+discount = 0.95
+start = "ok"
+terminal = []
+[data]
+transitions = "log.csv"
+costs = { ok = { safe = 2, shortcut = 1 }, failed = { safe = 100, shortcut = 100 } }
+[posterior]
+support = "observed"
+[solver]
+samples = 64
+largest = 64
+starts = 2
+evaluation = 400
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shortcut")
+    (folder / "problem.toml").write_text(PROBLEM)
+    (folder / "log.csv").write_text(
+        "state,action,next_state,count\nok,safe,ok,500\nok,shortcut,ok,1\nfailed,safe,failed,500\n"
+        "failed,shortcut,failed,500\n"
+    )
+    return folder
+
+
+def test_check_warns_before_anything_is_solved(folder):
+    result = CliRunner().invoke(app, ["check", str(folder / "problem.toml"), "--json"])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)["footing"]
+    assert said["word"] == "unsupported"
+    assert said["pairs"][0] | {"time": 0, "tail_time": 0} == {
+        "state": "ok",
+        "action": "shortcut",
+        "rows": 1.0,
+        "time": 0,
+        "tail_time": 0,
+    }
+    assert "unsupported" in CliRunner().invoke(app, ["check", str(folder / "problem.toml")]).stdout
+
+
+def test_solve_evaluate_and_the_page_say_the_same(folder):
+    out = folder / "run"
+    solved = CliRunner().invoke(app, ["solve", str(folder / "problem.toml"), "--out", str(out)])
+    assert solved.exit_code == 0, solved.output
+    assert "footing: unsupported" in solved.stdout
+    assert "ok/shortcut (1 row)" in solved.stdout
+    said = json.loads((out / "solution.json").read_text())["footing"]
+    assert said["word"] == "unsupported"
+    page = (out / "report.html").read_text()
+    assert 'data-name="footing.word" data-value="unsupported"' in page
+    assert f'data-name="footing.tail_time" data-value="{said["tail_time"]!r}"' in page
+    judged = CliRunner().invoke(app, ["evaluate", str(out / "policy.csv"), str(folder / "problem.toml"), "--json"])
+    assert json.loads(judged.stdout)["footing"]["word"] == "unsupported"
+    again = pr.report_run(out).read_text()
+    assert again[: again.index('id="asked"')] == page[: page.index('id="asked"')]
+
+
+def test_a_forged_word_is_refused(folder, tmp_path):
+    from prudent.runs.record import read_record, write_record
+
+    run = pr.solve_problem(folder / "problem.toml", tmp_path / "run", report=False)
+    record = run.record
+    forged = record.summary | {"footing": record.summary["footing"] | {"word": "perfect"}}
+    write_record(tmp_path / "forged", dataclasses.replace(record, summary=forged))
+    with pytest.raises(pr.InputError, match="damaged"):
+        read_record(tmp_path / "forged")
