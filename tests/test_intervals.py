@@ -8,6 +8,8 @@ import pytest
 from scipy import optimize, special, stats
 
 import prudent as pr
+from prudent.evaluation import judged
+from prudent.posteriors import equally_weighted
 from prudent.risks import effective_draws
 
 RADIUS = -np.log(0.1)  # of the entropic value at risk of level 0.9
@@ -176,6 +178,27 @@ def test_equal_losses_at_every_draw_leave_room_for_what_was_not_drawn():
     low, high = pr.CVaR(0.9).difference_interval(losses, losses, confidence=0.9)
     assert high == -low == pytest.approx(-np.log(0.05) * 0.01 * np.ptp(losses))
     assert np.all(np.isnan(pr.CVaR(0.999).difference_interval(losses, losses)))
+
+
+@pytest.mark.parametrize("risk", [pr.Expectation(), pr.CVaR(0.8)], ids=["mean", "fifth"])
+def test_draws_from_draws_carry_the_error_of_both(risk):
+    """A posterior that is itself 400 draws, such as a chain's: drawn from a thousand times, it is known no better."""
+    rng, known = np.random.default_rng(0), truth(POPULATIONS["normal"](), risk)
+    held, alone = 0, 0
+    for _ in range(300):
+        losses = rng.choice(rng.normal(size=400), size=DRAWS)
+        for behind in (400.0, np.inf):
+            low, high = judged(risk, losses, equally_weighted(np.zeros(DRAWS), behind)).interval
+            held, alone = held + (low <= known <= high) * np.isfinite(behind), alone + (low <= known <= high)
+    alone -= held
+    assert FEW <= held / 300 <= MANY
+    assert alone / 300 <= 0.8
+
+
+def test_a_tail_that_few_draws_are_behind_has_no_interval():
+    losses = np.random.default_rng(0).normal(size=DRAWS)
+    assert np.all(np.isfinite(judged(pr.CVaR(0.99), losses, equally_weighted(np.zeros(DRAWS), 400.0)).interval))
+    assert np.all(np.isnan(judged(pr.CVaR(0.99), losses, equally_weighted(np.zeros(DRAWS), 200.0)).interval))
 
 
 # ---------------------------------------------------------------- never zero by accident

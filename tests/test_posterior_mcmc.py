@@ -44,6 +44,7 @@ def test_the_run_is_sound_and_leaves_the_flag(run):
     assert run.draws.shape == (4000, 2) and run.draws.dtype == np.float64
     assert run.rhat.shape == run.effective_sample_size.shape == (2,)
     assert np.all(run.rhat < 1.01) and np.all(run.effective_sample_size >= 400) and run.divergences == 0
+    assert run.behind == np.min(run.effective_sample_size)
     assert not jax.config.jax_enable_x64
     assert "4000 draws, largest R-hat 1.00" in str(run)
 

@@ -14,7 +14,7 @@ from .arrays import Array, as_float, as_key, in_float64, key_words, require_fini
 from .errors import InputError
 from .objectives import Footing, Objective, losses_on, objective_of, slopes_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
-from .risks import CVaR, Expectation, Risk, risk_value
+from .risks import LEAST_DRAWS, CVaR, Expectation, Risk, effective_draws, risk_value
 
 # Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
 # their draws take together, what is worked through, and their number.
@@ -120,7 +120,7 @@ class Evaluation(eqx.Module):
         if not np.all(np.isfinite(difference)):
             difference = self.losses - other.losses
         share = self.probabilities
-        return float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
+        return self.draws.stretch * float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
 
     def clearly_above(self, other: Evaluation) -> bool:
         """Whether the risk is larger than another's on the same draws, beyond what chance explains."""
@@ -176,9 +176,22 @@ def judged(risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: flo
     influence = influence - share @ influence
     if draws.exact:
         return Evaluation(draws, losses, value, weights, influence, 0.0, (value, value), truncation)
-    error = float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
-    interval = risk.interval(losses, share) if np.all(np.isfinite(losses)) else (float("nan"), float("nan"))
+    error = draws.stretch * float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
+    interval = (float("nan"), float("nan"))
+    if np.all(np.isfinite(losses)) and _told(draws, weights):
+        interval = stretched(value, risk.interval(losses, share), draws)
     return Evaluation(draws, losses, value, weights, influence, error, interval, truncation)
+
+
+def stretched(value: float, interval: tuple[float, float], draws: WeightedDraws) -> tuple[float, float]:
+    """An interval of independent draws, with the error of what they were drawn from."""
+    low, high = (value + draws.stretch * (end - value) for end in interval)
+    return low, high
+
+
+def _told(draws: WeightedDraws, weights: np.ndarray) -> bool:
+    """Whether the posterior's own draws are enough for the tail: drawn again and again they only look like more."""
+    return effective_draws(weights, draws.probabilities) / len(draws) * draws.behind >= LEAST_DRAWS
 
 
 @eqx.filter_jit
@@ -266,7 +279,7 @@ def evaluate(
     draws = belief.as_atoms()
     if draws is None:
         count = usual_draws(objective, risk) if samples is None else samples
-        draws = equally_weighted(belief.sample(as_key(seed), count))
+        draws = equally_weighted(belief.sample(as_key(seed), count), belief.behind)
     elif samples is not None:
         require_size("the number of draws", samples)
     objective.check(draws.thetas)

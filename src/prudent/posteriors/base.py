@@ -25,11 +25,13 @@ class WeightedDraws(NamedTuple):
         thetas: the points.
         probabilities: positive, summing to 1; equal for draws.
         exact: whether the points are the whole posterior, not a sample of it.
+        behind: how many independent draws the posterior they were drawn from is itself made of.
     """
 
     thetas: Float[np.ndarray, "M ..."]
     probabilities: Float[np.ndarray, " M"]
     exact: bool
+    behind: float = np.inf
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -39,12 +41,17 @@ class WeightedDraws(NamedTuple):
         if count >= len(self):
             return self
         share = self.probabilities[:count]
-        return WeightedDraws(self.thetas[:count], share / share.sum(), False)
+        return WeightedDraws(self.thetas[:count], share / share.sum(), False, self.behind)
+
+    @property
+    def stretch(self) -> float:
+        """How much larger errors are than those of independent draws: n drawn from m leave `1 / n + 1 / m`."""
+        return float(np.sqrt(1.0 + len(self) / self.behind))
 
 
-def equally_weighted(thetas: Float[np.ndarray, "M ..."]) -> WeightedDraws:
-    """A sample of independent draws."""
-    return WeightedDraws(thetas, np.full(len(thetas), 1.0 / len(thetas)), False)
+def equally_weighted(thetas: Float[np.ndarray, "M ..."], behind: float = np.inf) -> WeightedDraws:
+    """A sample of independent draws, or of a posterior that is itself made of so many."""
+    return WeightedDraws(thetas, np.full(len(thetas), 1.0 / len(thetas)), False, behind)
 
 
 class Posterior(eqx.Module):
@@ -61,6 +68,11 @@ class Posterior(eqx.Module):
     def as_atoms(self) -> WeightedDraws | None:
         """All of a posterior that is a few points: it is then used whole and nothing is sampled; None for others."""
         return None
+
+    @property
+    def behind(self) -> float:
+        """How many independent draws this posterior is itself made of: no error is below theirs."""
+        return float("inf")
 
     def sample(self, key: jax.Array | int, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""

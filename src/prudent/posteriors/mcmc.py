@@ -157,6 +157,11 @@ class MCMC(Posterior):
         self._require_ok()
         return np.asarray(self.draws).mean(axis=0)
 
+    @property
+    def behind(self) -> float:
+        """The fewest effective draws of any entry of theta."""
+        return float(np.min(self.effective_sample_size))
+
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` of the draws with replacement; refused when the status is not ok."""
         self._require_ok()

@@ -9,7 +9,7 @@ from .base import Assessment, Risk, risk_value
 from .conformance import check_risk
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
-from .intervals import effective_draws
+from .intervals import LEAST_DRAWS, effective_draws
 from .mixtures import Mixture, Share
 from .programs import Clarabel, EnvelopeStatus
 from .quantiles import (
@@ -31,6 +31,7 @@ __getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"descent_ascent":
 
 __all__ = [
     "LARGEST_PAIRWISE",
+    "LEAST_DRAWS",
     "Assessment",
     "CVaR",
     "ChiSquareBall",

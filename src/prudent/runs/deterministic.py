@@ -45,7 +45,7 @@ class _Search:
         size = self.objective.size()
         models = WORK[size.cached] // size.bytes
         draws = int(np.clip(models // (BATCHES * AT_ONCE), FEWEST_DRAWS, MOST_DRAWS))
-        self.thetas, self.share, _ = court.aside(draws)
+        self.thetas, self.share, *_ = court.aside(draws)
         self.left = max(AT_ONCE, models // len(self.thetas))
 
     def tables(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, "K S A"]:

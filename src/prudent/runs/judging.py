@@ -103,7 +103,7 @@ class Court:
 
     def mean_occupancy(self, probabilities: np.ndarray) -> np.ndarray:
         """`[S, A]` over the first draws, or over the whole posterior."""
-        thetas, share, exact = self.fresh
+        thetas, share, exact, _ = self.fresh
         few = len(thetas) if exact else min(len(thetas), OCCUPANCY_DRAWS)
         weights = share[None, :few] / share[:few].sum()
         return self.objective.mean_occupancies(probabilities, thetas[:few], weights)[0]

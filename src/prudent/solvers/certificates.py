@@ -14,7 +14,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..evaluation import Evaluation, judged
+from ..evaluation import Evaluation, judged, stretched
 from ..objectives import Objective
 from ..posteriors import WeightedDraws
 from ..risks import Risk
@@ -149,8 +149,11 @@ def certify(
 
 def _gap_limit(risk: Risk, ours: Evaluation, theirs: Evaluation) -> float | None:
     # The upper end of a two-sided interval of 90 % is a one-sided limit of 95 %.
-    limit = risk.difference_interval(ours.losses, theirs.losses, ours.draws.probabilities, confidence=0.9)[1]
-    return max(float(limit), ours.risk - theirs.risk) if np.isfinite(limit) else None
+    ends = risk.difference_interval(ours.losses, theirs.losses, ours.draws.probabilities, confidence=0.9)
+    gap = ours.risk - theirs.risk
+    limit = stretched(gap, ends, ours.draws)[1]
+    known = np.isfinite(limit) and (np.isinf(ours.draws.behind) or np.all(np.isfinite(ours.interval)))
+    return max(limit, gap) if known else None
 
 
 def least_losses(

@@ -143,7 +143,9 @@ class JobDraws:
 def fresh_draws(belief: Posterior, words: tuple[int, ...], n: int) -> WeightedDraws:
     """Draws that neither the gradients nor an output rule see; all atoms, where the belief is a few of them."""
     atoms = belief.as_atoms()
-    return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n)) if atoms is None else atoms
+    if atoms is not None:
+        return atoms
+    return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n), belief.behind)
 
 
 def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:

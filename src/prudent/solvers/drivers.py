@@ -56,7 +56,7 @@ def drivers_of(
         draws: of the posterior.
         weights: the density xi* that attains the risk on them.
     """
-    thetas, shares, exact = draws
+    thetas, shares, exact, _ = draws
     met = objective.met(point, thetas, np.stack([shares, shares * weights]))
     return drivers(thetas, weights, shares, met, exact)
 
