@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import cell, compilation, gradient, logs, optimisers, parts, planning, q_learning
+from . import beliefs, cell, compilation, gradient, logs, optimisers, parts, planning, q_learning
 
 PARTS = {
     "cell": cell.run,
@@ -18,6 +18,7 @@ PARTS = {
     "optimisers": optimisers.run,
     "q_learning": q_learning.run,
     "logs": logs.run,
+    "beliefs": beliefs.run,
 }
 
 

@@ -5,7 +5,8 @@ import pytest
 from scipy.special import gammaln
 
 import prudent as pr
-from prudent.posteriors.learning import EXPECTED, Rows
+from prudent.posteriors.learning import EXPECTED, Rows, likely_grid
+from prudent.posteriors.pooled import _gamma
 from prudent.posteriors.pools import pools_of
 
 # Successor lists of several lengths, not in order, with a row that has no choice.
@@ -178,6 +179,37 @@ def test_a_pair_seen_once_is_no_certainty():
     # Sobol points stand for the same belief.
     even = solved(pr.Sobol(belief))
     assert even.risk == pytest.approx(careful.risk, abs=8 * careful.risk_standard_error)
+
+
+def test_a_run_under_pooled_rows_goes_on_as_if_it_had_not_stopped():
+    belief = pr.Pooled(POSSIBLE).update(SHORTCUT)
+    model = pr.TabularFamily(POSSIBLE, COSTS, 0, 0.95)
+    short, long = (pr.BRPG(samples=8, iterations=n, evaluation=16) for n in (3, 6))
+    parts = pr.solve(
+        model, belief, solver=short, resume=pr.solve(model, belief, solver=short, certify=False), certify=False
+    )
+    whole = pr.solve(model, belief, solver=long, certify=False)
+    assert parts.policy.probabilities.tobytes() == whole.policy.probabilities.tobytes()
+
+
+@pytest.mark.parametrize(("name", "grid"), [("lake_8x8", (8, 8)), ("cliff", (4, 12)), ("river_swim", (8,))])
+def test_the_grid_is_learned_from_the_moves(name, grid):
+    known = pr.envs.known_environment(name)
+    ends = set(known.terminal)
+    states, actions = known.shape
+    lists = [[[s] if s in ends else list(range(states))] * actions for s in range(states)]
+    support = pr.Support.lists(lists)
+    log = known.walk(500, seed=3)
+    counts = pr.Dirichlet.symmetric(support).update(log).counts
+    assert likely_grid(support, np.asarray(counts)) == grid
+
+
+def test_small_gamma_variates_have_their_moments():
+    for shape in (0.02, 0.3, 1.0, 4.0):
+        drawn = _gamma(np.random.default_rng(0), np.full((200_000,), shape, np.float32)).astype(float)
+        error = np.sqrt(shape / len(drawn))
+        assert abs(drawn.mean() - shape) < 4.5 * error + 1e-3 * shape
+        assert drawn.var() == pytest.approx(shape, rel=0.08)
 
 
 def test_another_support_than_the_models_is_refused():

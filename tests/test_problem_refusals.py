@@ -216,7 +216,7 @@ REFUSED = {
     ),
     # successors, targets
     "pooled with a pseudo-count": (problem(('kind = "pooled"', "prior = 1.0")), 'set kind = "dirichlet"'),
-    "pooled where the log led": (problem(('"all"', '"observed"')), 'set support = "all" or "listed"'),
+    "pooled where the log led": (problem(('"all"', '"observed"')), 'set kind = "dirichlet"'),
     "listed without lists": (problem(('"all"', '"listed"')), "give successors"),
     "lists without listed": (problem(('"all"', '"observed"\nsuccessors = "s.csv"')), 'set support = "listed"'),
     "not listed": (

@@ -129,6 +129,28 @@ def test_a_pair_seen_once_is_no_certainty_by_default(tmp_path):
     assert solution.risk > 21.0 and solution.risk_standard_error > 0.0
 
 
+@pytest.mark.long
+def test_what_is_stated_of_the_cliff_can_be_kept_by_default(tmp_path):
+    cliff = pr.envs.known_environment("cliff")
+    log = cliff.walk(6_007, seed=0)
+    rows = zip(log.state.tolist(), log.action.tolist(), log.next_state.tolist(), strict=True)
+    costs = "".join(f"{s},{a},{cliff.cost[s, a]}\n" for s in range(48) for a in range(4))
+    toml = f"states = 48\nactions = 4\ndiscount = {cliff.discount}\nstart = 36\nterminal = [47]\n"
+    toml += 'data = {transitions = "log.csv", costs = "costs.csv"}\n'
+    toml += 'solver = {kind = "sample-average", samples = 64, largest = 64, starts = 2, evaluation = 500}\n'
+    built = case(
+        tmp_path,
+        toml,
+        log="state,action,next_state\n" + "".join(f"{s},{a},{t}\n" for s, a, t in rows),
+        costs="state,action,cost\n" + costs,
+    )
+    solution = pr.solve(**built.arguments(), progress=False, certify=False)
+    mdp = cliff.mdp()
+    model = pr.TabularFamily(pr.Support.dense(48, 4), mdp.cost, mdp.start, cliff.discount)
+    optimum, loss = (float(pr.loss_at(policy, model, cliff.table)) for policy in (pr.plan(mdp).policy, solution.policy))
+    assert optimum < solution.risk and loss <= solution.risk
+
+
 @pytest.mark.parametrize("grid", ["", "layout = {grid = [20, 25]}\n"])
 def test_rows_of_a_large_model_lead_where_something_like_it_was_seen_to_lead(tmp_path, monkeypatch, grid):
     monkeypatch.setattr("prudent.problems.support.LARGEST_DENSE", 10_000)

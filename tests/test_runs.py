@@ -58,6 +58,9 @@ def table(path):
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory):
     path = pr.write_example(tmp_path_factory.mktemp("problem"))[0]
+    # Two successors a pair: few unknowns, whose numbers can be foretold.
+    text = path.read_text().replace('kind = "pooled"', 'kind = "dirichlet"').replace('"all"', '"observed"')
+    path.write_text(text)
     own = ("iterations", "samples", "tolerance", "evaluation")
     lines = [line for line in path.read_text().splitlines() if not line.startswith(own)]
     settings = "\n".join(f"{key.removeprefix('solver.')} = {value}" for key, value in SMALL.items())

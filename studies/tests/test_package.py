@@ -24,7 +24,6 @@ ORDER = [
     "optimisers",
     "worth",
     "promise",
-    "warnings",
     "estimators",
     "tables",
     "curves",

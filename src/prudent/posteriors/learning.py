@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import digamma, gammaln, logsumexp
+from scipy.special import digamma, gammaln
 
 from ..kernels import Support
 from .pools import Pool, grids_of, move_pools, pools_of
@@ -117,7 +117,7 @@ def _score(rows: Rows, pools: Sequence[Pool]) -> float:
         law = EXPECTED * pool.first + pool.happened(pool.first, rows.place, own)
         foretold = rows.foretold(pool, law, own)
         likelihood += [rows.log_likelihood(c * foretold, c) for c in CONCENTRATIONS]
-    return float(logsumexp(likelihood, axis=0).sum())
+    return float(np.logaddexp.reduce(likelihood, axis=0).sum())
 
 
 def _discounted(pool: Pool, happened: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:

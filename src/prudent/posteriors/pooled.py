@@ -20,10 +20,10 @@ from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, Learned, learn, likely_grid
 
 # Draws whose rows are made together.
-CHUNK = 64
+CHUNK = 32
 
-# A gamma variate of a shape below this is one of this shape with the chance shape / SMALLEST, and otherwise 0.
-SMALLEST = 0.05
+# A gamma variate that is smaller than another one by a factor of exp(-VANISHING) is 0.
+VANISHING = np.float32(8.0)
 
 # A share of its mean that every weight of a law keeps.
 TINY = 1e-9
@@ -35,16 +35,14 @@ class Pooled(AbstractTable):
     Each row is `Dirichlet(c base_k + counts)`. Which base it has, and how closely the row keeps to it, is not known:
     `(k, c)` is drawn for each row by how well it foretells the row's counts from those of the *other* rows. The bases
     come from laws that pairs share: the moves of the action along the numbered states (to the border, or not at all,
-    where they would leave the range), the moves of any action, where the action leads from anywhere, and what the
-    other actions of the state do. Each law is drawn, too, `Dirichlet(counts w + expected)`, once for all rows: what is
-    not known of a law is wrong everywhere at once. There `w = 1 / (4 + n / 60)` for a law of `n` observations,
-    because pairs are alike and not the same.
+    where they would leave the range), the same among states with near numbers, the moves of any action, where the
+    action leads from anywhere, and what the other actions of the state do. Each law is drawn, too,
+    `Dirichlet(counts w + expected)`, once for all rows: what is not known of a law is wrong everywhere at once. There
+    `w = 1 / (4 + n / 30)` for a law of `n` observations, because pairs are alike and not the same.
 
     The laws' parameters and the chances of `(k, c)` are fitted to all counts whenever a belief is made, by a fixed
     number of steps: the same counts, the same belief. So the belief after more data is not the one before it
     conditioned on them, and what `worth_of_data` expects to gain need not be above 0.
-
-    `draw` rounds parameters below 0.05 to 0.05 or 0 by chance, with their mean kept; `Sobol` takes them as they are.
 
     >>> import prudent as pr
     >>> log = pr.Transitions.from_records([(0, 0, 1), (1, 0, 2), (1, 0, 2), (2, 0, 3)], states=5, actions=1)
@@ -55,7 +53,8 @@ class Pooled(AbstractTable):
     Attributes:
         support: allowed successors; a transition outside it is refused.
         counts: `[S, A, B]` observed counts.
-        grid: how many states there are along each axis that they are numbered by; one axis when left out.
+        grid: how many states there are along each axis that they are numbered by; the one or two axes that suit the
+            counts best when left out.
         learned: what was fitted to the counts.
     """
 
@@ -174,10 +173,16 @@ def _normalised(base: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def _gamma(generator: np.random.Generator, shapes: np.ndarray) -> np.ndarray:
-    """Gamma variates in single precision; small shapes become `SMALLEST` or 0, by chance, with their mean kept."""
-    some = np.flatnonzero(np.float32(SMALLEST) * generator.random(shapes.shape, dtype=np.float32) < shapes)
+    """Gamma variates in single precision; one of a shape a below 1 is `Gamma(a + 1) U^(1 / a)`, U uniform."""
+    uniform = generator.random(shapes.shape, dtype=np.float32)
+    # Most of small shapes vanish, and need not be drawn.
+    some = np.flatnonzero(uniform > np.exp(-VANISHING * shapes))
+    shape, uniform = shapes.take(some), uniform.take(some)
+    small = shape < 1.0
+    drawn = generator.standard_gamma((shape + small).astype(np.float64)).astype(np.float32)
+    drawn *= np.where(small, np.exp(np.log(uniform) / shape), np.float32(1.0))
     variates = np.zeros(shapes.size, np.float32)
-    variates[some] = generator.standard_gamma(np.maximum(shapes.take(some), np.float32(SMALLEST)), dtype=np.float32)
+    variates[some] = drawn
     return variates.reshape(shapes.shape)
 
 

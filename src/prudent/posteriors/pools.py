@@ -86,7 +86,7 @@ def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[
     return (
         moves.pool("moves of the action, to the border", "border", action),
         moves.pool("moves of the action, or none", "none", action),
-        moves.pool("moves of the action nearby", "border", *_nearby(state, action, support)),
+        moves.pool("moves of the action nearby", "border", _nearby(state, action, support), nearby=True),
         moves.pool("moves of any action, to the border", "border", np.zeros_like(action)),
         _gathered("where the action leads", entries, entries.action * support.states + entries.target, arrivals),
         _gathered("other actions of the state", entries, entries.state * support.states + entries.target, arrivals),
@@ -119,14 +119,9 @@ def _entropy(seen: _Seen, grid: Sequence[int]) -> float:
     return float(xlogy(single, single).sum() - xlogy(joint, joint).sum())
 
 
-def _nearby(state: Int[np.ndarray, " P"], action: Int[np.ndarray, " P"], support: Support) -> list[np.ndarray]:
-    """Pairs of one action in blocks of states with near numbers; each pair is in two blocks, which overlap by half."""
-    width = max(2, round(support.states**0.5))
-    blocks = support.states // width + 2
-    return [
-        (block * support.actions + action) + first * blocks * support.actions
-        for first, block in enumerate((state // width, (state + width // 2) // width))
-    ]
+def _nearby(state: Int[np.ndarray, " P"], action: Int[np.ndarray, " P"], support: Support) -> Int[np.ndarray, " P"]:
+    """Pairs of one action in a block of states with near numbers have one label."""
+    return state // max(2, round(support.states**0.5)) * support.actions + action
 
 
 def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
@@ -214,7 +209,7 @@ class _Moves:
         place = np.stack(np.unravel_index(np.arange(support.states), grid), axis=1)
         spans = 2 * sizes - 1
         code = np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans)
-        every = every and support.states * support.actions * np.prod(spans.astype(float)) <= MOST_ENTRIES
+        every = every and support.states * support.actions * float(np.prod(spans.astype(float))) <= MOST_ENTRIES
         known = np.arange(np.prod(spans)) if every else np.unique(code)
         step = np.stack(np.unravel_index(known, spans), axis=1) - sizes + 1
         number = np.searchsorted(known, code)
@@ -230,22 +225,21 @@ class _Moves:
         landing = {"border": border, "none": np.where(outside, np.arange(support.states)[:, None], border)}
         return _Moves(entries, landing, first, by_action)
 
-    def pool(self, name: str, edge: str, *labels: Int[np.ndarray, " P"]) -> Pool:
-        """Pairs with the same label share how far they lead; where a pair has several, so does what it leads by."""
+    def pool(self, name: str, edge: str, label: Int[np.ndarray, " P"], nearby: bool = False) -> Pool:
+        """Pairs with the same label share how far they lead."""
         states, steps = self.landing[edge].shape
         actions = self.entries.actions
         pair = np.repeat(np.arange(states * actions), steps)
         step = np.tile(np.arange(steps), states * actions)
         possible, entry = self.entries.find(pair, self.landing[edge][pair // actions, step])
-        names, place = np.unique(np.stack(labels), return_inverse=True)
-        keys = [several[pair] * steps + step for several in place.reshape(len(labels), -1)]
-        # What all pairs do is expected of some of them, what the action does of the pairs nearby; of all, nothing is.
-        first = np.tile(self.first, len(names)) if len(names) > 1 else np.full(steps, 1.0 / steps)
-        if len(labels) > 1:
-            first = NEARBY_EXPECTED * self.by_action[names % actions].ravel()
-        law = np.repeat(np.arange(len(names)), steps)
-        key = np.concatenate([several[possible] for several in keys])
-        return self._joined(name, first, law, np.tile(entry[possible], len(labels)), key)
+        labels, place = np.unique(label, return_inverse=True)
+        key = place[pair] * steps + step
+        # What all pairs do is expected of some of them, what the action does of those nearby; of all, nothing is.
+        first = np.tile(self.first, len(labels)) if len(labels) > 1 else np.full(steps, 1.0 / steps)
+        if nearby:
+            first = NEARBY_EXPECTED * self.by_action[labels % actions].ravel()
+        law = np.repeat(np.arange(len(labels)), steps)
+        return self._joined(name, first, law, entry[possible], key[possible])
 
     def _joined(self, name: str, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
         """A pool where the keys given lead to the entries given."""

@@ -203,13 +203,10 @@ class Posterior(Section):
     """What is believed of the transition probabilities before the log."""
 
     kind: Literal["pooled", "dirichlet"] | None = Field(
-        default=None,
-        description="`pooled`, rows that learn from one another, or `dirichlet`, independent rows; when left out, "
-        "`pooled` where `support` is `all`, else `dirichlet`",
+        default=None, description="`pooled` (when left out, where `support` is `all`) or independent `dirichlet` rows"
     )
     prior: Annotated[float, Field(gt=0.0, le=1e9)] | None = Field(
-        default=None,
-        description="for `dirichlet`: pseudo-count of every successor a pair may have; 1 (uniform) when left out",
+        default=None, description="for `dirichlet`: pseudo-count of every successor; 1 (uniform) when left out"
     )
     support: Literal["observed", "listed", "rule", "all"] = Field(
         default="all",
@@ -241,16 +238,10 @@ class Posterior(Section):
                     'support and {key} do not go together; set support = "{support}"',
                     {"support": support, "key": key},
                 )
-        if self.pooled and self.support == "observed":
-            raise PydanticCustomError(
-                "support",
-                'pooled rows learn from one another where they may lead; set support = "all", "rule" or "listed"',
-                {},
-            )
-        if self.pooled and self.prior is not None:
-            raise PydanticCustomError(
-                "prior", 'prior is a pseudo-count of independent rows; remove it, or set kind = "dirichlet"', {}
-            )
+        stray = "prior" if self.prior is not None else 'support = "observed"' if self.support == "observed" else None
+        if self.pooled and stray:
+            fix = '{stray} is for independent rows; remove it, or set kind = "dirichlet"'
+            raise PydanticCustomError("pooled", fix, {"stray": stray})
         return self
 
     @property

@@ -354,7 +354,12 @@ def promise(
             for column in ("logs", "kept %", "regret", "likelihood's", "mean's", "slack", "warned", "unwarned"):
                 table.add_column(column, justify="right")
             for row in rows:
-                pairs = zip(row[5:12:2], row[6:13:2], strict=True)
+                pairs = (
+                    (row.regret, row.regret_error),
+                    (row.likelihood, row.likelihood_error),
+                    (row.mean, row.mean_error),
+                    (row.slack, row.slack_error),
+                )
                 table.add_row(
                     row.label,
                     row.candidate,
@@ -370,6 +375,6 @@ def promise(
         terminal.print(
             f"{len(records)} of {len(units)} solved; in brackets, one standard error.\nregret: loss above the optimum, "
             "as a share of what uniform actions lose above it; likelihood's, mean's: of the plans at the\nmaximum "
-            "likelihood and at the posterior mean; slack: stated risk above the loss; unwarned: broken without a "
-            "warning"
+            "likelihood and at the posterior mean; slack: stated risk above the loss; warned: of the logs that "
+            "kept it, those with a warning; unwarned: broken without one"
         )

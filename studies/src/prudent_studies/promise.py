@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 import prudent as pr
-from prudent.arrays import to_numpy
+from prudent.arrays import as_key, key_words, to_numpy
 from prudent.envs import KNOWN, KnownEnvironment, known_environment
 
 from .work import Backend, RunFolder, Unit, open_folder, run_units
@@ -80,14 +80,19 @@ def _pooled(question: Question) -> pr.Pooled:
     return pr.Pooled(open_support(question.known.name)).update(question.log)
 
 
-def _pooled_listed(question: Question) -> pr.Pooled:
-    return pr.Pooled(listed_support(question.known.name), grid=question.known.grid).update(question.log)
+def _known(question: Question) -> pr.Dirichlet:
+    return pr.Dirichlet.symmetric(known_support(question.known.name)).update(question.log)
+
+
+def _pooled_known(question: Question) -> pr.Pooled:
+    return pr.Pooled(known_support(question.known.name), grid=question.known.grid).update(question.log)
 
 
 #: By name, how each belief is made of a log.
 CANDIDATES: dict[str, Callable[[Question], pr.Dirichlet | pr.Pooled]] = {
     "pooled": _pooled,
-    "pooled, listed": _pooled_listed,
+    "known": _known,
+    "pooled, known": _pooled_known,
     "listed": _listed,
     "observed": _observed,
     "neighbours": _neighbours,
@@ -96,7 +101,8 @@ CANDIDATES: dict[str, Callable[[Question], pr.Dirichlet | pr.Pooled]] = {
 
 MEANINGS = {
     "pooled": "the default: any state may follow, rows learn from one another",
-    "pooled, listed": "the same with the possible successors listed, and the grid if there is one",
+    "known": "the rule or list that a user would know of the environment, independent rows, pseudo-count 1",
+    "pooled, known": "the same with rows that learn from one another, and the grid if there is one",
     "listed": "the possible successors listed, independent rows, pseudo-count 1",
     "observed": "the successors in the log, any state for a pair never seen",
     "neighbours": "the successors of the state in the log, by any action",
@@ -125,11 +131,16 @@ def open_support(name: str) -> pr.Support:
 
 
 @cache
-def listed_support(name: str) -> pr.Support:
-    """The moves that are possible."""
-    return pr.Support.lists(
-        [[np.flatnonzero(row).tolist() for row in rows] for rows in np.asarray(environment(name).table)]
-    )
+def known_support(name: str) -> pr.Support:
+    """The moves that one who works with the environment would call possible; nothing follows a terminal state."""
+    known = environment(name)
+    support = known.known_support()
+    ends = known.terminal
+    rows = [
+        [[s] if s in ends else support.index()[s, a][support.allowed()[s, a]].tolist() for a in range(known.shape[1])]
+        for s in range(known.shape[0])
+    ]
+    return pr.Support.lists(rows)
 
 
 @cache
@@ -167,9 +178,10 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[s
     belief = CANDIDATES[candidate](question)
     support = belief.support
     model = pr.TabularFamily(support, _costs(known, support), np.asarray(known.mdp().start), known.discount)
-    solution = pr.solve(
-        model, belief, risk=pr.CVaR(LEVEL), solver=_solver(known), seed=log, progress=False, certify=False
-    )
+    settings: dict[str, Any] = {"solver": _solver(known), "seed": log, "progress": False, "certify": False}
+    solution = pr.solve(model, belief, risk=pr.CVaR(LEVEL), **settings)
+    stated, table = solution.evaluation, np.asarray(solution.policy.probabilities)
+    footing = model.objective().footing(belief, pr.CVaR(LEVEL), table, stated, key_words(as_key(log)))
     least, uniform = truth(name)
     loss = true_loss(known, solution.policy)
     mean = to_numpy(belief.mean())
@@ -190,7 +202,9 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[s
         "slack": (float(solution.risk) - loss) / (uniform - least),
         "regret_likelihood": regrets["likelihood"] / (uniform - least),
         "regret_mean": regrets["mean"] / (uniform - least),
-        "warning": _warning(solution),
+        "warning": None if footing.word is None else footing.word.name.lower(),
+        "exceeded": footing.exceeded,
+        "tail_time": footing.tail_time,
         "status": solution.status.name,
     }
 
@@ -200,13 +214,6 @@ def _solver(known: KnownEnvironment) -> pr.SampleAverage:
     draws = DRAWS_OF_LARGE if large else DRAWS
     evaluation = EVALUATION_OF_LARGE if large else EVALUATION
     return pr.SampleAverage(samples=draws, largest=draws, starts=STARTS, evaluation=evaluation)
-
-
-def _warning(solution: Any) -> str | None:
-    """The word on how far the log supports the answer, where the solution says one."""
-    support = getattr(solution, "support", None)
-    word = getattr(support, "word", support)
-    return str(getattr(word, "value", word)) if word is not None else None
 
 
 def _costs(known: KnownEnvironment, support: pr.Support) -> np.ndarray:
@@ -273,7 +280,7 @@ class PromiseRow(NamedTuple):
         regret, regret_error: loss above the optimum, as a share of that of uniform actions.
         likelihood, likelihood_error, mean, mean_error: the same of the plug-in plans.
         slack, slack_error: stated risk above the loss, in the same unit.
-        warned: share of logs with a word other than sound; nan where none is said.
+        warned: of the logs that kept it, the share with a word other than sound; nan where none is said.
         broken_unwarned: share of logs that broke the promise without a warning.
     """
 
@@ -296,15 +303,20 @@ class PromiseRow(NamedTuple):
 
 def summarised(label: str, candidate: str, records: Sequence[dict[str, Any]]) -> PromiseRow:
     """One row of a table."""
-    numbers: list[float] = []
+    numbers: dict[str, float] = {}
+    columns = {"regret_likelihood": "likelihood", "regret_mean": "mean"}
     for column in ("kept", "regret", "regret_likelihood", "regret_mean", "slack"):
         values = np.array([float(record[column]) for record in records])
         error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        numbers += [float(values.mean()), float(error)]
+        name = columns.get(column, column)
+        numbers |= {name: float(values.mean()), f"{name}_error": float(error)}
     words = [record["warning"] for record in records]
-    warned = math.nan if None in words else float(np.mean([word != "sound" for word in words]))
+    alarms = [word != "sound" for record, word in zip(records, words, strict=True) if record["kept"]]
+    warned = math.nan if None in words or not alarms else float(np.mean(alarms))
     unwarned = [not record["kept"] and word in (None, "sound") for record, word in zip(records, words, strict=True)]
-    return PromiseRow(label, candidate, len(records), *numbers, warned, float(np.mean(unwarned)))
+    return PromiseRow(
+        label, candidate, len(records), **numbers, warned=warned, broken_unwarned=float(np.mean(unwarned))
+    )
 
 
 def tables(records: Sequence[dict[str, Any]]) -> dict[str, list[PromiseRow]]:

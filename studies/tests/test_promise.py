@@ -1,0 +1,85 @@
+"""The study of whether the stated risk is kept."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import prudent as pr
+from prudent.cli import app
+from prudent_studies import promise as study
+
+
+def record(**changes):
+    plain = {"environment": "a", "steps": 500, "candidate": "pooled", "log": 0, "kept": True, "regret": 0.2}
+    plain |= {"regret_likelihood": 0.3, "regret_mean": 0.1, "slack": 0.5, "warning": None}
+    return plain | changes
+
+
+def test_rows_are_means_with_their_standard_errors():
+    row = study.summarised("a", "pooled", [record(), record(kept=False, regret=0.4, slack=-0.1)])
+    assert (row.logs, row.kept, row.kept_error) == (2, 0.5, pytest.approx(0.5))
+    assert row.regret == pytest.approx(0.3) and row.regret_error == pytest.approx(0.1)
+    assert row.slack == pytest.approx(0.2) and np.isnan(row.warned) and row.broken_unwarned == 0.5
+    words = [record(warning="sound"), record(kept=False, warning="thin"), record(kept=False, warning="sound")]
+    row = study.summarised("a", "pooled", words)
+    assert row.warned == 0.0 and row.broken_unwarned == pytest.approx(1 / 3)
+    assert study.summarised("a", "pooled", [record(warning="thin"), record(warning="sound")]).warned == 0.5
+
+
+def test_short_logs_are_not_in_the_table_of_long_ones():
+    tables = study.tables([record(), record(steps=100, kept=False)])
+    assert [row.kept for row in tables["logs of 500 steps or more"]] == [1.0, 1.0]
+    assert [row.label for row in tables["all environments"]] == ["500 steps", "100 steps", "all logs"]
+
+
+def test_every_candidate_holds_what_it_says():
+    known = study.environment("river_swim")
+    question = study.Question(known, known.walk(60, 1))
+    table = np.asarray(known.table)
+    for make in study.CANDIDATES.values():
+        mean = np.asarray(make(question).mean())
+        np.testing.assert_allclose(mean.sum(axis=2), 1.0, atol=1e-12)
+    assert np.all((np.asarray(study.CANDIDATES["listed"](question).mean()) > 0) == (table > 0))
+    known_rows = np.asarray(study.CANDIDATES["known"](question).mean())
+    assert known_rows.shape == study.known_support("river_swim").shape
+    seen = question.counts() > 0
+    observed = np.asarray(study.CANDIDATES["observed"](question).mean()) > 0
+    assert np.all(observed[seen.any(axis=2)] == seen[seen.any(axis=2)])
+    assert study.open_support("lake_4x4").allowed()[5, 0].sum() == 1, "a hole is not left"
+
+
+def test_the_optimum_and_the_losses_are_those_of_the_environment():
+    least, uniform = study.truth("river_swim")
+    known = study.environment("river_swim")
+    mdp = known.mdp()
+    assert least == pytest.approx(float(np.asarray(mdp.start) @ pr.plan(mdp).values), rel=1e-9) and least < uniform
+
+
+def test_a_stopped_study_goes_on_and_prints(tmp_path, monkeypatch):
+    calls = []
+
+    def quick(name, size, candidate, log, seed):
+        calls.append((name, size, candidate, log))
+        return record(environment=name, steps=size, candidate=candidate, log=log)
+
+    monkeypatch.setattr(study, "promise", quick)
+    folder = str(tmp_path / "study")
+    arguments = ["promise", "--environments", "river_swim", "--candidates", "pooled", "--sizes", "500", "--out", folder]
+    assert CliRunner().invoke(app, [*arguments, "--replications", "2"]).exit_code == 0
+    result = CliRunner().invoke(app, [*arguments, "--replications", "3"])
+    assert result.exit_code == 0 and "3 of 3 solved" in result.output and len(calls) == 3
+    assert len(json.loads((tmp_path / "study" / "promise.json").read_text())) == 3
+    assert "3 of 4 solved" in CliRunner().invoke(app, [*arguments, "--replications", "4", "--so-far"]).output
+    refused = CliRunner().invoke(app, [*arguments, "--environments", "nowhere"])
+    assert refused.exit_code == 2 and "there is no environment 'nowhere'" in refused.output
+
+
+@pytest.mark.long
+def test_one_log_through_the_solver():
+    values = study.promise("river_swim", 100, "pooled", 0, 0)
+    assert values["kept"] == (values["loss"] <= values["stated"]) and 0.0 <= values["regret"] <= 1.5
+    assert values["slack"] == pytest.approx(
+        (values["stated"] - values["loss"]) / (values["uniform"] - values["optimum"])
+    )
