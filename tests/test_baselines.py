@@ -132,7 +132,7 @@ def test_planning_another_model_of_the_same_shape_does_not_recompile():
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), float("inf"), "tight"])
 def test_a_tolerance_that_means_nothing_is_refused(tolerance):
-    with pytest.raises(pr.InputError, match="tolerance must be a number > 0"):
+    with pytest.raises(pr.InputError, match=r"tolerance.* must (lie|be one number) in \(0, inf\)"):
         pr.plan(random_mdp(np.random.default_rng(0), 3), tolerance=tolerance)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.kernels.kernel import on_graph
+from prudent.kernels import on_graph
 
 from .problems import random_kernel, random_policy
 

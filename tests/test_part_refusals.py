@@ -30,7 +30,7 @@ def rises_near_its_start(parameters):
         (lambda: pr.Variational(iterations=0), r"iterations.*>= 1, got 0"),
         (lambda: pr.Variational(descent=0.0), r"descent.*\(0, 1\], got 0"),
         (lambda: pr.Variational(tolerance=-1.0), r"tolerance.*>= 0, got -1"),
-        (lambda: pr.Simplex(floor=1.0), r"floor in \[0, 1\), got 1.0"),
+        (lambda: pr.Simplex(floor=1.0), r"floor must lie in \[0, 1\), got 1.0"),
         (lambda: solve(policy=pr.Direct(within=pr.Simplex(0.3))), r"0.3 on each of 4 actions.*below 0.25"),
         (lambda: pr.Direct(within=pr.Ball(1.0)), r"within must be Simplex\(\).*got Ball"),
         (lambda: pr.Neural(np.zeros(4)), r"features must be indexed \[state, feature\], got shape \(4,\)"),

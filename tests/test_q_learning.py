@@ -65,7 +65,7 @@ def test_models_are_learned_side_by_side():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"geometric": 0.75}, r"geometric must lie in \(0, 3/4\), got 0.75"),
+        ({"geometric": 0.75}, r"geometric must lie in \(0, 0.75\), got 0.75"),
         ({"geometric": 0.0}, "geometric"),
         ({"iterations": 0}, "iterations must be a whole number >= 1, got 0"),
         ({"replications": 1.5}, "replications must be a whole number"),

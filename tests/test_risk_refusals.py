@@ -12,8 +12,8 @@ from .catalogue import RISKS
 CVAR, MEAN = pr.CVaR(0.9), pr.Expectation()
 
 REFUSALS = {
-    "several levels": (lambda: pr.CVaR([0.5, 0.9]), r"array of levels.*one risk a level"),
-    "several radii": (lambda: pr.ChiSquareBall([0.5, 0.9]), r"array of radius.*one risk a radius"),
+    "several levels": (lambda: pr.CVaR([0.5, 0.9]), r"level must be one number in \[0, 1\), got an array"),
+    "several radii": (lambda: pr.ChiSquareBall([0.5, 0.9]), r"radius must be one number"),
     "semideviation weight": (lambda: pr.MeanSemideviation(1.0, 1.5), r"weight must lie in \[0, 1\], got 1.5.*monotone"),
     "negative weight": (lambda: pr.MeanSemideviation(1.0, -0.1), r"\[0, 1\], got -0.1"),
     "order": (lambda: pr.MeanSemideviation(0.5), r"order must lie in \[1, inf\), got 0.5"),
@@ -54,8 +54,8 @@ REFUSALS = {
     "mixture size": (lambda: pr.Mixture((CVAR, MEAN), [1.0]), r"2 risks need as many weights"),
     "mixture of a share": (lambda: pr.Mixture((0.3 * CVAR,), [1.0]), r"made of risks.*got Share"),
     "envelope": (lambda: pr.Envelope(None), r"needs a function \(xi, probabilities\)"),
-    "norm bound": (lambda: pr.Envelope(lambda xi, p: [], norm_bound=0.5), r"norm_bound must be >= 1.*got 0.5"),
-    "norm order": (lambda: pr.Envelope(lambda xi, p: [], order=0.5), r"order must be.*got 0.5"),
+    "norm bound": (lambda: pr.Envelope(lambda xi, p: [], norm_bound=0.5), r"norm_bound must lie in .*, got 0.5"),
+    "norm order": (lambda: pr.Envelope(lambda xi, p: [], order=0.5), r"order must lie in.*got 0.5"),
     "envelope solver": (lambda: pr.Envelope(lambda xi, p: [], solver="scs"), r"Clarabel\(\) or DescentAscent\(\)"),
     "clarabel": (lambda: pr.Clarabel(tolerance=0.0), r"tolerance must lie in \(0, 1\), got 0"),
     "descent iterations": (lambda: pr.DescentAscent(iterations=0), r"iterations.*got 0"),

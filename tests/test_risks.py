@@ -318,7 +318,7 @@ def test_comparing_pairs_and_sorting_agree(case, size, monkeypatch):
     weights /= weights.sum()
     results = []
     for largest in (0, size):
-        monkeypatch.setattr("prudent.risks.tails.LARGEST_PAIRWISE", largest)
+        monkeypatch.setattr("prudent.risks.quantiles.LARGEST_PAIRWISE", largest)
         batched = jax.jit(jax.vmap(risk_value, in_axes=(0, None, None), axis_size=4))
         results.append(
             in_float64(batched)(stacked([case.build(level) for level in (0.0, 0.3, 0.77, 0.9)]), losses, weights)

@@ -344,7 +344,7 @@ def test_solve_takes_smoothed_var():
         (lambda: pr.SmoothedVaR(1.0), r"SmoothedVaR level must lie in \(0, 1\), got 1.0; use WorstCase\(\)"),
         (lambda: pr.SmoothedVaR(0.0), r"SmoothedVaR level must lie in \(0, 1\), got 0.0"),
         (lambda: pr.SmoothedVaR(0.9, width=0.0), r"SmoothedVaR width must lie in \(0, 1\], got 0.0"),
-        (lambda: pr.SmoothedVaR([0.5, 0.9]), "SmoothedVaR holds an array of levels"),
+        (lambda: pr.SmoothedVaR([0.5, 0.9]), r"SmoothedVaR level must be one number in \(0, 1\), got"),
     ],
 )
 def test_smoothed_var_refuses(call, message):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.baselines.robust_planner import worst_expectation, worst_rows
+from prudent.risks import worst_rows
 
 from .problems import random_mdp
 
@@ -13,8 +13,8 @@ from .problems import random_mdp
 def rows_problem(nominal, values, radius):
     """Worst expectations and rows of `[N, B]` rows."""
     nominal, values, radius = nominal.T, values.T, np.broadcast_to(radius, len(nominal)).astype(float)
-    worst, inverse = worst_expectation(nominal, values, radius)
-    return worst, worst_rows(nominal, values, radius, inverse).T
+    worst = worst_rows(nominal, values, radius)
+    return (worst * values).sum(axis=0), worst.T
 
 
 def divergence(rows, nominal):

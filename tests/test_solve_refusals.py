@@ -158,7 +158,7 @@ SOLVE = (
     (
         "risk of several levels",
         lambda: attempt(risk=pr.CVaR([0.5, 0.9])),
-        r"CVaR holds an array of levels.*one risk a level",
+        r"CVaR level must be one number in \[0, 1\), got",
     ),
     ("policy a table", lambda: attempt(policy=UNIFORM), r"policy must be a parametrisation such as Softmax\(\)"),
     ("policy too narrow", lambda: attempt(policy=Narrow()), r"policy gives shape \(2, 1\).*\(2, 2\)"),

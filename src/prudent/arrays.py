@@ -88,6 +88,23 @@ def require_size(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def require_number(name: str, value: Any, allowed: str, fix: str = "") -> Any:
+    """One number in an interval such as "[0, 1)" or "(0, inf)", as a float64 scalar; a tracer as it is."""
+    try:
+        number = as_float(value)
+    except InputError:
+        raise InputError(f"{name} must be one number in {allowed}, got {value!r}") from None
+    if is_concrete(number):
+        low, high = (float(end) for end in allowed[1:-1].split(","))
+        if number.ndim:
+            raise InputError(f"{name} must be one number in {allowed}, got an array of shape {number.shape}")
+        above = number >= low if allowed[0] == "[" else number > low
+        below = number <= high if allowed[-1] == "]" else number < high
+        if not (above and below):
+            raise InputError(f"{name} must lie in {allowed}, got {value}{fix and '; ' + fix}")
+    return number
+
+
 def as_whole(value: Any) -> Any:
     """Field converter: a NumPy whole number as Python's own; anything else is left for the check."""
     return int(value) if isinstance(value, np.integer) else value
@@ -158,19 +175,20 @@ def require_distribution(name: str, values: np.ndarray, rows: tuple[str, ...] = 
     bad = np.argwhere(values < 0)
     if bad.size:
         where = tuple(int(i) for i in bad[0])
-        raise InputError(f"{name} has a negative probability {values[where]} at {_place(rows, where)}")
+        raise InputError(f"{name} has a negative probability {values[where]} at {place_of(rows, where)}")
     off = np.abs(values.sum(axis=-1) - 1.0)
     if np.any(off > 1e-8):
         where = tuple(int(i) for i in np.argwhere(off > 1e-8)[0])
         total = float(values[where].sum())
         raise InputError(
             f"{name} must sum to 1 within 1e-8; it sums to {total!r}"
-            + (f" at {_place(rows, where)}" if rows else "")
+            + (f" at {place_of(rows, where)}" if rows else "")
             + "; divide by the sum if the numbers are counts or weights"
         )
 
 
-def _place(rows: tuple[str, ...], where: tuple[int, ...]) -> str:
+def place_of(rows: tuple[str, ...], where: Any) -> str:
+    """`state 3, action 1`: the names of an index's axes, `entry` for those without."""
     named = [f"{name} {index}" for name, index in zip(rows, where, strict=False)]
     rest = [f"entry {index}" for index in where[len(rows) :]]
     return ", ".join(named + rest)

@@ -11,7 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_kind
+from .arrays import (
+    Array,
+    as_float,
+    in_float64,
+    is_concrete,
+    require_distribution,
+    require_finite,
+    require_kind,
+    require_number,
+)
 from .errors import InputError
 from .kernels import Kernel, Support
 
@@ -31,14 +40,6 @@ def _start(value: Any, states: int) -> Any:
         require_finite("start", np.asarray(start))
         require_distribution("start distribution", np.asarray(start))
     return start
-
-
-def check_discount(value: Any) -> Any:
-    """A discount in [0, 1) as a float64 scalar array."""
-    discount = as_float(value, "discount")
-    if is_concrete(discount) and not (discount.shape == () and 0.0 <= discount < 1.0):
-        raise InputError(f"discount must be one number in [0, 1), got {value!r}")
-    return discount
 
 
 class MDP(eqx.Module):
@@ -76,7 +77,7 @@ class MDP(eqx.Module):
                 )
             require_finite("cost", np.asarray(self.cost))
         self.start = _start(start, states)
-        self.discount = check_discount(discount)
+        self.discount = require_number("discount", discount, "[0, 1)")
 
 
 class AbstractFamily(eqx.Module):
@@ -163,7 +164,7 @@ class Family(AbstractFamily):
             require_finite("cost", np.asarray(self.cost_of))
             _require_cost_shape(self.cost_of.shape, support)
         self.start = _start(start, support.states)
-        self.discount = check_discount(discount)
+        self.discount = require_number("discount", discount, "[0, 1)")
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Transition probabilities along the support."""
@@ -224,7 +225,7 @@ class TabularFamily(AbstractFamily):
                 require_finite("cost", np.asarray(self.costs))
             _require_cost_shape(self.costs.shape, support)
         self.start = _start(start, support.states)
-        self.discount = check_discount(discount)
+        self.discount = require_number("discount", discount, "[0, 1)")
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Theta itself, or its first entries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,29 +12,23 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
-from .arrays import Array, in_float64
+from .arrays import Array, in_float64, require_number
 from .errors import InputError
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 class ParameterSet(eqx.Module):
     """W in the paper: the set a gradient step is projected onto."""
 
-    @property
-    def free(self) -> bool:
-        """Whether every point is in the set, so that nothing has to be projected."""
-        return False
+    free: ClassVar[bool] = False
+    """Whether every point is in the set, so that nothing has to be projected."""
 
     @abc.abstractmethod
     def project(self, parameters: Any) -> Any:
         """The nearest point of the set."""
 
-    @abc.abstractmethod
     def tangent(self, direction: Any) -> Any:
         """The part of a direction that stays in the set's affine hull; all of it if the set has an interior."""
+        return direction
 
 
 class Everywhere(ParameterSet):
@@ -45,18 +39,11 @@ class Everywhere(ParameterSet):
     7.0
     """
 
-    @property
-    def free(self) -> bool:
-        """It is all there is."""
-        return True
+    free: ClassVar[bool] = True
 
     def project(self, parameters: Any) -> Any:
         """The parameters as they are."""
         return parameters
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
 
 
 class Box(ParameterSet):
@@ -71,16 +58,12 @@ class Box(ParameterSet):
     high: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not (_is_real(self.low) and _is_real(self.high) and self.low < self.high):
-            raise InputError(f"Box needs low < high, got [{self.low}, {self.high}]")
+        require_number("Box low", self.low, "[-inf, inf)")
+        require_number("Box high", self.high, f"({self.low}, inf]")
 
     def project(self, parameters: Any) -> Any:
         """Clip each parameter."""
         return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
 
 
 class Ball(ParameterSet):
@@ -94,16 +77,11 @@ class Ball(ParameterSet):
     radius: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not (_is_real(self.radius) and self.radius > 0):
-            raise InputError(f"Ball needs radius > 0, got {self.radius}")
+        require_number("Ball radius", self.radius, "(0, inf]")
 
     def project(self, parameters: Any) -> Any:
         """Scale back onto the ball."""
         return optax.projections.projection_l2_ball(parameters, self.radius)
-
-    def tangent(self, direction: Any) -> Any:
-        """The direction as it is."""
-        return direction
 
 
 class Simplex(ParameterSet):
@@ -117,8 +95,7 @@ class Simplex(ParameterSet):
     floor: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
-        if not (_is_real(self.floor) and 0 <= self.floor < 1):
-            raise InputError(f"Simplex needs a floor in [0, 1), got {self.floor}")
+        require_number("Simplex floor", self.floor, "[0, 1)")
 
     @in_float64
     def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
@@ -184,10 +161,10 @@ class RowSet(NamedTuple):
         low, high = self.bounds(table, radius)
         order = np.argsort(slope, axis=-1, kind="stable")
         room = np.take_along_axis(high - low, order, axis=-1)
-        left = 1.0 - low.sum(axis=-1, keepdims=True)
+        mass = 1.0 - low.sum(axis=-1, keepdims=True)
         before = np.concatenate([np.zeros((len(room), 1)), np.cumsum(room, axis=-1)[:, :-1]], axis=-1)
         found = np.empty_like(slope)
-        np.put_along_axis(found, order, np.clip(left - before, 0.0, room), axis=-1)
+        np.put_along_axis(found, order, np.clip(mass - before, 0.0, room), axis=-1)
         return low + found
 
     def bounds(self, table: Float[np.ndarray, "S A"], radius: float) -> tuple[np.ndarray, np.ndarray]:

@@ -101,7 +101,6 @@ class Parametrisation(eqx.Module):
 
     def from_table(self, table: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"] | None:
         """Parameters of a table, before projection; None where the policy cannot be told to be one."""
-        del table
         return None
 
 
@@ -232,21 +231,12 @@ class Neural(Parametrisation):
         actions = parameters.layers[-1].bias.shape[0]
         # The arrays come from the parameters; activations and sizes from a network that is never computed.
         skeleton = eqx.filter_eval_shape(lambda: self._network(actions))
-        network = eqx.combine(
-            parameters, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-        )
-        return jax.nn.softmax(jax.vmap(network)(jnp.asarray(self.features)), axis=-1)
+        rest = eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+        return jax.nn.softmax(jax.vmap(eqx.combine(parameters, rest))(jnp.asarray(self.features)), axis=-1)
 
     def _network(self, actions: int) -> eqx.nn.MLP:
-        return eqx.nn.MLP(
-            in_size=self.features.shape[1],
-            out_size=actions,
-            width_size=self.width,
-            depth=self.depth,
-            activation=jax.nn.tanh,
-            dtype=jnp.float64,
-            key=jax.random.key(self.seed),
-        )
+        sizes = (self.features.shape[1], actions, self.width, self.depth)
+        return eqx.nn.MLP(*sizes, activation=jax.nn.tanh, dtype=jnp.float64, key=jax.random.key(self.seed))
 
 
 class Parametric(Parametrisation):
@@ -275,9 +265,8 @@ class Parametric(Parametrisation):
         if not callable(self.function):
             raise InputError(f"function must map parameters to probabilities [S, A], got {self.function!r}")
         require_kind("within", self.within, ParameterSet, "Everywhere(), Box(low, high) or Ball(radius)")
-        for leaf in jax.tree.leaves(self.start):
-            if is_concrete(leaf):
-                require_finite("start", leaf)
+        for leaf in filter(is_concrete, jax.tree.leaves(self.start)):
+            require_finite("start", leaf)
 
     def initial(self, states: int, actions: int) -> Any:
         """The start given."""
@@ -296,10 +285,7 @@ def action_table(policy: Parametrisation, parameters: Any) -> Float[Array, "S A"
 
 @eqx.filter_jit
 def _pulled_back(policy: Parametrisation, parameters: Any, slopes: Float[Array, "K S A"]) -> Any:
-    def one(parameters: Any, slope: Array) -> Any:
-        return jax.vjp(policy.probabilities, parameters)[1](slope)[0]
-
-    return jax.vmap(one)(parameters, slopes)
+    return jax.vmap(lambda at, slope: jax.vjp(policy.probabilities, at)[1](slope)[0])(parameters, slopes)
 
 
 @eqx.filter_jit

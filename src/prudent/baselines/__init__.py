@@ -3,8 +3,7 @@
 from .judged_plans import nested, plug_in, robust, robust_by_q_learning
 from .nested_planner import NestedPlan, nested_plan
 from .panel import rivals, row_radius
-from .q_learning import RobustQLearning, robust_q_learning
-from .robust_planner import RobustPlan, robust_plan
+from .robust_planner import RobustPlan, RobustQLearning, robust_plan, robust_q_learning
 
 __all__ = [
     "NestedPlan",

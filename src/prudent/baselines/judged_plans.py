@@ -27,8 +27,7 @@ from ..posteriors import Point, Posterior
 from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..solvers import BRPG, History, Solution, Status, fresh_draws, solve
 from .nested_planner import nested_plan
-from .q_learning import robust_q_learning
-from .robust_planner import robust_plan
+from .robust_planner import robust_plan, robust_q_learning
 
 
 @in_float64
@@ -200,7 +199,7 @@ def nested(
     evaluation: int | None = None,
     seed: int | jax.Array = 0,
 ) -> Solution:
-    """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken anew at each.
+    """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken again at each.
 
     It plans for expected discounted cost, on posterior draws that are not those it is judged on.
 

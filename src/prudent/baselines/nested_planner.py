@@ -1,4 +1,4 @@
-"""Nested Bayesian-risk dynamic programming: the risk is taken anew at every stage."""
+"""Nested Bayesian-risk dynamic programming: the risk is taken again at every stage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..risks import Risk, check_envelope
 
 
 class NestedPlan(eqx.Module):
-    """The best policy for a risk that is taken anew at every stage.
+    """The best policy for a risk that is taken again at every stage.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")

@@ -1,28 +1,22 @@
-"""Robust planning: the best policy against the worst kernel in a KL ball around a nominal one."""
+"""The best policy against the worst kernel in a KL ball around a nominal one: planned, or learned from a simulator."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_kind
+from ..arrays import Array, as_float, generator, require_kind, require_number, require_size
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP
 from ..planning import level_of
 from ..policies import TabularPolicy
-
-# A row's temperature is settled when its logarithm moves less than this: its value is then off by the square.
-SETTLED = 1e-9
-
-# Newton needs about ten steps; where it leaves its bracket, halving takes over and ends within these.
-MOST_NEWTON_STEPS = 60
-
-# Inverse temperatures past this, in units of the values' range, tell apart only what rounding made different.
-COLDEST = 1e13
+from ..risks import worst_rows
 
 # Planning ends at this residual as a share of the largest value, the costs' level taken off: some thousand times the
 # rounding of a sweep.
@@ -31,6 +25,12 @@ TOLERANCE = 1e-12
 # Twenty improvements are usual; a policy is evaluated until its own residual is this much smaller than the last.
 MOST_IMPROVEMENTS = 1000
 EVALUATED = 1e-2
+
+# Levels are drawn up to here: the bias is that of an empirical kernel of 2^31 samples.
+LARGEST_LEVEL = 30
+
+# Samples of this many updates, and of this many iterations at most, are held at a time.
+BLOCK_UPDATES, BLOCK_ITERATIONS = 2**16, 256
 
 
 class RobustPlan(eqx.Module):
@@ -101,8 +101,8 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     values, iterations = cost.min(axis=1), 0
     while True:
         ahead = values[index]
-        expectation, inverse = worst_expectation(nominal, ahead, radii)
-        quality = cost + discount * expectation
+        worst = worst_rows(nominal, ahead, radii)
+        quality = cost + discount * (worst * ahead).sum(axis=0)
         residual, iterations = float(np.abs(quality.min(axis=1) - values).max()), iterations + 1
         converged = residual <= TOLERANCE * float(np.abs(quality).max())
         if converged or iterations == MOST_IMPROVEMENTS:
@@ -110,7 +110,6 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
         action = quality.argmin(axis=1)
         rows = (nominal[:, states, action], index[:, states, action], radii[states, action])
         values = _evaluate(*rows, cost[states, action], discount, quality.min(axis=1), EVALUATED * residual)
-    worst = worst_rows(nominal, ahead, radii, inverse)
     return RobustPlan(
         policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions),
         values=quality.min(axis=1) + whole,
@@ -151,20 +150,19 @@ def _evaluate(
     Newton's method on the policy's own Bellman equation, which is convex: find the worst kernel, hold it, find
     the values under it, and look for the worst kernel again.
     """
-    change, ahead = np.inf, values[index]
-    _, inverse = worst_expectation(nominal, ahead, radius)
+    change, worst = np.inf, worst_rows(nominal, values[index], radius)
     while True:
         # At rounding the residual may stop above the tolerance.
         goal = max(tolerance, 1e-15 * np.abs(values).max())
-        chain = discount * worst_rows(nominal, ahead, radius, inverse)
+        chain = discount * worst
         while True:
             held = cost + (chain * values[index]).sum(axis=0)
             step, values = np.abs(held - values).max(), held
             if step <= goal:
                 break
         ahead = values[index]
-        expectation, inverse = worst_expectation(nominal, ahead, radius)
-        best = cost + discount * expectation
+        worst = worst_rows(nominal, ahead, radius)
+        best = cost + discount * (worst * ahead).sum(axis=0)
         last, change = change, np.abs(best - values).max()
         values = best
         # A turn that does not halve the change is one that rounding has stopped.
@@ -172,95 +170,152 @@ def _evaluate(
             return values
 
 
-def worst_expectation(
-    nominal: Float[np.ndarray, "B ..."], values: Float[np.ndarray, "B ..."], radius: Float[np.ndarray, ...]
-) -> tuple[Float[np.ndarray, ...], Float[np.ndarray, ...]]:
-    """`max { p values : KL(p || nominal) <= radius }` along the first axis, and the inverse temperature at it.
+class RobustQLearning(eqx.Module):
+    """What robust Q-learning has learned of G models in R independent runs each.
 
-    The worst rows are `p ~ nominal exp(b v)` with v the values, scaled to fill [-1, 0] where the nominal row is
-    positive, and b the root of `KL(b) = radius`; see `_newton`. Other rows have their answer at once.
+    >>> import prudent as pr
+    >>> mdp = pr.envs.frozen_lake("SF\\nHG", discount=0.5).at((0.3, 0.5))
+    >>> learned = pr.robust_q_learning(mdp, radius=0.1, iterations=200, replications=3)
+    >>> learned.quality.shape, learned.policy(replication=2).probabilities.shape
+    ((1, 3, 4, 4), (4, 4))
+
+    Attributes:
+        quality: `[G, R, S, A]` the last Q.
+        values: `[G, R, S]` its least entry in each state.
+        radius: `[G]` of the KL balls.
+        samples: `[G]` next states simulated for a state-action pair in a run, on average.
+        geometric: parameter of the random level.
+        iterations: updates of every pair.
     """
-    scaled, top, width, limit = _scaled(nominal, values)
-    inside = (radius > 0) & (radius < limit)
-    mean = (nominal * scaled).sum(axis=0)
-    share, inverse = np.where(radius >= limit, 0.0, mean), np.zeros(mean.shape)
-    bound, inverse[inside] = _newton(nominal[:, inside], scaled[:, inside], radius[inside], limit[inside])
-    # At rounding the bound may lie a hair below the mean or above the largest value.
-    share[inside] = np.clip(bound, mean[inside], 0.0)
-    return top + width * share, inverse
+
+    quality: Float[Array, "G R S A"]
+    values: Float[Array, "G R S"]
+    radius: Float[Array, " G"]
+    samples: Float[Array, " G"]
+    geometric: float
+    iterations: int
+
+    def policy(self, model: int = 0, replication: int = 0) -> TabularPolicy:
+        """The greedy policy of one run."""
+        quality = np.asarray(self.quality)[model, replication]
+        return TabularPolicy.deterministic(quality.argmin(axis=1), quality.shape[1])
 
 
-def _newton(
-    nominal: np.ndarray, scaled: np.ndarray, radius: np.ndarray, limit: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Least upper bounds on the worst mean of `scaled`, and the inverse temperatures b with `KL(b) = radius`.
+def robust_q_learning(
+    mdp: MDP | Sequence[MDP],
+    radius: Any,
+    *,
+    iterations: int,
+    geometric: float = 0.6,
+    replications: int = 1,
+    seed: int | jax.Array = 0,
+) -> RobustQLearning:
+    """Synchronous "Distributionally Robust Q-Learning" for costs; its limit is the quality of `robust_plan`.
 
-    For small radii log KL is close to linear in log b; near the largest, K, `log(K - KL)` is in b: Newton's
-    method is used on whichever applies, in a bracket of log b. Every b bounds the maximum from above by
-    `(radius + log sum nominal exp(b v)) / b`: the least seen is kept. Rows leave the loop as they settle.
+    Update t = 1, 2, ... of every pair is `Q <- (1 - step) Q + step (c + discount Z)`, `step = 1 / (1 + (1 -
+    discount) t)`, from Q = 0 and without clipping. Z is an unbiased estimate of the worst-case expectation
+    `W(P) = max { p V : KL(p || P) <= radius }` at V = min_a Q by multilevel Monte Carlo: a level N is drawn with
+    `P(N = n) = geometric (1 - geometric)^n` and 2^(N+1) next states are simulated, of which the first is s', and
+
+        Z = V(s') + [ W(all) - (W(even) + W(odd)) / 2 ] / P(N),
+
+    W of samples being that of their empirical kernel. The bracket's mean square falls like 4^-N, so that the
+    variance is finite for `geometric < 3/4`; the mean number of samples, the sum of `2 (2 - 2 geometric)^n`, is
+    finite for `geometric > 1/2`. Here samples are drawn as counts of each successor, two multinomials a pair
+    whatever their number, and values below 1/2 buy a smaller variance at no price but in simulated states.
+    Levels are drawn given that they are at most 30, with the probabilities this gives.
+
+    Args:
+        mdp: the nominal model, or several on one support, learned side by side.
+        radius: of the KL balls: one number, or one for each model (one model may be given several).
+        iterations: updates of every pair.
+        geometric: parameter of the level, in (0, 3/4).
+        replications: independent runs of each model.
+        seed: of the simulator, a whole number or a `jax.random.key`.
+
+    >>> import prudent as pr
+    >>> coin = pr.Kernel.dense([[[0.5, 0.5]], [[0.0, 1.0]]])
+    >>> mdp = pr.MDP(coin, cost=[[0.0], [1.0]], start=0, discount=0.5)
+    >>> learned = pr.robust_q_learning(mdp, radius=0.1, iterations=1000, replications=20)
+    >>> bool(abs(learned.values[0, :, 0].mean() - pr.robust_plan(mdp, 0.1).values[0]) < 0.05)
+    True
     """
-    bounds, inverses = np.full(radius.shape, np.inf), np.ones(radius.shape)
-    rows = np.arange(radius.size)
-    # The variance of values in [-1, 0] is at most 1/4, so KL(b) <= b^2 / 8.
-    low, high = 0.5 * np.log(8.0 * radius), np.full(radius.shape, np.log(COLDEST))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        place = np.clip(0.5 * np.log(2.0 * radius / _tilt(nominal, scaled, 0.0 * radius)[2]), low, high)
-        for _ in range(MOST_NEWTON_STEPS):
-            if not rows.size:
-                break
-            inverse = np.exp(place)
-            log, mean, variance = _tilt(nominal, scaled, inverse)
-            divergence = inverse * mean - log
-            bounds[rows] = np.fmin(bounds[rows], (radius + log) / inverse)
-            short = divergence < radius
-            low, high = np.where(short, place, low), np.where(short, high, place)
-            left = limit - divergence
-            newton = np.where(
-                2.0 * radius < limit,
-                place + np.log(radius / divergence) * divergence / (inverse**2 * variance),
-                np.log(inverse + np.log(left / (limit - radius)) * left / (inverse * variance)),
-            )
-            # A settled row lands on its bracket's end up to rounding; NaN counts as outside.
-            kept = (newton >= low - SETTLED) & (newton <= high + SETTLED)
-            ahead = np.where(kept, np.clip(newton, low, high), 0.5 * (low + high))
-            going = np.abs(ahead - place) > SETTLED
-            place = ahead
-            inverses[rows] = np.exp(place)
-            if not going.all():
-                rows, place, low, high = rows[going], place[going], low[going], high[going]
-                radius, limit, nominal, scaled = radius[going], limit[going], nominal[:, going], scaled[:, going]
-    return bounds, inverses
+    models, radii = _checked_models(mdp, radius)
+    iterations = require_size("iterations", iterations)
+    replications = require_size("replications", replications)
+    reason = "from 3/4 on the variance is infinite, up to 1/2 the mean number of samples is"
+    require_number("geometric", geometric, "(0, 0.75)", reason)
+    random = generator(seed)
+    support = models[0].kernel.support
+    shape = (len(models), replications, *support.shape[:2])
+    nominal = np.stack([np.asarray(model.kernel.probability) for model in models])[:, None]
+    nominal = nominal / nominal.sum(axis=-1, keepdims=True)
+    chance = float(geometric) * (1.0 - float(geometric)) ** np.arange(LARGEST_LEVEL + 1)
+    chance /= chance.sum()
+    discount = np.stack([np.asarray(model.discount) for model in models])[:, None, None, None]
+    cost = np.stack([np.asarray(model.cost) for model in models])[:, None]
+    index = np.moveaxis(support.index(), 2, 0)
+    radius_of = np.broadcast_to(radii[:, None, None, None], shape)
+
+    # The samples do not depend on Q: those of a block are drawn at once, and blocks are always whole, so that a
+    # longer run begins with the shorter one.
+    block = max(1, min(BLOCK_ITERATIONS, BLOCK_UPDATES // int(np.prod(shape))))
+    quality, simulated = np.zeros(shape), np.zeros(len(models))
+    for first in range(1, iterations + 1, block):
+        level = np.searchsorted(np.cumsum(chance)[:-1], random.random((block, *shape)), side="right")
+        even, odd = (random.multinomial(2**level, nominal) for _ in range(2))
+        uniform = random.random((block, *shape))
+        # Successors first: NumPy's loops run along the last axes, and pairs are many.
+        even, odd = (np.ascontiguousarray(np.moveaxis(half, -1, 1), dtype=float) for half in (even, odd))
+        for turn in range(min(block, iterations + 1 - first)):
+            values = np.moveaxis(quality.min(axis=3)[:, :, index], 2, 0)
+            estimate = _estimate(values, radius_of, even[turn], odd[turn], uniform[turn], chance[level[turn]])
+            step = 1.0 / (1.0 + (1.0 - discount) * (first + turn))
+            quality = (1.0 - step) * quality + step * (cost + discount * estimate)
+            simulated += (2.0 ** (level[turn] + 1)).mean(axis=(1, 2, 3))
+    return RobustQLearning(quality, quality.min(axis=3), radii, simulated, float(geometric), iterations)
 
 
-def worst_rows(
-    nominal: Float[np.ndarray, "B ..."],
-    values: Float[np.ndarray, "B ..."],
-    radius: Float[np.ndarray, ...],
-    inverse: np.ndarray,
-) -> Float[np.ndarray, "B ..."]:
-    """The rows that attain `worst_expectation`."""
-    scaled, _, _, limit = _scaled(nominal, values)
-    tilted = nominal * np.exp(inverse * scaled)
-    corner = np.where(scaled == 0, nominal, 0.0)
-    rows = np.where(radius >= limit, corner, np.where(radius > 0, tilted, nominal))
-    return rows / rows.sum(axis=0)
+def _checked_models(mdp: MDP | Sequence[MDP], radius: Any) -> tuple[list[MDP], np.ndarray]:
+    """One model and one radius for each of the G runs."""
+    given = [mdp] if isinstance(mdp, MDP) else mdp
+    require_kind("mdp", given, list | tuple, "an MDP, such as family.at(theta), or a list of them")
+    models = list(given)
+    if not models:
+        raise InputError("mdp is an empty list; give at least one MDP")
+    for number, model in enumerate(models):
+        require_kind(f"mdp {number}", model, MDP, "an MDP, such as family.at(theta)")
+        ours, first = model.kernel.support, models[0].kernel.support
+        if ours is not first and (ours.shape != first.shape or not np.array_equal(ours.index(), first.index())):
+            raise InputError(f"mdp {number} has another support than mdp 0; build all of them from one Support")
+    radii = np.atleast_1d(as_float(radius, "radius"))
+    if radii.ndim != 1 or (len(models) > 1 and len(radii) not in (1, len(models))) or not len(radii):
+        raise InputError(f"radius must be one number or one for each of {len(models)} models, got shape {radii.shape}")
+    bad = np.flatnonzero(~(radii >= 0))
+    if len(bad):
+        raise InputError(f"radius of a KL ball must be >= 0, got {radii[bad[0]]} at position {bad[0]}")
+    count = max(len(models), len(radii))
+    return (models * count if len(models) == 1 else models), np.broadcast_to(radii, count).copy()
 
 
-def _scaled(nominal: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Values in [-1, 0] where the row is positive (else 0), their top and range, and `-log P(top)`."""
-    positive = nominal > 0
-    top = np.where(positive, values, -np.inf).max(axis=0)
-    width = top - np.where(positive, values, np.inf).min(axis=0)
-    scaled = np.where(positive, (values - top) / np.where(width > 0, width, 1.0), 0.0)
-    return scaled, top, width, -np.log(np.where(scaled == 0, nominal, 0.0).sum(axis=0))
-
-
-def _tilt(nominal: np.ndarray, scaled: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`log sum nominal exp(b v)`, and mean and variance of v in the tilted row; exact for small b too."""
-    excess = np.expm1(inverse * scaled)
-    weight = nominal * (1.0 + excess)
-    total = weight.sum(axis=0)
-    mean = (weight * scaled).sum(axis=0) / total
-    variance = (weight * (scaled - mean) ** 2).sum(axis=0) / total
-    log = np.where(total > 0.5, np.log1p((nominal * excess).sum(axis=0)), np.log(total))
-    return log, mean, variance
+def _estimate(
+    values: Float[np.ndarray, "B G R S A"],
+    radius: Float[np.ndarray, "G R S A"],
+    even: Float[np.ndarray, "B G R S A"],
+    odd: Float[np.ndarray, "B G R S A"],
+    uniform: Float[np.ndarray, "G R S A"],
+    chance: Float[np.ndarray, "G R S A"],
+) -> Float[np.ndarray, "G R S A"]:
+    """The unbiased estimate Z from the counts of the two halves."""
+    half, both = even.sum(axis=0), even + odd
+    # Given their counts, any of the samples is equally likely to have come first.
+    slot = (np.cumsum(both, axis=0) <= uniform * 2.0 * half).sum(axis=0)
+    estimate = np.take_along_axis(values, slot[None], axis=0)[0]
+    # Halves with equal counts cancel, in about half of all pairs.
+    differ = (even != odd).any(axis=0)
+    even, odd, both, half = even[:, differ], odd[:, differ], both[:, differ], half[differ]
+    kernels = np.stack([both / (2.0 * half), even / half, odd / half], axis=1)
+    repeated = np.broadcast_to(values[:, differ][:, None], kernels.shape)
+    worst = (worst_rows(kernels, repeated, np.broadcast_to(radius[differ], kernels.shape[1:])) * repeated).sum(axis=0)
+    estimate[differ] += (worst[0] - (worst[1] + worst[2]) / 2.0) / chance[differ]
+    return estimate

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from ..arrays import Stream, as_float, generator, require_finite, require_size
+from ..arrays import Array, Stream, as_float, generator, require_number, require_size
 from ..errors import InputError
+from ..kernels import Support
+from ..models import AbstractFamily
+from ..posteriors import Beta
 from ..transitions import Trials
+from .tabular_problem import TabularProblem
 
-NUMBERS = {1: "one", 2: "two", 3: "three", 4: "four"}
+COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
 
 def check_theta(theta: Any, names: tuple[str, ...], family: str) -> None:
     """Refuse a theta of another length: JAX clamps an index out of bounds, and would read an entry twice."""
     if jnp.shape(theta) != (len(names),):
         raise InputError(
-            f"theta of {family} is ({', '.join(names)}), {NUMBERS[len(names)]} numbers; got shape {jnp.shape(theta)}"
+            f"theta of {family} is ({', '.join(names)}), {COUNTS[len(names)]} numbers; got shape {jnp.shape(theta)}"
         )
 
 
@@ -28,7 +32,7 @@ def check_truth(truth: Any, names: tuple[str, ...]) -> Float[np.ndarray, " D"]:
     array = np.asarray(as_float(truth, "truth"))
     if array.shape != (len(names),) or not np.all((array >= 0) & (array <= 1)):
         raise InputError(
-            f"truth must be ({', '.join(names)}), {NUMBERS[len(names)]} probabilities, got {array.tolist()}"
+            f"truth must be ({', '.join(names)}), {COUNTS[len(names)]} probabilities, got {array.tolist()}"
         )
     return array
 
@@ -40,11 +44,54 @@ def coin_trials(n: Any, truth: Float[np.ndarray, " D"], seed: Any) -> Trials:
     return Trials(np.stack([success, n - success], axis=1))
 
 
-def check_amount(name: str, value: Any, most: float = np.inf) -> float:
-    """One finite number in `[0, most]`."""
-    amount = np.asarray(as_float(value, name))
-    require_finite(name, amount)
-    if amount.shape != () or not 0 <= amount <= most:
-        upper = "" if np.isinf(most) else f" and <= {most:g}"
-        raise InputError(f"{name} must be one number >= 0{upper}, got {value!r}")
-    return float(amount)
+class CoinFamily(AbstractFamily):
+    """A family with known costs whose theta is a few probabilities, `names`; each has trials of its own.
+
+    Attributes:
+        costs: `[S, A]`, known.
+        prior: Beta(1, 1) on each coordinate.
+        truth: theta that data come from when nothing else is said.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+
+    support: Support
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+    costs: Float[Array, "S A"]
+    prior: Beta
+    truth: Float[Array, " D"]
+
+    @classmethod
+    def of(cls, successor: Any, start: Any, discount: Any, costs: np.ndarray, truth: Any) -> Self:
+        """From successor lists, with nothing known of theta."""
+        truth = check_truth(truth, cls.names)
+        discount = require_number("discount", discount, "[0, 1)")
+        return cls(Support.lists(successor), start, discount, costs, Beta.uniform(len(cls.names)), truth)
+
+    def cost(self, theta: Array) -> Float[Array, "S A"]:
+        """The cost of one action, whatever theta is."""
+        return jnp.asarray(self.costs)
+
+    def trials(self, n: int, truth: Any = None, seed: Any = 0) -> Trials:
+        """The log of `n` trials of each coordinate.
+
+        >>> import prudent as pr
+        >>> pr.envs.machine_replacement().trials(n=5, seed=0).counts.sum(axis=1).tolist()
+        [5.0, 5.0, 5.0]
+        """
+        return coin_trials(n, check_truth(self.truth if truth is None else truth, self.names), seed)
+
+    def tabular(self, truth: Any = None, weight: float = 1.0) -> TabularProblem:
+        """The same problem with the whole table unknown, its data from `truth`; rows known to be one are tied.
+
+        >>> import prudent as pr
+        >>> pr.envs.river_swim().tabular().truth[0, 1].round(2).tolist()
+        [0.7, 0.3, 0.0]
+        """
+        truth = check_truth(self.truth if truth is None else truth, self.names)
+        return TabularProblem.of(self.at(truth), self.costs, weight, self.tied())
+
+    def tied(self) -> Int[np.ndarray, "S A"] | None:
+        """Labels of pairs that are one and the same move, whatever else is unknown; None where all differ."""
+        return None

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, require_kind
+from ..arrays import Array, require_kind, require_number
 from ..episodes import SimulatedWorld, World
 from ..errors import InputError
 from ..kernels import Support
-from ..models import AbstractFamily, check_discount
+from ..models import AbstractFamily
 from ..policies import TabularPolicy, action_probabilities
 from ..posteriors import Beta
 from ..transitions import Trials
@@ -166,7 +166,7 @@ def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> Froze
     return FrozenLake(
         support=Support.lists(successor),
         start=(tile == "S").astype(float),
-        discount=check_discount(discount),
+        discount=require_number("discount", discount, "[0, 1)"),
         hole=hole,
         goal=goal,
         prior=Beta.uniform(2),

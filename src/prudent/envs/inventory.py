@@ -17,14 +17,14 @@ from ..arrays import (
     require_distribution,
     require_finite,
     require_kind,
+    require_number,
     require_size,
 )
 from ..errors import InputError
 from ..kernels import Support
-from ..models import AbstractFamily, check_discount
+from ..models import AbstractFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
-from .coins import check_amount
 from .tabular_problem import TabularProblem
 
 
@@ -133,7 +133,9 @@ def inventory(
     most_ordered = capacity if most_ordered is None else require_size("most_ordered", most_ordered)
     require_kind("backlog", backlog, bool, "True or False")
     amounts = {"setup": setup, "unit": unit, "holding": holding, "shortage": shortage}
-    setup, unit, holding, shortage = (check_amount(f"cost {name}", value) for name, value in amounts.items())
+    setup, unit, holding, shortage = (
+        float(require_number(f"cost {name}", value, "[0, inf)")) for name, value in amounts.items()
+    )
     stock, order, demand = (
         np.arange(-most_demand, capacity + 1)[:, None],
         np.arange(most_ordered + 1),
@@ -151,7 +153,7 @@ def inventory(
     return Inventory(
         support=support,
         start=np.eye(support.states)[most_demand],
-        discount=check_discount(discount),
+        discount=require_number("discount", discount, "[0, 1)"),
         costs=costs,
         prior=Dirichlet.symmetric(support, 1.0, tied=np.zeros(support.shape[:2], dtype=int)),
         truth=check_demand(truth, most_demand),

@@ -6,20 +6,15 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from ..arrays import Array, require_size
-from ..kernels import Support
-from ..models import AbstractFamily, check_discount
-from ..posteriors import Beta
-from ..transitions import Trials
-from .coins import check_amount, check_theta, check_truth, coin_trials
-from .tabular_problem import TabularProblem
+from ..arrays import Array, require_number, require_size
+from .coins import CoinFamily, check_theta
 
 RUN, REPAIR, REPLACE = 0, 1, 2
 
 
-class MachineReplacement(AbstractFamily):
+class MachineReplacement(CoinFamily):
     """Levels of wear from new (0) to broken (the last): `theta = (wear, breakdown, repair)`.
 
     Action 0 runs the machine: with probability `wear` it gets worse, and then it breaks with probability
@@ -36,13 +31,6 @@ class MachineReplacement(AbstractFamily):
 
     names: ClassVar[tuple[str, ...]] = ("wear", "breakdown", "repair")
 
-    support: Support
-    start: Float[Array, " S"]
-    discount: Float[Array, ""]
-    costs: Float[Array, "S A"]
-    prior: Beta
-    truth: Float[Array, " 3"]
-
     def probability(self, theta: Float[Array, 3]) -> Float[Array, "S A 3"]:
         """Along the successors (as it was, one level worse, broken) of running, (as it was, new, -) of the others."""
         check_theta(theta, self.names, "machine replacement")
@@ -55,34 +43,17 @@ class MachineReplacement(AbstractFamily):
         new = jnp.broadcast_to(run, used.shape)
         return jnp.where(jnp.arange(self.support.states)[:, None, None] == 0, new, used)
 
-    def cost(self, theta: Float[Array, 3]) -> Float[Array, "S A"]:
-        """The cost of one action, whatever theta is."""
-        del theta
-        return jnp.asarray(self.costs)
-
-    def trials(self, n: int, truth: Any = None, seed: Any = 0) -> Trials:
-        """The log of `n` trials of each coordinate: periods run, moments of wear, and repairs.
-
-        >>> import prudent as pr
-        >>> pr.envs.machine_replacement().trials(n=5, seed=0).counts.sum(axis=1).tolist()
-        [5.0, 5.0, 5.0]
-        """
-        return coin_trials(n, check_truth(self.truth if truth is None else truth, self.names), seed)
-
-    def tabular(self, truth: Any = None, weight: float = 1.0) -> TabularProblem:
-        """The same problem with the whole table unknown, its data from `truth`.
-
-        Only that a new machine runs whatever is done to it is still known: these rows are tied.
+    def tied(self) -> Int[np.ndarray, "S A"]:
+        """Only that a new machine runs whatever is done to it is known of its table.
 
         >>> import prudent as pr
         >>> problem = pr.envs.machine_replacement().tabular()
         >>> problem.family.support.allowed().sum(axis=2).tolist()  # successors of running, repair, replacement
         [[3, 3, 3], [3, 2, 1], [3, 2, 1], [2, 2, 1], [1, 2, 1]]
         """
-        truth = check_truth(self.truth if truth is None else truth, self.names)
         labels = np.arange(self.costs.size).reshape(self.costs.shape)
         labels[0] = labels[0, RUN]
-        return TabularProblem.of(self.at(truth), self.costs, weight, labels)
+        return labels
 
 
 def machine_replacement(
@@ -112,7 +83,9 @@ def machine_replacement(
     """
     levels = require_size("levels", levels, 3)
     amounts = {"running": running, "broken": broken, "repair": repair, "replace": replace}
-    running, broken, repair, replace = (check_amount(f"cost {name}", value) for name, value in amounts.items())
+    running, broken, repair, replace = (
+        float(require_number(f"cost {name}", value, "[0, inf)")) for name, value in amounts.items()
+    )
     level, new, last = np.arange(levels), np.zeros(levels, dtype=int), np.full(levels, levels - 1)
     run = np.stack([level, np.minimum(level + 1, last), last], axis=1)
     run[-1] = levels - 1
@@ -121,11 +94,5 @@ def machine_replacement(
     down = broken * (level == levels - 1)
     wearing = np.where(level < levels - 1, running * level, 0.0)
     costs = np.stack([wearing + down, repair + down, replace + down], axis=1)
-    return MachineReplacement(
-        support=Support.lists(np.stack([run, mend, fresh], axis=1)),
-        start=np.eye(levels)[0],
-        discount=check_discount(discount),
-        costs=costs,
-        prior=Beta.uniform(3),
-        truth=check_truth(truth, MachineReplacement.names),
-    )
+    successor = np.stack([run, mend, fresh], axis=1)
+    return MachineReplacement.of(successor, np.eye(levels)[0], discount, costs, truth)

@@ -8,18 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_size
-from ..kernels import Support
-from ..models import AbstractFamily, check_discount
-from ..posteriors import Beta
-from ..transitions import Trials
-from .coins import check_amount, check_theta, check_truth, coin_trials
-from .tabular_problem import TabularProblem
+from ..arrays import Array, require_number, require_size
+from .coins import CoinFamily, check_theta
 
 LEFT, RIGHT = 0, 1
 
 
-class RiverSwim(AbstractFamily):
+class RiverSwim(CoinFamily):
     """A row of states from the near bank (0) to the far end: `theta = (advance, swept)`.
 
     Action 0 drifts one state to the left, for sure. Action 1 swims right: it gets one state farther with
@@ -35,13 +30,6 @@ class RiverSwim(AbstractFamily):
 
     names: ClassVar[tuple[str, ...]] = ("advance", "swept")
 
-    support: Support
-    start: Float[Array, " S"]
-    discount: Float[Array, ""]
-    costs: Float[Array, "S A"]
-    prior: Beta
-    truth: Float[Array, " 2"]
-
     def probability(self, theta: Float[Array, 2]) -> Float[Array, "S A 3"]:
         """Along the successors (right, hold, back); drifting lists its one successor three times."""
         check_theta(theta, self.names, "a river swim")
@@ -50,30 +38,6 @@ class RiverSwim(AbstractFamily):
         drift = jnp.stack([zero, zero, zero + 1.0])
         swim = jnp.stack([advance, (1.0 - advance) * (1.0 - swept), (1.0 - advance) * swept])
         return jnp.broadcast_to(jnp.stack([drift, swim]), self.support.shape)
-
-    def cost(self, theta: Float[Array, 2]) -> Float[Array, "S A"]:
-        """The cost of one action, whatever theta is."""
-        del theta
-        return jnp.asarray(self.costs)
-
-    def trials(self, n: int, truth: Any = None, seed: Any = 0) -> Trials:
-        """The log of `n` trials of each coordinate: swims that got on or not, and failed ones swept back or not.
-
-        >>> import prudent as pr
-        >>> pr.envs.river_swim().trials(n=5, seed=0).counts.sum(axis=1).tolist()
-        [5.0, 5.0]
-        """
-        return coin_trials(n, check_truth(self.truth if truth is None else truth, self.names), seed)
-
-    def tabular(self, truth: Any = None, weight: float = 1.0) -> TabularProblem:
-        """The same problem with the whole table unknown, its data from `truth`.
-
-        >>> import prudent as pr
-        >>> pr.envs.river_swim().tabular().truth[0, 1].round(2).tolist()
-        [0.7, 0.3, 0.0]
-        """
-        truth = check_truth(self.truth if truth is None else truth, self.names)
-        return TabularProblem.of(self.at(truth), self.costs, weight)
 
 
 def river_swim(states: int = 6, near: float = 0.4, discount: float = 0.95, truth: Any = (0.3, 1.0 / 7.0)) -> RiverSwim:
@@ -93,7 +57,7 @@ def river_swim(states: int = 6, near: float = 0.4, discount: float = 0.95, truth
     [0.0, 0.1, 0.4, 0.5, 0.0, 0.0]
     """
     states = require_size("states", states, 3)
-    near = check_amount("near", near, 1.0)
+    near = float(require_number("near", near, "[0, 1]"))
     place = np.arange(states)
     right, back = np.minimum(place + 1, states - 1), np.maximum(place - 1, 0)
     successor = np.stack([np.stack([back, back, back], axis=1), np.stack([right, place, back], axis=1)], axis=1)
@@ -101,11 +65,4 @@ def river_swim(states: int = 6, near: float = 0.4, discount: float = 0.95, truth
     costs[0, LEFT], costs[-1, RIGHT] = 1.0 - near, 0.0
     start = np.zeros(states)
     start[1:3] = 0.5
-    return RiverSwim(
-        support=Support.lists(successor),
-        start=start,
-        discount=check_discount(discount),
-        costs=costs,
-        prior=Beta.uniform(2),
-        truth=check_truth(truth, RiverSwim.names),
-    )
+    return RiverSwim.of(successor, start, discount, costs, truth)

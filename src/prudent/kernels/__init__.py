@@ -1,6 +1,30 @@
 """Transition kernels as successor lists, and how mass and values move through them."""
 
-from .kernel import Kernel, identity_minus, pull, pull_batch, push, transition_matrix
+from .kernel import (
+    LONGEST_UNROLLED,
+    Kernel,
+    identity_minus,
+    on_graph,
+    pull,
+    pull_batch,
+    push,
+    sum_terms,
+    transition_matrix,
+    transition_matrix_batch,
+)
 from .support import Graph, Support
 
-__all__ = ["Graph", "Kernel", "Support", "identity_minus", "pull", "pull_batch", "push", "transition_matrix"]
+__all__ = [
+    "LONGEST_UNROLLED",
+    "Graph",
+    "Kernel",
+    "Support",
+    "identity_minus",
+    "on_graph",
+    "pull",
+    "pull_batch",
+    "push",
+    "sum_terms",
+    "transition_matrix",
+    "transition_matrix_batch",
+]

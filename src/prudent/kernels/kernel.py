@@ -11,7 +11,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_kind
+from ..arrays import (
+    Array,
+    as_float,
+    in_float64,
+    is_concrete,
+    require_distribution,
+    require_finite,
+    require_kind,
+    require_number,
+)
 from ..errors import InputError
 from .support import Support
 
@@ -203,6 +212,5 @@ def identity_minus(kernel: Kernel, policy: Float[Array, "S A"], discount: float 
     >>> pr.identity_minus(pr.Kernel.dense([[[0.0, 1.0]], [[0.0, 1.0]]]), np.ones((2, 1)), 0.5).tolist()
     [[1.0, -0.5], [0.0, 0.5]]
     """
-    if is_concrete(as_float(discount, "discount")) and not (np.ndim(discount) == 0 and 0.0 <= discount < 1.0):
-        raise InputError(f"discount must be one number in [0, 1), got {discount}")
+    discount = require_number("discount", discount, "[0, 1)")
     return jnp.eye(kernel.support.states) - discount * transition_matrix(kernel, policy)

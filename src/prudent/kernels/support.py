@@ -124,7 +124,7 @@ class Support(eqx.Module):
         if array.shape[0] != size:
             raise InputError(f"successor lists cover {array.shape[0]} states but states={size}; give one row a state")
         index = require_indices("successor", array, size)
-        return Support(index, listed, Graph.of(index, listed), *index.shape, bool(observed))
+        return Support(index, listed, Graph.of(index, listed), *index.shape, observed=bool(observed))
 
     @staticmethod
     def where(allowed: Callable[[Any, int, Any], Any], states: int | Sequence[int], actions: int) -> Support:

@@ -1,7 +1,10 @@
 """Losses `F(lambda, P)`, convex functions of the occupancy (costs: lower is better)."""
 
-from .base import ConvexLoss, Dual, Loss, as_convex
-from .calls import check_loss_at, loss_batch, require_scalar
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+from .base import ConvexLoss, Dual, Loss, as_convex, check_loss_at, loss_batch, require_scalar
 from .conformance import check_loss
 from .costs import ConstrainedCost, ExpectedCost
 from .divergences import (
@@ -13,8 +16,12 @@ from .divergences import (
     ReverseKullbackLeibler,
     TotalVariation,
 )
-from .numerical import Numerical
 from .targets import Imitation, NegativeEntropy, QuadraticDistance
+
+if TYPE_CHECKING:
+    from .ascent import Numerical
+
+__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"ascent": ["Numerical"]})
 
 __all__ = [
     "ChiSquare",

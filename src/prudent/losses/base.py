@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float
+from ..arrays import Array, require_number
 from ..errors import InputError
-from ..models import MDP
+from ..kernels import Kernel
+from ..models import MDP, AbstractFamily
 
 Loss = Callable[[Any, MDP], Any]
 """`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
@@ -70,9 +71,9 @@ class ConvexLoss(eqx.Module):
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         """The loss, one number."""
 
-    @abc.abstractmethod
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """The cost table of the linear part; zeros where there is none."""
+        """The cost table of the linear part; zeros where there is none, or none that can be told from outside."""
+        return jnp.zeros(mdp.cost.shape)
 
     @abc.abstractmethod
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
@@ -98,15 +99,12 @@ class ConvexLoss(eqx.Module):
         return Sum((*_terms(self), *_terms(as_convex(other))))
 
     def __radd__(self, other: Any) -> ConvexLoss:
-        if isinstance(other, int | float) and other == 0:
-            return self
-        return as_convex(other) + self
+        return self + other if isinstance(other, int | float) else as_convex(other) + self
 
     def __mul__(self, multiple: Any) -> ConvexLoss:
         return Scaled(self, multiple)
 
-    def __rmul__(self, multiple: Any) -> ConvexLoss:
-        return Scaled(self, multiple)
+    __rmul__ = __mul__
 
 
 def as_convex(loss: Any) -> ConvexLoss:
@@ -118,8 +116,8 @@ def as_convex(loss: Any) -> ConvexLoss:
     """
     if isinstance(loss, ConvexLoss):
         return loss
-    # Numerical builds on this module.
-    from .numerical import Numerical
+    # Only who needs a numerical conjugate meets how it is ascended.
+    from .ascent import Numerical
 
     return Numerical(loss)
 
@@ -165,7 +163,7 @@ class Scaled(ConvexLoss):
 
     def __init__(self, loss: ConvexLoss, multiple: Any):
         self.loss = loss
-        self.multiple = require_number("the multiple of a loss", multiple, "a negative one would not be convex")
+        self.multiple = require_number("the multiple of a loss", multiple, "[0, inf)", "it would not be convex")
 
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
         return self.multiple * self.loss(occupancy, mdp)
@@ -186,22 +184,43 @@ class Scaled(ConvexLoss):
         return Dual(jax.tree.map(lambda z: self.multiple * z, own.point), own)
 
 
-def require_number(name: str, value: Any, reason: str = "", above: float | None = None) -> Any:
-    """A finite number >= 0 (or > `above`) as a float64 scalar array."""
-    number = as_float(value, name)
-    if isinstance(number, np.ndarray):
-        fits = number.shape == () and np.isfinite(number) and (number >= 0 if above is None else number > above)
-        if not fits:
-            bound = ">= 0" if above is None else f"> {above:g}"
-            raise InputError(f"{name} must be one finite number {bound}, got {value!r}{reason and '; ' + reason}")
-    return number
+def loss_batch(
+    loss: Loss, family: AbstractFamily, occupancies: Array, probability: Array, cost: Array, axis: int
+) -> Float[Array, " N"]:
+    """The loss of each model of a batch whose arrays carry the batch along `axis`."""
+
+    def one(occupancy: Array, probability: Array, cost: Array) -> Array:
+        return loss(occupancy, MDP(Kernel(family.support, probability), cost, family.start, family.discount))
+
+    return jax.vmap(one, in_axes=axis)(occupancies, probability, cost)
 
 
-def require_policy_shape(name: str, values: Any, mdp: MDP) -> None:
-    """Refuse an array that is neither `[S]` nor `[S, A]` for this model."""
-    states, actions = mdp.cost.shape
-    if values.shape not in ((states,), (states, actions)):
+def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
+    """Refuse a loss that does not return one real number."""
+    try:
+        shape = jax.eval_shape(loss, occupancy, mdp)
+    except Exception as error:
+        raise InputError(f"the loss could not be evaluated: {error}; it is called as loss(occupancy, mdp)") from error
+    if getattr(shape, "shape", None) != ():
+        raise InputError(f"the loss must return one number, got {shape}; sum or average it")
+    if not jnp.issubdtype(shape.dtype, jnp.floating):
+        raise InputError(f"the loss must return a real number, got {shape.dtype}")
+
+
+def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP, differentiable: bool = True) -> None:
+    """Refuse a loss that is not one finite number, with a finite gradient if asked, at a given occupancy."""
+    require_scalar(loss, occupancy, mdp)
+    value, slope = (np.asarray(part) for part in _value_and_slope(loss, occupancy, mdp))
+    if not np.isfinite(value):
+        raise InputError(f"the loss is {value} at the starting policy; keep its logarithms and ratios off zero")
+    if differentiable and not np.all(np.isfinite(slope)):
+        s, a = (int(i) for i in np.argwhere(~np.isfinite(slope))[0])
         raise InputError(
-            f"{name} has shape {values.shape}, the model has {states} states and {actions} actions; give "
-            f"({states},) for a target over states or ({states}, {actions}) for one over state-action pairs"
+            f"the gradient of the loss is {slope[s, a]} at the starting policy (state {s}, action {a}, occupancy "
+            f"{occupancy[s, a]:.3g}); keep its logarithms and roots off zero"
         )
+
+
+@eqx.filter_jit
+def _value_and_slope(loss: Loss, occupancy: Array, mdp: MDP) -> tuple[Array, Array]:
+    return jax.value_and_grad(loss)(occupancy, mdp)

@@ -15,8 +15,7 @@ from ..conformance import Conformance, Finding
 from ..errors import InputError
 from ..models import MDP
 from ..occupancies import occupancy
-from .base import ConvexLoss, Loss
-from .calls import require_scalar
+from .base import ConvexLoss, Loss, require_scalar
 
 CONVEXITY = 1e-9
 GRADIENT = 1e-5

@@ -9,10 +9,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_number
 from ..errors import InputError
 from ..models import MDP
-from .base import ConvexLoss, Dual, Scalar, require_number
+from .base import ConvexLoss, Dual, Scalar
 
 
 class ExpectedCost(ConvexLoss):
@@ -33,17 +33,14 @@ class ExpectedCost(ConvexLoss):
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple[()]:
         """Nothing: the loss is linear."""
-        del occupancy, mdp
         return ()
 
     def begin(self, mdp: MDP) -> Dual:
         """The empty point."""
-        del mdp
         return Dual((), None)
 
     def ascend(self, dual: Dual, image: tuple[()], mdp: MDP) -> Dual:
         """The point itself."""
-        del image, mdp
         return dual
 
 
@@ -80,10 +77,8 @@ class ConstrainedCost(ConvexLoss):
             raise InputError(f"scenarios are indexed [scenario, state, action], got shape {self.scenarios.shape}")
         if is_concrete(self.scenarios):
             require_finite("scenarios", np.asarray(self.scenarios))
-        self.multiplier = require_number("multiplier", multiplier, "a negative one would reward the breach")
-        self.limit = as_float(limit, "limit")
-        if is_concrete(self.limit) and not (self.limit.shape == () and np.isfinite(self.limit)):
-            raise InputError(f"limit must be one finite number, got {limit!r}")
+        self.multiplier = require_number("multiplier", multiplier, "[0, inf)", "a negative one would reward the breach")
+        self.limit = require_number("limit", limit, "(-inf, inf)")
         if not callable(getattr(risk, "density", None)):
             raise InputError(f"risk must have a method density(losses, probabilities), such as CVaR(0.9); got {risk!r}")
         self.risk = risk
@@ -117,12 +112,10 @@ class ConstrainedCost(ConvexLoss):
 
     def begin(self, mdp: MDP) -> Dual:
         """The density 1, which lies in every envelope."""
-        del mdp
         return Dual(self.multiplier * jnp.asarray(self.probabilities), None)
 
     def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
         """A full conditional-gradient step: f* is the indicator of `l p U`, and the density maximises over it."""
-        del mdp
         return Dual(self._attained(image), dual.primal)
 
     def _attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:

@@ -15,19 +15,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ..arrays import Array, in_float64
-from ..errors import InputError
-from .ascent import newton_step
+from ..arrays import Array, in_float64, require_number
 
 
 class Divergence(eqx.Module):
     """An f-divergence, by its generator: strictly convex on the positive ratios, with `f(1) = 0`."""
 
-    @abc.abstractmethod
     def lowest(self) -> float:
         """The ratio below which the generator goes on as its tangent; -inf where it needs none."""
+        return -math.inf
 
     @abc.abstractmethod
     def generator(self, ratio: Array) -> Any:
@@ -37,13 +34,13 @@ class Divergence(eqx.Module):
     def conjugate(self, point: Array) -> Any:
         """`f*(z) = sup_x z x - f(x)`, elementwise, for z inside the domain."""
 
-    @abc.abstractmethod
     def domain(self) -> tuple[float, float]:
-        """The open interval on which the conjugate is finite."""
+        """The open interval on which the conjugate is finite; the line unless said otherwise."""
+        return -math.inf, math.inf
 
-    @abc.abstractmethod
-    def start(self) -> float:
+    def start(self) -> Any:
         """A z inside the domain: the slope `f'(1)`."""
+        return jax.grad(self.generator)(1.0)
 
     @in_float64
     def between(self, values: Array, target: Array) -> Any:
@@ -59,6 +56,8 @@ class Divergence(eqx.Module):
     def ascend(self, point: Array, values: Array, target: Array) -> jax.Array:
         """One step up on `<z, p> - sum q f*(z)`, each element for itself."""
         # Below the floor the maximiser is the end of the conjugate's domain: the one at the floor.
+        from .ascent import newton_step
+
         ratio = jnp.maximum(values / target, self.lowest())
         return newton_step(point, ratio, self.conjugate, self.domain())
 
@@ -69,8 +68,7 @@ class Floored(Divergence):
     floor: eqx.AbstractVar[float]
 
     def __check_init__(self) -> None:
-        if not isinstance(self.floor, int | float | np.floating) or not 0.0 < self.floor < 1.0:
-            raise InputError(f"the floor of {type(self).__name__} must be a number in (0, 1), got {self.floor!r}")
+        require_number(f"the floor of {type(self).__name__}", self.floor, "(0, 1)")
 
     def lowest(self) -> float:
         """The floor."""
@@ -96,14 +94,6 @@ class KullbackLeibler(Floored):
     def conjugate(self, point: Array) -> Any:
         """`exp(z - 1)`."""
         return jnp.exp(point - 1.0)
-
-    def domain(self) -> tuple[float, float]:
-        """The line."""
-        return -math.inf, math.inf
-
-    def start(self) -> float:
-        """`f'(1) = 1`."""
-        return 1.0
 
 
 class ReverseKullbackLeibler(Floored):
@@ -131,10 +121,6 @@ class ReverseKullbackLeibler(Floored):
         """The negative numbers."""
         return -math.inf, 0.0
 
-    def start(self) -> float:
-        """`f'(1) = -1`."""
-        return -1.0
-
 
 class ChiSquare(Divergence):
     """`sum (p - q)^2 / q`; `f(x) = (x - 1)^2`, finite everywhere.
@@ -144,10 +130,6 @@ class ChiSquare(Divergence):
     0.3333
     """
 
-    def lowest(self) -> float:
-        """None needed."""
-        return -math.inf
-
     def generator(self, ratio: Array) -> Any:
         """`(x - 1)^2`."""
         return (ratio - 1.0) ** 2
@@ -155,14 +137,6 @@ class ChiSquare(Divergence):
     def conjugate(self, point: Array) -> Any:
         """`z + z^2 / 4`."""
         return point + point**2 / 4.0
-
-    def domain(self) -> tuple[float, float]:
-        """The line."""
-        return -math.inf, math.inf
-
-    def start(self) -> float:
-        """`f'(1) = 0`."""
-        return 0.0
 
 
 class TotalVariation(Divergence):
@@ -181,12 +155,7 @@ class TotalVariation(Divergence):
     smoothing: float = eqx.field(static=True, default=1e-3)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.smoothing, int | float | np.floating) or not 0.0 < self.smoothing < math.inf:
-            raise InputError(f"smoothing must be a number > 0, got {self.smoothing!r}; 1e-3 is usual")
-
-    def lowest(self) -> float:
-        """None needed."""
-        return -math.inf
+        require_number("smoothing", self.smoothing, "(0, inf)", "1e-3 is usual")
 
     def generator(self, ratio: Array) -> Any:
         """`(sqrt((x - 1)^2 + e^2) - e) / 2`."""
@@ -199,10 +168,6 @@ class TotalVariation(Divergence):
     def domain(self) -> tuple[float, float]:
         """Between the slopes of the total variation."""
         return -0.5, 0.5
-
-    def start(self) -> float:
-        """`f'(1) = 0`."""
-        return 0.0
 
 
 class JensenShannon(Floored):
@@ -229,10 +194,6 @@ class JensenShannon(Floored):
         """Below `log(2) / 2`."""
         return -math.inf, math.log(2.0) / 2.0
 
-    def start(self) -> float:
-        """`f'(1) = 0`."""
-        return 0.0
-
 
 class Hellinger(Floored):
     """The squared Hellinger distance, `sum (sqrt p - sqrt q)^2 / 2`; `f(x) = (sqrt x - 1)^2 / 2`.
@@ -257,7 +218,3 @@ class Hellinger(Floored):
     def domain(self) -> tuple[float, float]:
         """Below 1/2."""
         return -math.inf, 0.5
-
-    def start(self) -> float:
-        """`f'(1) = 0`."""
-        return 0.0

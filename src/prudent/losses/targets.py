@@ -9,20 +9,43 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_finite, require_kind
+from ..arrays import Array, as_float, in_float64, is_concrete, place_of, require_finite, require_kind, require_number
 from ..errors import InputError
 from ..models import MDP
-from .base import ConvexLoss, Dual, Scalar, require_number, require_policy_shape
+from .base import ConvexLoss, Dual, Scalar
 from .divergences import Divergence, KullbackLeibler
 
 
-def normalised(occupancy: Float[Array, "S A"], mdp: MDP, over_states: bool) -> Array:
+def visit_distribution(occupancy: Float[Array, "S A"], mdp: MDP, over_states: bool) -> Array:
     """`(1 - discount) lambda`, a distribution over pairs, or over states when summed over the actions."""
     visits = occupancy.sum(axis=1) if over_states else occupancy
     return (1.0 - mdp.discount) * visits
 
 
-class Imitation(ConvexLoss):
+def _target(values: Any) -> Any:
+    target = as_float(values, "target")
+    if target.ndim not in (1, 2):
+        raise InputError(f"target must be indexed [state] or [state, action], got shape {target.shape}")
+    return target
+
+
+class _Targeted(ConvexLoss):
+    """A loss of the distance to a target over states `[S]` or pairs `[S, A]`."""
+
+    target: eqx.AbstractVar[Float[Array, ...]]
+
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
+        """The normalised occupancy, over states or pairs as the target is."""
+        states, actions = mdp.cost.shape
+        if self.target.shape not in ((states,), (states, actions)):
+            raise InputError(
+                f"target has shape {self.target.shape}, the model has {states} states and {actions} actions; give "
+                f"({states},) for a target over states or ({states}, {actions}) for one over state-action pairs"
+            )
+        return visit_distribution(occupancy, mdp, over_states=self.target.ndim == 1)
+
+
+class Imitation(_Targeted):
     """Divergence from an expert's distribution q, `F = D_f((1 - discount) lambda || q)`.
 
     A target `[S]` is compared with the distribution of states (the paper's `KL(. || J)`), a target `[S, A]`
@@ -50,9 +73,7 @@ class Imitation(ConvexLoss):
     def __init__(self, target: Any, divergence: Divergence | None = None, floor: float = 1e-6):
         self.divergence = KullbackLeibler() if divergence is None else divergence
         require_kind("divergence", self.divergence, Divergence, "a Divergence, such as KullbackLeibler()")
-        self.target = as_float(target, "target")
-        if self.target.ndim not in (1, 2):
-            raise InputError(f"target must be indexed [state] or [state, action], got shape {self.target.shape}")
+        self.target = _target(target)
         if is_concrete(self.target):
             self.target = _lifted(np.asarray(self.target), floor)
 
@@ -60,28 +81,13 @@ class Imitation(ConvexLoss):
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         return self.divergence.between(self.image(occupancy, mdp), self.target)
 
-    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """None."""
-        return jnp.zeros(mdp.cost.shape)
-
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
-        """The normalised occupancy, over states or pairs as the target is."""
-        require_policy_shape("target", self.target, mdp)
-        return normalised(occupancy, mdp, over_states=self.target.ndim == 1)
-
     def begin(self, mdp: MDP) -> Dual:
         """The slope where the occupancy is the target."""
-        del mdp
         return Dual(jnp.full(self.target.shape, self.divergence.start()), None)
 
     def ascend(self, dual: Dual, image: Float[Array, ...], mdp: MDP) -> Dual:
         """A damped Newton step for each element."""
-        del mdp
         return Dual(self.divergence.ascend(dual.point, image, self.target), dual.primal)
-
-
-def _place(where: Any) -> str:
-    return ", ".join(f"{name} {int(index)}" for name, index in zip(("state", "action"), where, strict=False))
 
 
 def _lifted(target: np.ndarray, floor: float) -> np.ndarray:
@@ -89,17 +95,17 @@ def _lifted(target: np.ndarray, floor: float) -> np.ndarray:
     if not isinstance(floor, int | float | np.floating) or not 0.0 <= floor < 1.0 / target.size:
         raise InputError(f"floor must be a number in [0, 1/{target.size}) for this target, got {floor!r}")
     require_finite("target", target)
+    names = ("state", "action")
     for where in np.argwhere(target < 0)[:1]:
-        raise InputError(f"target has a negative probability {target[tuple(where)]} at {_place(where)}")
+        raise InputError(f"target has a negative probability {target[tuple(where)]} at {place_of(names, where)}")
     total = target.sum()
     if abs(total - 1.0) > 1e-8:
         raise InputError(
             f"target must sum to 1 within 1e-8, it sums to {total:.9g}; multiply an occupancy by 1 - discount, "
             "divide counts by their sum"
         )
-    if floor == 0.0:
-        for where in np.argwhere(target == 0)[:1]:
-            raise InputError(f"target is zero at {_place(where)}; give a floor, such as floor=1e-6, to lift it")
+    for where in np.argwhere(target == 0)[: floor == 0.0]:
+        raise InputError(f"target is zero at {place_of(names, where)}; give a floor, such as floor=1e-6, to lift it")
     lifted = np.maximum(target, floor)
     return lifted / lifted.sum()
 
@@ -129,13 +135,9 @@ class NegativeEntropy(ConvexLoss):
         visits = self.image(occupancy, mdp)
         return KullbackLeibler().between(visits, jnp.ones_like(visits))
 
-    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """None."""
-        return jnp.zeros(mdp.cost.shape)
-
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
         """The normalised occupancy, over states or pairs."""
-        return normalised(occupancy, mdp, self.over_states)
+        return visit_distribution(occupancy, mdp, self.over_states)
 
     def begin(self, mdp: MDP) -> Dual:
         """The slope at the uniform distribution."""
@@ -144,11 +146,10 @@ class NegativeEntropy(ConvexLoss):
 
     def ascend(self, dual: Dual, image: Float[Array, ...], mdp: MDP) -> Dual:
         """A damped Newton step for each element."""
-        del mdp
         return Dual(KullbackLeibler().ascend(dual.point, image, jnp.ones_like(image)), dual.primal)
 
 
-class QuadraticDistance(ConvexLoss):
+class QuadraticDistance(_Targeted):
     """`F = (weight / 2) ||x - target||^2` of the normalised occupancy x, over states or pairs as the target is.
 
     >>> import numpy as np, prudent as pr
@@ -165,32 +166,19 @@ class QuadraticDistance(ConvexLoss):
     weight: Float[Array, ""]
 
     def __init__(self, target: Any, weight: Any = 1.0):
-        self.target = as_float(target, "target")
-        if self.target.ndim not in (1, 2):
-            raise InputError(f"target must be indexed [state] or [state, action], got shape {self.target.shape}")
+        self.target = _target(target)
         if is_concrete(self.target):
             require_finite("target", np.asarray(self.target))
-        self.weight = require_number("weight", weight, above=0.0)
+        self.weight = require_number("weight", weight, "(0, inf)")
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         return self.weight / 2.0 * ((self.image(occupancy, mdp) - self.target) ** 2).sum()
 
-    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """None."""
-        return jnp.zeros(mdp.cost.shape)
-
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
-        """The normalised occupancy, over states or pairs as the target is."""
-        require_policy_shape("target", self.target, mdp)
-        return normalised(occupancy, mdp, over_states=self.target.ndim == 1)
-
     def begin(self, mdp: MDP) -> Dual:
         """The slope at the target."""
-        del mdp
         return Dual(jnp.zeros(self.target.shape), None)
 
     def ascend(self, dual: Dual, image: Float[Array, ...], mdp: MDP) -> Dual:
         """Newton's step, which is exact: `f*(z) = <z, target> + ||z||^2 / (2 weight)`."""
-        del mdp
         return Dual(dual.point + self.weight * (image - self.target - dual.point / self.weight), dual.primal)

@@ -1,7 +1,7 @@
 """The discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
 
 from .elimination import Elimination
-from .krylov import Krylov
+from .krylov import Krylov, bicgstab
 from .measure import Exact, Method, Truncated, batch_axis, measure, occupancy
 
-__all__ = ["Elimination", "Exact", "Krylov", "Method", "Truncated", "batch_axis", "measure", "occupancy"]
+__all__ = ["Elimination", "Exact", "Krylov", "Method", "Truncated", "batch_axis", "bicgstab", "measure", "occupancy"]

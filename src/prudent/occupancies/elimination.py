@@ -19,9 +19,8 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from ..arrays import Array
-from ..kernels import Support
-from ..kernels.kernel import transition_matrix_batch
-from .solver import Solver
+from ..kernels import Support, transition_matrix_batch
+from .krylov import LinearSolver
 
 BLOCK = 5
 
@@ -34,7 +33,7 @@ class Block(NamedTuple):
     upper: Float[Array, "K J N"]
 
 
-class Elimination(Solver):
+class Elimination(LinearSolver):
     """Factorise once, then solve with the matrix and with its transpose.
 
     >>> import prudent as pr

@@ -8,8 +8,9 @@ loop does not run at all in the usual case.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,9 +19,27 @@ from jaxtyping import Float
 
 from ..arrays import Array
 from ..errors import InputError
-from ..kernels import Graph, Support
-from ..kernels.kernel import on_graph, sum_terms
-from .solver import Solver
+from ..kernels import Graph, Support, on_graph, sum_terms
+
+
+class LinearSolver(eqx.Module):
+    """Solves with `M = I - discount P_pi` and its transpose, for a batch of models that share a support."""
+
+    @abc.abstractmethod
+    def axis(self) -> int:
+        """Where arrays keep the batch of models: last (-1) or first (0)."""
+
+    @abc.abstractmethod
+    def prepare(self, support: Support, probability: Array, policy: Array, discount: Array) -> Any:
+        """What both solves share: a factorisation, or the chain `P_pi` itself."""
+
+    @abc.abstractmethod
+    def forward(self, prepared: Any, start: Array) -> Array:
+        """Solve `M^T mu = start`."""
+
+    @abc.abstractmethod
+    def adjoint(self, prepared: Any, values: Array) -> Array:
+        """Solve `M V = values`."""
 
 
 class SparseChain(NamedTuple):
@@ -78,7 +97,7 @@ class DenseChain(NamedTuple):
         return jnp.einsum("nij,ni->nj", self.matrix, mass)
 
 
-class Krylov(Solver):
+class Krylov(LinearSolver):
     """BiCGSTAB with a fixed-point safety net.
 
     >>> import prudent as pr
@@ -137,7 +156,8 @@ class Krylov(Solver):
             return x - discount * move(x)
 
         limit = self.residual**2 * dot(right, right)
-        x = _bicgstab(apply, dot, right, limit, self.sweeps)
+        size = lambda residual: dot(residual, residual)  # noqa: E731
+        x = bicgstab(apply, right, right - apply(right), dot=dot, size=size, limit=limit, sweeps=self.sweeps)
         return _fixed_point(apply, dot, x, right, limit, discount, self.residual)
 
 
@@ -146,23 +166,29 @@ def _ratio(top: Array, bottom: Array) -> Array:
     return jnp.where(bottom == 0, 0.0, top / jnp.where(bottom == 0, 1.0, bottom))
 
 
-def _bicgstab(apply: Callable, dot: Callable, right: Array, limit: Array, sweeps: int) -> Array:
-    """BiCGSTAB from `x = right`, all systems of the batch side by side.
+def bicgstab(
+    apply: Callable[[Array], Array],
+    x: Array,
+    residual: Array,
+    *,
+    dot: Callable[[Array, Array], Array],
+    size: Callable[[Array], Array],
+    limit: Array,
+    sweeps: int,
+) -> Array:
+    """BiCGSTAB on `apply(x) = b`, from an x with the residual `b - apply(x)`; all systems of a batch side by side.
 
-    The returned iterate is each system's best, so a late breakdown loses nothing.
+    It ends when no system's `size` of the residual is above its limit. The returned iterate is each system's best, so
+    a late breakdown loses nothing.
     """
-    x = right
-    residual = right - apply(x)
-    shadow = residual
-    one = jnp.ones_like(limit)
-    size = dot(residual, residual)
-    initial = (0, x, residual, jnp.zeros_like(x), jnp.zeros_like(x), one, one, one, x, size)
+    shadow, nothing, one = residual, jnp.zeros_like(x), jnp.ones_like(limit)
+    initial = (0, x, residual, nothing, nothing, one, one, one, x, size(residual))
 
     def unfinished(state: tuple) -> Array:
         return (state[0] < sweeps) & jnp.any(state[-1] > limit)
 
     def sweep(state: tuple) -> tuple:
-        count, x, residual, direction, image, rho, alpha, omega, best, best_size = state
+        count, x, residual, direction, image, rho, alpha, omega, best, least = state
         rho_next = dot(shadow, residual)
         beta = _ratio(rho_next, rho) * _ratio(alpha, omega)
         direction = residual + beta * (direction - omega * image)
@@ -173,11 +199,10 @@ def _bicgstab(apply: Callable, dot: Callable, right: Array, limit: Array, sweeps
         omega = _ratio(dot(turn, half), dot(turn, turn))
         x = x + alpha * direction + omega * half
         residual = half - omega * turn
-        size = dot(residual, residual)
-        better = size < best_size
-        best = jnp.where(better, x, best)
-        best_size = jnp.where(better, size, best_size)
-        return count + 1, x, residual, direction, image, rho_next, alpha, omega, best, best_size
+        now = size(residual)
+        better = now < least
+        best, least = jnp.where(better, x, best), jnp.where(better, now, least)
+        return count + 1, x, residual, direction, image, rho_next, alpha, omega, best, least
 
     return lax.while_loop(unfinished, sweep, initial)[-2]
 

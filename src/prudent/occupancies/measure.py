@@ -26,8 +26,7 @@ from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
 from .elimination import Elimination
-from .krylov import Krylov
-from .solver import Solver
+from .krylov import Krylov, LinearSolver
 
 # Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
 LARGEST_ELIMINATION = 48
@@ -48,7 +47,7 @@ class Exact(eqx.Module):
         solver: `Elimination.of(support)` or `Krylov(...)` to overrule the choice.
     """
 
-    solver: Solver | None = None
+    solver: LinearSolver | None = None
 
     def resolve(self, support: Support) -> Exact:
         """The same method with its solver chosen; done once, outside any compiled function."""
@@ -81,7 +80,6 @@ class Truncated(eqx.Module):
 
     def resolve(self, support: Support) -> Truncated:
         """Itself: there is nothing to choose."""
-        del support
         return self
 
     def error_bound(self, discount: float) -> float:
@@ -122,14 +120,18 @@ def measure(
     return _exact(variables, support, method.solver)
 
 
-def _exact_parts(variables: tuple, support: Support, solver: Solver) -> tuple[Array, Array, Any]:
+def _exact_parts(variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, Array, Any]:
     probability, policy, start, discount = variables
     axis = solver.axis()
     factors = solver.prepare(support, probability, policy, discount)
-    batch = policy.shape[axis]
-    shape = (support.states, batch) if axis else (batch, support.states)
-    visits = solver.forward(factors, jnp.broadcast_to(start[:, None] if axis else start, shape))
+    visits = solver.forward(factors, _for_each(start, policy, axis))
     return _spread(visits, axis) * policy, visits, factors
+
+
+def _for_each(start: Array, policy: Array, axis: int) -> Array:
+    """The start of every model, `[S, N]` or `[N, S]`."""
+    states, batch = start.shape[0], policy.shape[axis]
+    return jnp.broadcast_to(start[:, None], (states, batch)) if axis else jnp.broadcast_to(start, (batch, states))
 
 
 def _spread(by_state: Array, axis: int) -> Array:
@@ -138,20 +140,19 @@ def _spread(by_state: Array, axis: int) -> Array:
 
 
 @eqx.filter_custom_vjp
-def _exact(variables: tuple, support: Support, solver: Solver) -> Array:
+def _exact(variables: tuple, support: Support, solver: LinearSolver) -> Array:
     return _exact_parts(variables, support, solver)[0]
 
 
 @_exact.def_fwd
-def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: Solver) -> tuple[Array, tuple]:
-    del perturbed
+def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, tuple]:
     measure, visits, factors = _exact_parts(variables, support, solver)
     return measure, (measure, visits, factors)
 
 
 @_exact.def_bwd
 def _exact_backward(
-    residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: Solver
+    residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: LinearSolver
 ) -> tuple:
     measure, visits, factors = residuals
     probability, policy, _, discount = variables
@@ -188,10 +189,7 @@ def _truncated(
     solver = Krylov.of(support)
     axis = solver.axis()
     chain = solver.prepare(support, probability, policy, discount)
-    batch = policy.shape[axis]
-    now = jnp.broadcast_to(
-        start[:, None] if axis else start, (support.states, batch) if axis else (batch, support.states)
-    )
+    now = _for_each(start, policy, axis)
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         total, now = carry

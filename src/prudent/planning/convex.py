@@ -22,14 +22,11 @@ from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_kind, require_size
 from ..errors import InputError
-from ..losses import Loss
-from ..losses.calls import check_loss_at
+from ..losses import Loss, check_loss_at
 from ..models import MDP
 from ..policies import TabularPolicy
-from .cuts import LARGEST_CUTS, cutting_planes
 from .exact import require_tolerance
-from .mirror import mirror
-from .newton import newton
+from .proposals import LARGEST_CUTS, cutting_planes, mirror, newton
 from .search import Search, row_policy
 
 # Certificates within which the gap has to halve: of mirror descent, before cutting planes are tried; of cutting planes

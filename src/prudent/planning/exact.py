@@ -17,6 +17,7 @@ is measured by the values of those costs: policies do not change when costs are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,10 +26,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, in_float64, require_kind
+from ..arrays import Array, in_float64, require_kind, require_number
 from ..errors import InputError
-from ..kernels.kernel import LONGEST_UNROLLED, sum_terms
+from ..kernels import LONGEST_UNROLLED, Support, sum_terms
 from ..models import MDP
+from ..occupancies import bicgstab
 from ..policies import TabularPolicy
 
 # Up to here factorising the full matrix takes milliseconds, and nothing has to be compiled.
@@ -108,9 +110,7 @@ def require_tolerance(tolerance: float | None, meaning: str) -> float | None:
     """A tolerance that can be met, or None where it is left to the planner."""
     if tolerance is None:
         return None
-    if not isinstance(tolerance, int | float | np.number) or not 0.0 < tolerance < np.inf:
-        raise InputError(f"tolerance must be a number > 0, {meaning}, got {tolerance!r}")
-    return float(tolerance)
+    return float(require_number(f"tolerance, {meaning},", tolerance, "(0, inf)"))
 
 
 def level_of(cost: Float[np.ndarray, "... S A"]) -> Float[np.ndarray, ...]:
@@ -125,7 +125,13 @@ def planned(mdp: MDP, tolerance: float | None) -> tuple[np.ndarray, np.ndarray, 
     probability = np.asarray(mdp.kernel.probability)
     level = float(level_of(cost))
     if mdp.kernel.support.states <= LARGEST_DIRECT:
-        action, values, residual, iterations = _directly(mdp.kernel.support.index(), probability, cost, level, discount)
+        found = policy_iteration(mdp.kernel.support, probability[None], (cost - level)[None], discount)
+        values, quality, iterations = found.values[0], found.quality[0], found.improvements
+        best = quality.min(axis=1)
+        # Costs far above their spread have lost digits, and so have the ties among them.
+        lost = EPSILON * abs(level) / (1.0 - discount)
+        action = (quality <= (best + found.near[0] + lost)[:, None]).argmax(axis=1)
+        residual = np.abs(best - values).max()
     else:
         limits = (0.0, ACCURACY) if tolerance is None else (tolerance, 0.0)
         arguments = (mdp.kernel.support.successor, mdp.kernel.probability, cost - level, mdp.discount, *limits)
@@ -164,32 +170,67 @@ def row_error(probability: Float[np.ndarray, "... B"]) -> Float[np.ndarray, ...]
     return np.abs(np.ascontiguousarray(probability).sum(axis=-1) - 1.0) + EPSILON / 2.0 * terms
 
 
-def _directly(
-    index: np.ndarray, probability: np.ndarray, cost: np.ndarray, level: float, discount: float
-) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Policy iteration on the costs less their level, each policy evaluated by one direct solve."""
-    states, cost = len(cost), cost - level
+class Iterated(NamedTuple):
+    """Where policy iteration ended: the policies, their values and quality, what ties within rounding, and steps."""
+
+    action: Int[np.ndarray, "M S"]
+    values: Float[np.ndarray, "M S"]
+    quality: Float[np.ndarray, "M S A"]
+    near: Float[np.ndarray, "M S"]
+    improvements: int
+
+
+def policy_iteration(
+    support: Support,
+    probability: Float[np.ndarray, "M S A B"],
+    cost: Float[np.ndarray, "M S A"],
+    discount: float,
+    first: Int[np.ndarray, " S"] | None = None,
+) -> Iterated:
+    """Policy iteration on M models at once; one stacked direct solve evaluates every policy that still changes."""
+    models, states = cost.shape[:2]
     rows = np.arange(states)
-    action = cost.argmin(axis=1)
-    for iteration in range(MOST_IMPROVEMENTS):
-        cell = rows[:, None] * states + index[rows, action]
-        weight = probability[rows, action].ravel()
-        chain = discount * np.bincount(cell.ravel(), weight, minlength=states * states).reshape(states, states)
-        paid = cost[rows, action]
-        values = np.linalg.solve(np.eye(states) - chain, paid)
-        quality = cost + discount * (probability * values[index]).sum(axis=2)
-        best = quality.min(axis=1)
+    action = cost.argmin(axis=2) if first is None else np.broadcast_to(first, (models, states)).copy()
+    (values, near), quality = np.zeros((2, models, states)), np.zeros_like(cost)
+    changing = np.arange(models)
+    for improvement in range(MOST_IMPROVEMENTS):
+        chosen, moves = action[changing], probability[changing]
+        chain = discount * _chains(support, moves, chosen)
+        paid = cost[changing[:, None], rows, chosen]
+        found = np.linalg.solve(np.eye(states) - chain, paid[..., None])[..., 0]
+        costs = cost[changing] + discount * onward(support, moves, found)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
         # The solve leaves an error in proportion to the largest value, in states of small values, too.
-        near = TIE * (np.abs(paid) + chain @ np.abs(values)) + EPSILON * np.abs(values).max() / (1.0 - discount)
-        change = quality[rows, action] - best > near
-        if not change.any():
-            # Costs far above their spread have lost digits, and so have the ties among them.
-            lost = EPSILON * abs(level) / (1.0 - discount)
-            first = (quality <= (best + near + lost)[:, None]).argmax(axis=1)
-            return first, values, float(np.abs(best - values).max()), iteration
-        action = np.where(change, quality.argmin(axis=1), action)
+        tie = TIE * (np.abs(paid) + (chain @ np.abs(found)[..., None])[..., 0])
+        tie += EPSILON * np.abs(found).max(axis=1, keepdims=True) / (1.0 - discount)
+        change = np.take_along_axis(costs, chosen[..., None], axis=2)[..., 0] - costs.min(axis=2) > tie
+        values[changing], quality[changing], near[changing] = found, costs, tie
+        action[changing] = np.where(change, costs.argmin(axis=2), chosen)
+        changing = changing[change.any(axis=1)]
+        if not changing.size:
+            return Iterated(action, values, quality, near, improvement)
     raise InputError(f"policy iteration did not settle in {MOST_IMPROVEMENTS} improvements; check the costs for ties")
+
+
+def _chains(support: Support, probability: np.ndarray, action: np.ndarray) -> Float[np.ndarray, "M S S"]:
+    """The transition matrix of each model under its own deterministic policy."""
+    models, states = action.shape
+    picked = np.take_along_axis(probability, action[:, :, None, None], axis=2)[:, :, 0]
+    if support.is_dense:
+        return picked
+    index = support.index()[np.arange(states), action]
+    cell = (np.arange(models * states).reshape(models, states, 1) * states + index).ravel()
+    return np.bincount(cell, picked.ravel(), minlength=models * states * states).reshape(models, states, states)
+
+
+def onward(
+    support: Support, probability: Float[np.ndarray, "M S A B"], values: Float[np.ndarray, "M S"]
+) -> Float[np.ndarray, "M S A"]:
+    """`(P v)(s, a)` of each model."""
+    if support.is_dense:
+        rows = probability.reshape(len(probability), -1, support.states)
+        return (rows @ values[..., None]).reshape(probability.shape[:3])
+    return np.einsum("msab,msab->msa", probability, values[:, support.index()])
 
 
 class Moves(eqx.Module):
@@ -213,15 +254,13 @@ class Moves(eqx.Module):
 
     def quality(self, action: int | Array, values: Float[Array, " S"]) -> Float[Array, " S"]:
         """`c(., a) + discount (P v)(., a)`."""
-        return self.cost[action] + self.discount * self._onward(action, values)
-
-    def _onward(self, action: int | Array, values: Array) -> Array:
         probability, successor = self.probability, self.successor
         if successor is None:
-            return probability[action] @ values
-        return sum_terms(
+            return self.cost[action] + self.discount * (probability[action] @ values)
+        onward = sum_terms(
             probability.shape[1], lambda entry: probability[action, entry] * values[successor[action, entry]]
         )
+        return self.cost[action] + self.discount * onward
 
     def improve(self, values: Float[Array, " S"]) -> tuple[Float[Array, " S"], Int[Array, " S"]]:
         """`min_a` of the quality and the first action that attains it."""
@@ -317,43 +356,17 @@ def _evaluate(
     """Values of a policy, roughly: sweeps `v <- c_pi + discount P_pi v`, and a Krylov method where mixing is slow."""
     values = lax.fori_loop(0, SWEEPS - 1, lambda _, values: cost + move(values), values)
     swept = cost + move(values)
-    middle, left = _middle(swept - values)
+    middle, remaining = _middle(swept - values)
     return lax.cond(
-        may_jump & (left > SLOW * half),
-        lambda: _jump(lambda x: x - move(x), values + middle / (1.0 - discount), swept - values - middle, 0.1 * half),
+        may_jump & (remaining > SLOW * half),
+        lambda: bicgstab(
+            lambda x: x - move(x),
+            values + middle / (1.0 - discount),
+            swept - values - middle,
+            dot=jnp.dot,
+            size=lambda residual: jnp.abs(residual).max(),
+            limit=0.1 * half,
+            sweeps=KRYLOV_STEPS,
+        ),
         lambda: swept,
     )
-
-
-def _jump(apply: Callable[[Array], Array], x: Array, residual: Array, stop: Array) -> Array:
-    """BiCGSTAB on `apply(x) = b` from an x with this residual; returns the best iterate in the largest entry."""
-    shadow, nothing = residual, jnp.zeros_like(x)
-    size = jnp.abs(residual).max()
-    one = jnp.ones(())
-
-    def unfinished(state: tuple) -> Array:
-        return (state[0] < KRYLOV_STEPS) & (state[-1] > stop)
-
-    def step(state: tuple) -> tuple:
-        count, x, residual, direction, image, rho, alpha, omega, best, least = state
-        rho_next = shadow @ residual
-        direction = residual + _ratio(rho_next, rho) * _ratio(alpha, omega) * (direction - omega * image)
-        image = apply(direction)
-        alpha = _ratio(rho_next, shadow @ image)
-        half = residual - alpha * image
-        turn = apply(half)
-        omega = _ratio(turn @ half, turn @ turn)
-        x = x + alpha * direction + omega * half
-        residual = half - omega * turn
-        size = jnp.abs(residual).max()
-        better = size < least
-        best, least = jnp.where(better, x, best), jnp.where(better, size, least)
-        return count + 1, x, residual, direction, image, rho_next, alpha, omega, best, least
-
-    initial = (0, x, residual, nothing, nothing, one, one, one, x, size)
-    return lax.while_loop(unfinished, step, initial)[-2]
-
-
-def _ratio(top: Array, bottom: Array) -> Array:
-    """`top / bottom`, and 0 where BiCGSTAB has broken down."""
-    return jnp.where(bottom == 0, 0.0, top / jnp.where(bottom == 0, 1.0, bottom))

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ..arrays import in_float64
 from ..kernels import Kernel, Support
 from ..models import MDP
-from .exact import EPSILON, LARGEST_DIRECT, MOST_IMPROVEMENTS, TIE, level_of, planned, rounding
+from .exact import EPSILON, LARGEST_DIRECT, level_of, onward, planned, policy_iteration, rounding
 
 # Matrices of a batch of direct solves.
 SOLVE_BYTES = 32 * 2**20
@@ -23,7 +23,7 @@ SOLVE_BYTES = 32 * 2**20
 ROBUST_SWEEPS = 200
 
 
-class Plans(NamedTuple):
+class BatchPlan(NamedTuple):
     """Optimal policies of M models: actions, values, and how far each model's values may be off."""
 
     action: Int[np.ndarray, "M S"]
@@ -37,7 +37,7 @@ def plan_many(
     cost: Float[np.ndarray, "M S A"],
     discount: float,
     first: Int[np.ndarray, " S"] | None = None,
-) -> Plans:
+) -> BatchPlan:
     """An optimal policy of each model; `first` is a guess that saves improvements where it is nearly right."""
     models, states = cost.shape[:2]
     if states > LARGEST_DIRECT:
@@ -45,69 +45,28 @@ def plan_many(
     parts, size = [], max(1, SOLVE_BYTES // (8 * states * states))
     for begin in range(0, models, size):
         batch = slice(begin, begin + size)
-        parts.append(_policy_iteration(support, probability[batch], cost[batch], discount, first))
-    return Plans(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        parts.append(_planned_together(support, probability[batch], cost[batch], discount, first))
+    return BatchPlan(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _policy_iteration(
+def _planned_together(
     support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, first: np.ndarray | None
-) -> Plans:
-    models, states = cost.shape[:2]
-    rows, level = np.arange(states), level_of(cost)
-    cost = cost - level[:, None, None]
-    action = cost.argmin(axis=2) if first is None else np.broadcast_to(first, (models, states)).copy()
-    values, best = np.zeros((models, states)), np.zeros((models, states))
-    left = np.arange(models)
-    for _ in range(MOST_IMPROVEMENTS):
-        chosen = action[left]
-        chain = discount * _chains(support, probability[left], chosen)
-        each = np.arange(len(left))[:, None]
-        paid = cost[left[:, None], rows, chosen]
-        values[left] = np.linalg.solve(np.eye(states) - chain, paid[..., None])[..., 0]
-        quality = cost[left] + discount * onward(support, probability[left], values[left])
-        best[left] = quality.min(axis=2)
-        # Only a real gain changes an action: ties decided by rounding could cycle for ever.
-        near = TIE * (np.abs(paid) + (chain @ np.abs(values[left])[..., None])[..., 0])
-        change = quality[each, rows, chosen] - best[left] > near
-        action[left] = np.where(change, quality.argmin(axis=2), chosen)
-        left = left[change.any(axis=1)]
-        if not left.size:
-            break
-    error = np.abs(best - values).max(axis=1) + rounding(probability, values, level, discount)
-    return Plans(action, values + level[:, None] / (1.0 - discount), error / (1.0 - discount))
-
-
-def _chains(support: Support, probability: np.ndarray, action: np.ndarray) -> Float[np.ndarray, "M S S"]:
-    """The transition matrix of each model under its own deterministic policy."""
-    models, states = action.shape
-    picked = np.take_along_axis(probability, action[:, :, None, None], axis=2)[:, :, 0]
-    if support.is_dense:
-        return picked
-    index = support.index()[np.arange(states), action]
-    cell = (np.arange(models * states).reshape(models, states, 1) * states + index).ravel()
-    return np.bincount(cell, picked.ravel(), minlength=models * states * states).reshape(models, states, states)
-
-
-def onward(
-    support: Support, probability: Float[np.ndarray, "M S A B"], values: Float[np.ndarray, "M S"]
-) -> Float[np.ndarray, "M S A"]:
-    """`(P v)(s, a)` of each model."""
-    if support.is_dense:
-        models, states, actions, _ = probability.shape
-        return (probability.reshape(models, states * actions, states) @ values[..., None]).reshape(
-            models, states, actions
-        )
-    return np.einsum("msab,msab->msa", probability, values[:, support.index()])
+) -> BatchPlan:
+    level = level_of(cost)
+    found = policy_iteration(support, probability, cost - level[:, None, None], discount, first)
+    residual = np.abs(found.quality.min(axis=2) - found.values).max(axis=1)
+    error = residual + rounding(probability, found.values, level, discount)
+    return BatchPlan(found.action, found.values + level[:, None] / (1.0 - discount), error / (1.0 - discount))
 
 
 @in_float64
-def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, discount: float) -> Plans:
+def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, discount: float) -> BatchPlan:
     plans = []
     for table, costs in zip(probability, cost, strict=True):
         start = np.full(len(costs), 1.0 / len(costs))
         action, values, residual, _ = planned(MDP(Kernel(support, table), costs, start, discount), None)
         plans.append((action, values, residual / (1.0 - discount)))
-    return Plans(*(np.stack(column) for column in zip(*plans, strict=True)))
+    return BatchPlan(*(np.stack(column) for column in zip(*plans, strict=True)))
 
 
 def followed(

@@ -15,11 +15,12 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
+from scipy import sparse
 
 from ..arrays import Array
 from ..losses import Loss
 from ..models import MDP
-from .chain import chain_solver, chain_visits
+from ..occupancies import Exact, Krylov, occupancy
 from .exact import EPSILON, level_of, planned, row_error
 
 # State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
@@ -62,11 +63,11 @@ class Search:
 
     def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None, accuracy: float = ACCURACY):
         self.mdp, self.tolerance, self.accuracy = mdp, tolerance, accuracy
-        # Numbers as arrays: what they are does not compile anything anew.
+        # Numbers as arrays: what they are compiles nothing again.
         self.loss = Centred(loss, *np.array([0.0, 0.0, 1.0]))
         self.value, self.lower_bound = np.inf, -np.inf
         self.cuts: list[Cut] = []
-        self.flow = _flow(mdp) if mdp.cost.size <= LARGEST_NEWTON else None
+        self.flow = balance(mdp).toarray() if mdp.cost.size <= LARGEST_NEWTON else None
         self.occupancy = self.of_policy(np.full(mdp.cost.shape, 1.0 / mdp.cost.shape[1]))
 
     @property
@@ -88,11 +89,11 @@ class Search:
         """The policy's occupancy."""
         if self.flow is not None:
             # Nothing to compile: a dense solve is instant at this size.
-            balance = self.flow.reshape(len(policy), *policy.shape)
-            visits = np.linalg.solve((balance * policy).sum(axis=2), np.asarray(self.mdp.start))
-        else:
-            visits = np.asarray(chain_visits(chain_solver(self.mdp), self.mdp, policy))
-        return np.maximum(visits, 0.0)[:, None] * policy
+            flow = self.flow.reshape(len(policy), *policy.shape)
+            visits = np.linalg.solve((flow * policy).sum(axis=2), np.asarray(self.mdp.start))
+            return np.maximum(visits, 0.0)[:, None] * policy
+        # An iterative solve may leave states that are hardly visited a rounding below zero.
+        return np.maximum(occupancy(self.mdp, policy, Exact(chain_solver(self.mdp))), 0.0)
 
     def slope(self, occupancy: np.ndarray) -> tuple[float, np.ndarray]:
         """The centred loss and its gradient."""
@@ -120,15 +121,15 @@ class Search:
             self.tolerance = max(self.accuracy, 16.0 * self.noise) * spread
         dual = self.certify(uniform)
         for corner in corners:
-            self.look(corner)
+            self.propose(corner)
         return dual
 
     def certify(self, proposal: np.ndarray) -> np.ndarray:
         """Improve the value and the bound by an occupancy near the proposal; returns the dual values `[S]`."""
-        cut = self.look(self.of_policy(row_policy(proposal)))
+        cut = self.propose(self.of_policy(row_policy(proposal)))
         return np.zeros(len(proposal)) if cut is None else self.support([cut], np.ones(1))
 
-    def look(self, occupancy: np.ndarray) -> Cut | None:
+    def propose(self, occupancy: np.ndarray) -> Cut | None:
         """Take the occupancy if it is the best so far; the cut there, None where there is none."""
         (value, whole), slope = value_and_slope(self.loss, occupancy, self.mdp)
         value, whole, slope = float(value), float(whole), np.asarray(slope)
@@ -164,6 +165,12 @@ class Search:
         return float(row_error(np.asarray(self.mdp.kernel.probability)).max() * discount / (1.0 - discount) ** 2)
 
 
+def chain_solver(mdp: MDP) -> Krylov:
+    """The iterative solver for one model."""
+    # Tighter than elsewhere: near the optimum the loss changes by less than the usual residual.
+    return Krylov(dense=mdp.kernel.support.is_dense, residual=1e-13)
+
+
 def row_policy(occupancy: np.ndarray) -> np.ndarray:
     """Rows of an occupancy, normalised; uniform where a state is never visited."""
     visits = occupancy.sum(axis=1, keepdims=True)
@@ -177,8 +184,11 @@ def value_and_slope(loss: Centred, occupancy: Array, mdp: MDP) -> tuple[tuple[Ar
     return jax.value_and_grad(loss, has_aux=True)(occupancy, mdp)
 
 
-def _flow(mdp: MDP) -> np.ndarray:
+def balance(mdp: MDP) -> sparse.csr_matrix:
     """`[S, S A]` what each pair's mass adds to each state's balance."""
-    states, actions, _ = mdp.kernel.support.shape
-    own = np.repeat(np.eye(states), actions, axis=1)
-    return own - float(mdp.discount) * mdp.kernel.table().reshape(states * actions, states).T
+    states, actions, successors = mdp.kernel.support.shape
+    shape = (states, states * actions)
+    own = sparse.kron(sparse.identity(states), np.ones((1, actions)))
+    pair = np.repeat(np.arange(states * actions), successors)
+    entries = (np.asarray(mdp.kernel.probability).ravel(), (mdp.kernel.support.index().ravel(), pair))
+    return sparse.csr_matrix(own - float(mdp.discount) * sparse.csr_matrix(entries, shape=shape))

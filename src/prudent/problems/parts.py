@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..kernels import Support
-from ..kernels.support import Graph
+from ..kernels import Graph, Support
 from ..losses import (
     ChiSquare,
     ExpectedCost,

@@ -1,17 +1,33 @@
 """Coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
 
-from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
 from .base import Assessment, Risk, risk_value
 from .conformance import check_risk
-from .descent_ascent import DescentAscent
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
 from .intervals import LEAST_DRAWS, effective_draws
 from .mixtures import Mixture, Share
-from .percentile import SmoothedVaR
 from .programs import Clarabel, EnvelopeStatus
-from .quantiles import CVaR, Distortion, Expectation, Spectral, WorstCase
-from .tails import LARGEST_PAIRWISE, mass_above_and_level
+from .quantiles import (
+    LARGEST_PAIRWISE,
+    CVaR,
+    Distortion,
+    Expectation,
+    SmoothedVaR,
+    Spectral,
+    WorstCase,
+    mass_above_and_level,
+)
+
+if TYPE_CHECKING:
+    from .descent_ascent import DescentAscent
+
+# The paper's own solver of envelopes, which only those who ask for it meet.
+__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"descent_ascent": ["DescentAscent"]})
 
 __all__ = [
     "LARGEST_PAIRWISE",
@@ -42,4 +58,5 @@ __all__ = [
     "effective_draws",
     "mass_above_and_level",
     "risk_value",
+    "worst_rows",
 ]

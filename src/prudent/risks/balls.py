@@ -11,15 +11,17 @@ from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, as_float
-from .base import BELOW_ONE, Risk, require_number
-from .quantiles import CVaR, WorstCase
-from .tails import excess_moments, normalised
+from .base import Risk
+from .quantiles import CVaR, WorstCase, excess_moments, normalised
 
 # Every other step at least halves the bracket, so this is enough for any sample.
 NEWTON_STEPS = 120
 
 # A step of Newton's method this short, in the logarithm of the tilt, leaves nothing but rounding.
 ROUNDING = 1e-12
+
+# After one this short the next error is its square.
+SETTLED = 1e-9
 
 SMALLEST = float(np.finfo(float).tiny)
 
@@ -42,7 +44,7 @@ class KullbackLeiblerBall(Risk):
     radius: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
-        require_number(self, "radius", 0.0, np.finfo(float).max, "[0, inf)", "; use WorstCase() for no bound at all")
+        self._require("radius", "[0, inf)", "use WorstCase() for no bound at all")
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`exp(C / t) / E exp(C / t)`, the exponential tilt that uses up the radius."""
@@ -66,7 +68,7 @@ class EntropicVaR(Risk):
     level: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
-        require_number(self, "level", 0.0, BELOW_ONE, "[0, 1)", "; use WorstCase() for the limit 1.")
+        self._require("level", "[0, 1)", "use WorstCase() for the limit 1.")
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """As in `KullbackLeiblerBall`."""
@@ -77,13 +79,11 @@ class EntropicVaR(Risk):
         return _tilt(losses, probabilities, -jnp.log1p(-self.level)).influence
 
 
-class _Tilted(NamedTuple):
-    density: Array
-    influence: Array
-
-
 class _Sample(NamedTuple):
-    """Normalised losses y, the draws with the worst of them, and the divergence wanted as `log(K / (L - K))`."""
+    """Losses y in [-1, 0] along the first axis, which of them are the worst, and the divergence wanted.
+
+    In JAX for one sample, in NumPy for many side by side; the arithmetic is the same.
+    """
 
     y: Array
     probabilities: Array
@@ -91,33 +91,101 @@ class _Sample(NamedTuple):
     top: Array
     radius: Array
     target: Array
+    """`log(K / (L - K))` at the divergence K that is wanted, L its limit."""
+
+    @staticmethod
+    def of(losses: Array, probabilities: Array, given: Array) -> tuple[_Sample, Array, Array]:
+        """The sample, whether a tilt reaches the radius, and the range of the losses."""
+        xp = losses.__array_namespace__()
+        y, width = normalised(losses, probabilities)
+        y = xp.where(y >= -TIE, 0.0, y)
+        at_top = (y >= 0) & (probabilities > 0)
+        top = xp.where(at_top, probabilities, 0.0).sum(axis=0)
+        limit = -xp.log(top)
+        inside = (given > 0) & (given < limit)
+        radius = xp.where(inside, given, 0.5 * xp.where(limit > 0, limit, 1.0))
+        target = xp.log(radius) - xp.log(xp.where(inside, limit - radius, radius))
+        return _Sample(y, probabilities, at_top, top, radius, target), inside, width
+
+    def log_density(self, tilt: Array) -> Array:
+        """`log xi` of the exponential tilt `xi = exp(eta y) / E exp(eta y)`."""
+        # Around the mean for a small tilt, else around the top: neither cancels where it is used.
+        xp = self.y.__array_namespace__()
+        small, centred = xp.minimum(tilt, 1.0), self._centred()
+        mean = xp.log1p((self.probabilities * xp.expm1(small * centred)).sum(axis=0))
+        total = xp.log((self.probabilities * xp.exp(tilt * self.y)).sum(axis=0))
+        return xp.where(tilt < 1.0, small * centred - mean, tilt * self.y - total)
+
+    def newton(self, log_tilt: Array) -> tuple[Array, Array]:
+        """The error of `log(K / (L - K))` at a tilt and where Newton's method goes from there.
+
+        In the logarithm of the tilt that function is close to linear both for small radii (K is quadratic in eta) and
+        near the worst case (L - K decays exponentially), so that few steps are needed; a bracket catches those that
+        leave it.
+        """
+        xp = self.y.__array_namespace__()
+        y, probabilities, tilt = self.y, self.probabilities, xp.exp(log_tilt)
+        logs = self.log_density(tilt)
+        rise = xp.expm1(logs)
+        divergence = (probabilities * (logs * rise - (rise - logs))).sum(axis=0)
+        tilted = probabilities * (1.0 + rise)
+        mean = (tilted * y).sum(axis=0)
+        slope = tilt**2 * (tilted * (y - mean) ** 2).sum(axis=0)
+        others = xp.where(self.at_top, 0.0, probabilities * xp.exp(tilt * y)).sum(axis=0)
+        remaining = xp.logaddexp(0.0, xp.log(others) - xp.log(self.top)) - tilt * mean
+        # Rounding may leave less than nothing of either, far from the root.
+        divergence, remaining = xp.maximum(divergence, SMALLEST), xp.maximum(remaining, SMALLEST)
+        error = xp.log(divergence) - xp.log(remaining) - self.target
+        return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / remaining))
+
+    def first(self) -> tuple[Array, Array, Array, Array]:
+        """A bracket of the logarithm of the tilt, a guess in it, and the length of the step that led there."""
+        xp = self.y.__array_namespace__()
+        # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
+        low = 0.5 * xp.log(8.0 * self.radius)
+        high = xp.maximum(np.log(LARGEST_TILT), low + 1.0)
+        variance = (self.probabilities * self._centred() ** 2).sum(axis=0)
+        guess = xp.clip(0.5 * xp.log(2.0 * self.radius / xp.where(variance > 0, variance, 1.0)), low, high)
+        return low, high, guess, xp.full_like(guess, np.inf)
+
+    def step(self, low: Array, high: Array, log_tilt: Array, moved: Array) -> tuple[Array, Array, Array, Array]:
+        """The next bracket and guess."""
+        xp = self.y.__array_namespace__()
+        error, newton = self.newton(log_tilt)
+        below = error < 0
+        low, high = xp.where(below, log_tilt, low), xp.where(below, high, log_tilt)
+        length = xp.abs(newton - log_tilt)
+        usable = (newton > low) & (newton < high) & (length < 0.5 * moved)
+        # A step of rounding size may leave the bracket it has just shrunk to.
+        following = xp.where(usable | (length < ROUNDING), newton, 0.5 * (low + high))
+        return low, high, following, xp.abs(following - log_tilt)
+
+    def _centred(self) -> Array:
+        return self.y - (self.probabilities * self.y).sum(axis=0)
+
+
+class _Tilted(NamedTuple):
+    density: Array
+    influence: Array
 
 
 def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
-    """The exponential tilt `xi = exp(eta y) / E exp(eta y)` of normalised losses y with `E[xi log xi] = given`.
-
-    With K the divergence at eta and L its limit -log P(worst), the root of `log(K / (L - K))` is sought in log eta.
-    That function is close to linear both for small radii (K is quadratic in eta) and near the worst case (L - K
-    decays exponentially), so that Newton's method needs few steps; a bracket catches those that leave it.
-    """
-    y, width = normalised(losses, probabilities)
-    y = jnp.where(y >= -TIE, 0.0, y)
-    at_top = (y >= 0) & (probabilities > 0)
-    top = jnp.where(at_top, probabilities, 0.0).sum()
-    limit = -jnp.log(top)
-    inside = (given > 0) & (given < limit)
-    radius = jnp.where(inside, given, 0.5 * jnp.where(limit > 0, limit, 1.0))
-    target = jnp.log(radius) - jnp.log(jnp.where(inside, limit - radius, radius))
-    sample = _Sample(y, probabilities, at_top, top, radius, target)
-
-    settled = _root(lax.stop_gradient(sample))
+    """The exponential tilt of the losses with `E[xi log xi] = given`, and its influence; in JAX, for one sample."""
+    sample, inside, width = _Sample.of(losses, probabilities, given)
+    held = lax.stop_gradient(sample)
+    state = lax.while_loop(
+        lambda state: (state[3] > ROUNDING) & (state[4] < NEWTON_STEPS),
+        lambda state: (*held.step(*state[:4]), state[4] + 1),
+        (*held.first(), jnp.zeros((), jnp.int32)),
+    )
+    settled = state[2]
     # A loop of unknown length has no reverse derivative. One more step at the root has it, by the implicit function
     # theorem, and moves nothing; where the largest tilt is not enough it would leave.
-    _, following = _newton(sample, settled)
+    _, following = sample.newton(settled)
     tilt = jnp.exp(jnp.where(jnp.abs(following - settled) < 1e-6, following, settled))
-    logs = _log_density(sample, tilt)
+    logs = sample.log_density(tilt)
     tilted = jnp.exp(logs)
-    worst = at_top / top
+    worst = sample.at_top / sample.top
     spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
     return _Tilted(
         jnp.where(inside, tilted / (probabilities * tilted).sum(), jnp.where(given > 0, worst, 1.0)),
@@ -125,62 +193,31 @@ def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
     )
 
 
-def _root(sample: _Sample) -> Array:
-    """The logarithm of the tilt that uses up the radius."""
+def worst_rows(
+    nominal: Float[np.ndarray, "B ..."], values: Float[np.ndarray, "B ..."], radius: Float[np.ndarray, ...]
+) -> Float[np.ndarray, "B ..."]:
+    """The rows p along the first axis that maximise `p values` within `KL(p || nominal) <= radius`, in NumPy.
 
-    def unsettled(state: tuple) -> Array:
-        *_, moved, number = state
-        return (moved > ROUNDING) & (number < NEWTON_STEPS)
-
-    def step(state: tuple) -> tuple:
-        low, high, log_tilt, moved, number = state
-        error, newton = _newton(sample, log_tilt)
-        below = error < 0
-        low, high = jnp.where(below, log_tilt, low), jnp.where(below, high, log_tilt)
-        length = jnp.abs(newton - log_tilt)
-        usable = (newton > low) & (newton < high) & (length < 0.5 * moved)
-        # A step of rounding size may leave the bracket it has just shrunk to.
-        following = jnp.where(usable | (length < ROUNDING), newton, 0.5 * (low + high))
-        return low, high, following, jnp.abs(following - log_tilt), number + 1
-
-    # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
-    low = 0.5 * jnp.log(8.0 * sample.radius)
-    high = jnp.maximum(jnp.log(LARGEST_TILT), low + 1.0)
-    variance = (sample.probabilities * _centred(sample) ** 2).sum()
-    guess = jnp.clip(0.5 * jnp.log(2.0 * sample.radius / jnp.where(variance > 0, variance, 1.0)), low, high)
-    first = (low, high, guess, jnp.full_like(guess, jnp.inf), jnp.zeros((), jnp.int32))
-    return lax.while_loop(unsettled, step, first)[2]
-
-
-def _newton(sample: _Sample, log_tilt: Array) -> tuple[Array, Array]:
-    """The error of `log(K / (L - K))` at a tilt and where Newton's method goes from there."""
-    y, probabilities = sample.y, sample.probabilities
-    tilt = jnp.exp(log_tilt)
-    logs = _log_density(sample, tilt)
-    rise = jnp.expm1(logs)
-    divergence = (probabilities * (logs * rise - (rise - logs))).sum()
-    tilted = probabilities * (1.0 + rise)
-    mean = (tilted * y).sum()
-    slope = tilt**2 * (tilted * (y - mean) ** 2).sum()
-    others = jnp.where(sample.at_top, 0.0, probabilities * jnp.exp(tilt * y)).sum()
-    left = jnp.logaddexp(0.0, jnp.log(others) - jnp.log(sample.top)) - tilt * mean
-    # Rounding may leave less than nothing of either, far from the root.
-    divergence, left = jnp.maximum(divergence, SMALLEST), jnp.maximum(left, SMALLEST)
-    error = jnp.log(divergence) - jnp.log(left) - sample.target
-    return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / left))
-
-
-def _log_density(sample: _Sample, tilt: Array) -> Array:
-    # Around the mean for a small tilt, else around the top: neither cancels where it is used.
-    small = jnp.minimum(tilt, 1.0)
-    centred = _centred(sample)
-    mean = jnp.log1p((sample.probabilities * jnp.expm1(small * centred)).sum())
-    total = jnp.log((sample.probabilities * jnp.exp(tilt * sample.y)).sum())
-    return jnp.where(tilt < 1.0, small * centred - mean, tilt * sample.y - total)
-
-
-def _centred(sample: _Sample) -> Array:
-    return sample.y - (sample.probabilities * sample.y).sum()
+    Tilts as those of `KullbackLeiblerBall`, many side by side; rows leave the search as they settle.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        sample, inside, _ = _Sample.of(values, nominal, radius)
+        worst = np.where(sample.at_top, nominal, 0.0)
+        rows = np.where(inside | (radius <= 0), nominal, worst / worst.sum(axis=0))
+        tilted = _Sample(*(part[..., inside] for part in sample))
+        log_tilt, unsettled, search = np.zeros(tilted.radius.shape), np.arange(tilted.radius.size), tilted
+        state = search.first()
+        for _ in range(NEWTON_STEPS):
+            state = search.step(*state)
+            log_tilt[unsettled] = state[2]
+            going = state[3] > SETTLED
+            if not going.any():
+                break
+            unsettled, state = unsettled[going], tuple(part[going] for part in state)
+            search = _Sample(*(part[..., going] for part in search))
+        weights = tilted.probabilities * np.exp(tilted.log_density(np.exp(log_tilt)))
+        rows[..., inside] = weights / weights.sum(axis=0)
+    return rows
 
 
 class ChiSquareBall(Risk):
@@ -197,7 +234,7 @@ class ChiSquareBall(Risk):
     radius: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
-        require_number(self, "radius", 0.0, np.finfo(float).max, "[0, inf)", "; use WorstCase() for no bound at all")
+        self._require("radius", "[0, inf)", "use WorstCase() for no bound at all")
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(C - v)^+ / E (C - v)^+` at the v that uses up the radius."""
@@ -251,7 +288,7 @@ class TotalVariationBall(Risk):
     radius: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
     def __check_init__(self) -> None:
-        require_number(self, "radius", 0.0, BELOW_ONE, "[0, 1)", "; use WorstCase() for the limit 1.")
+        self._require("radius", "[0, 1)", "use WorstCase() for the limit 1.")
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the worst case and of CVaR, mixed."""
@@ -260,5 +297,4 @@ class TotalVariationBall(Risk):
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN unless the radius is 0: the worst case is a part of it."""
-        del probabilities
         return jnp.where(self.radius > 0, jnp.nan, losses)

@@ -17,12 +17,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, to_numpy
+from ..arrays import (
+    Array,
+    as_float,
+    in_float64,
+    is_concrete,
+    require_distribution,
+    require_finite,
+    require_number,
+    to_numpy,
+)
 from ..errors import InputError
 from .intervals import Estimate, confidence_interval, effective_draws
-
-# The largest number in the half-open interval [0, 1).
-BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
 class Assessment(NamedTuple):
@@ -38,14 +44,36 @@ class Assessment(NamedTuple):
     weights: Any
 
 
-class Risk(eqx.Module):
+class Mixable:
+    """What can be weighted and added up to a mixture, by arithmetic."""
+
+    # NumPy numbers leave the product to us instead of looking for an array in here.
+    __array_ufunc__ = None
+
+    def __mul__(self, weight: Any) -> Any:
+        """This risk's part in a mixture, `CVaR(0.9) * 0.7`."""
+        from .mixtures import multiplied
+
+        return multiplied(self, weight)
+
+    def __add__(self, other: Any) -> Any:
+        """The sum of weighted risks; one without a weight counts once."""
+        from .mixtures import added
+
+        return added(self, other)
+
+    __rmul__, __radd__ = __mul__, __add__
+
+
+class Risk(eqx.Module, Mixable):
     """A coherent risk measure: monotone, convex, positively homogeneous, translation equivariant.
 
     Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1.
     """
 
-    # NumPy numbers leave the product to us instead of looking for an array in here.
-    __array_ufunc__ = None
+    def _require(self, name: str, allowed: str, fix: str = "") -> None:
+        """Refuse a field that is not one number of the interval; what is traced passes."""
+        require_number(f"{type(self).__name__} {name}", getattr(self, name), allowed, fix)
 
     @property
     def monotone(self) -> bool:
@@ -149,22 +177,6 @@ class Risk(eqx.Module):
             )
         return confidence_interval(one.less(other), confidence)
 
-    def __mul__(self, weight: Any) -> Any:
-        """This risk's part in a mixture, `CVaR(0.9) * 0.7`."""
-        from .mixtures import multiplied
-
-        return multiplied(self, weight)
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Any) -> Any:
-        """The sum of weighted risks; one without a weight counts once."""
-        from .mixtures import added
-
-        return added(self, other)
-
-    __radd__ = __add__
-
 
 def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
     """Value and xi*, differentiable by the losses: the derivative of the value is `p xi*`.
@@ -233,15 +245,3 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:
         # The check lets rounding through; a ball of radius 0 would take it for a distance.
         probabilities = probabilities / probabilities.sum()
     return jnp.asarray(losses), jnp.asarray(probabilities)
-
-
-def require_number(risk: Risk, name: str, low: float, high: float, allowed: str, fix: str = "") -> None:
-    """Refuse a field that is several numbers, or one outside `low <= value <= high`; tracers pass."""
-    value = getattr(risk, name)
-    kind = type(risk).__name__
-    if not is_concrete(value):
-        return
-    if value.ndim:
-        raise InputError(f"{kind} holds an array of {name}s, got {value}; make one risk a {name}")
-    if not low <= value <= high:
-        raise InputError(f"{kind} {name} must lie in {allowed}, got {value}{fix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -66,9 +67,9 @@ def check_risk(risk: Risk, *, samples: int = 200, draws: int = 7, seed: int = 0)
     samples, draws = require_size("samples", samples, 4), require_size("draws", draws, 2)
     trial = _Trial(risk, samples, draws, seed)
     findings = []
-    for law in LAWS:
+    for law, broken in zip(LAWS, trial.laws(), strict=True):
         allowed = GRADIENT_TOLERANCE if law == "gradient" else TOLERANCE
-        amount, witness = trial.laws[law]()
+        amount, witness = broken()
         amount = np.where(np.isnan(amount), np.inf, amount)
         worst = int(np.argmax(amount))
         found = Finding(law, float(max(0.0, amount.flat[worst])), allowed)
@@ -116,18 +117,6 @@ class _Trial:
         self.density = densities[: self.one.size // draws].reshape(shape)
         self.all_losses, self.all_weights, self.all_densities, self.all_values = losses, weights, densities, values
 
-        self.laws = {
-            "weights": self._weights,
-            "value": self._value,
-            "translation": self._translation,
-            "homogeneity": self._homogeneity,
-            "monotonicity": self._monotonicity,
-            "convexity": self._convexity,
-            "envelope": self._envelope,
-            "gradient": self._gradient,
-            "compilation": self._compilation,
-        }
-
     def _assess(self, losses: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         try:
             values, densities = _assess(self.risk, losses, weights)
@@ -147,7 +136,13 @@ class _Trial:
         losses, weights = self._sample(index)
         return f"at losses {_short(losses)} with weights {_short(weights)}"
 
-    def _weights(self) -> tuple[np.ndarray, Any]:
+    def laws(self) -> tuple[Callable[[], tuple[np.ndarray, Callable[[int], str]]], ...]:
+        """In the order of `LAWS`: how much each sample breaks it, and where, in words."""
+        shape = (self.weights_law, self.value_law, self.translation_law, self.homogeneity_law)
+        order = (self.monotonicity_law, self.convexity_law, self.envelope_law)
+        return *shape, *order, self.gradient_law, self.compilation_law
+
+    def weights_law(self) -> tuple[np.ndarray, Any]:
         negative = -np.where(self.all_weights > 0, self.all_densities, 0.0).min(axis=1)
         mass = np.abs((self.all_weights * self.all_densities).sum(axis=1) - 1.0)
 
@@ -156,27 +151,27 @@ class _Trial:
 
         return np.maximum(negative, mass), witness
 
-    def _value(self) -> tuple[np.ndarray, Any]:
+    def value_law(self) -> tuple[np.ndarray, Any]:
         means = (self.all_weights * self.all_densities * self.all_losses).sum(axis=1)
         away = np.abs(means - self.all_values) / np.maximum(1.0, np.abs(self.all_losses).max(axis=1))
         return away, lambda index: f"{self.all_values[index]:.6g} at losses {_short(self.all_losses[index])}"
 
-    def _translation(self) -> tuple[np.ndarray, Any]:
+    def translation_law(self) -> tuple[np.ndarray, Any]:
         away = np.abs(self.rho["moved"] - self.rho["one"] - self.sure) / (1.0 + np.abs(self.sure))
         return away, lambda k: f"adding {self.sure.flat[k]:.4g} adds another amount {self._at(k)}"
 
-    def _homogeneity(self) -> tuple[np.ndarray, Any]:
+    def homogeneity_law(self) -> tuple[np.ndarray, Any]:
         away = np.abs(self.rho["scaled"] - self.factor * self.rho["one"]) / np.maximum(1.0, self.factor)
         return away, lambda k: f"{self.factor.flat[k]:.4g} times the losses is not as much riskier {self._at(k)}"
 
-    def _monotonicity(self) -> tuple[np.ndarray, Any]:
+    def monotonicity_law(self) -> tuple[np.ndarray, Any]:
         away = self.rho["one"] - self.rho["more"]
         return (
             away,
             lambda k: f"larger losses {_short(self.more.reshape(-1, self.draws)[k])} are less risky {self._at(k)}",
         )
 
-    def _convexity(self) -> tuple[np.ndarray, Any]:
+    def convexity_law(self) -> tuple[np.ndarray, Any]:
         one, other = self.rho["one"], np.roll(self.rho["one"], 1, axis=1)
         mixed = self.rho["mix"] - self.share * one - (1.0 - self.share) * other
         away = np.maximum(mixed, self.rho["sum"] - one - other)
@@ -187,7 +182,7 @@ class _Trial:
 
         return away, witness
 
-    def _envelope(self) -> tuple[np.ndarray, Any]:
+    def envelope_law(self) -> tuple[np.ndarray, Any]:
         means = np.einsum("gr,gir,gjr->gji", self.weights, self.density, self.one)
         away = means - self.rho["one"][:, :, None]
         best = away.argmax(axis=2)
@@ -199,7 +194,7 @@ class _Trial:
 
         return away.max(axis=2), witness
 
-    def _gradient(self) -> tuple[np.ndarray, Any]:
+    def gradient_law(self) -> tuple[np.ndarray, Any]:
         plain = np.flatnonzero(np.tile(np.arange(self.one.shape[1]) % 3 != 0, self.one.shape[0]))[:12]
         samples = [self._sample(int(k)) for k in plain]
         losses, weights = (np.stack(part) for part in zip(*samples, strict=True))
@@ -215,7 +210,7 @@ class _Trial:
         away = np.where(smooth, np.abs(slopes - 0.5 * (forward + backward)), 0.0)
         return away.max(axis=1), lambda k: f"away from the difference quotient {self._at(int(plain[k]))}"
 
-    def _compilation(self) -> tuple[np.ndarray, Any]:
+    def compilation_law(self) -> tuple[np.ndarray, Any]:
         chosen = np.linspace(0, self.one.size // self.draws - 1, 6).astype(int)
         away = []
         for k in chosen:

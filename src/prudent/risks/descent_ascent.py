@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Float
 
+from ..arrays import require_number, require_size
 from ..errors import InputError
+from .programs import KEPT_PROGRAMS, EnvelopeSolver, EnvelopeStatus, Program, Raw
 
 # Iterations between two looks at residual and gap.
 CHECKED_EVERY = 64
 
 
-class Saddle(NamedTuple):
-    """Where descent-ascent ended."""
-
-    xi: np.ndarray
-    gap: float
-    residual: float
-    iterations: int
-    converged: bool
-
-
-class DescentAscent(eqx.Module):
+class DescentAscent(EnvelopeSolver):
     """Alternating gradient descent-ascent on the sampled Lagrangian, as the paper proposes for any envelope.
 
     xi ascends within `xi >= 0` and the norm bound, the multipliers of the mass, of your equalities (free) and of your
@@ -44,20 +38,20 @@ class DescentAscent(eqx.Module):
     (True, 4.5)
     """
 
+    leaves_densities: ClassVar[bool] = False
+
     iterations: int = eqx.field(static=True, default=20_000)
     step: float = eqx.field(static=True, default=0.9)
     tolerance: float = eqx.field(static=True, default=1e-5)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.iterations, int) or self.iterations < 1:
-            raise InputError(f"DescentAscent iterations must be a whole number >= 1, got {self.iterations!r}")
-        if not isinstance(self.step, int | float) or not 0 < self.step <= 1:
-            raise InputError(f"DescentAscent step must lie in (0, 1], got {self.step!r}")
-        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance < 1:
-            raise InputError(f"DescentAscent tolerance must lie in (0, 1), got {self.tolerance!r}")
+        require_size("DescentAscent iterations", self.iterations)
+        require_number("DescentAscent step", self.step, "(0, 1]")
+        require_number("DescentAscent tolerance", self.tolerance, "(0, 1)")
 
-    def saddle(self, problem: Lagrangian, losses: np.ndarray) -> Saddle:
-        """The saddle point at losses of range 1."""
+    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:
+        """The density at the saddle point, at losses of range 1."""
+        problem = _lagrangian(program)
         cost = problem.cost(losses)
         z, duals = problem.start()
         step = self.step / problem.operator_norm
@@ -90,7 +84,9 @@ class DescentAscent(eqx.Module):
                 best, origin = error, candidates[chosen]
                 z, duals = origin
                 past, total_z, total_duals, count = duals, np.zeros_like(z), np.zeros_like(duals), 0
-        return Saddle(problem.xi(found), gap, residual, made, max(residual, gap) <= self.tolerance)
+        converged, xi = max(residual, gap) <= self.tolerance, problem.xi(found)
+        status = EnvelopeStatus.OPTIMAL if converged else EnvelopeStatus.NOT_CONVERGED
+        return Raw(status, float((program.probabilities * losses) @ xi), xi, gap, residual, made)
 
 
 class Lagrangian:
@@ -254,6 +250,12 @@ class Lagrangian:
                 np.broadcast_to(dense.reshape(-1, expression.size) if dense.ndim else dense, (size, expression.size))
             )
         return np.concatenate(blocks).T
+
+
+@functools.lru_cache(maxsize=KEPT_PROGRAMS)
+def _lagrangian(program: Program) -> Lagrangian:
+    densities = program.densities
+    return Lagrangian(program.xi, program.own, program.probabilities, densities.norm_bound, densities.order)
 
 
 def _signed(constraint: Any) -> tuple[Any, bool]:

@@ -6,12 +6,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, is_concrete
 from ..errors import InputError
-from .base import BELOW_ONE, Risk, require_number
+from .base import Risk
 from .quantiles import CVaR
 
 
@@ -31,8 +30,8 @@ class MeanSemideviation(Risk):
     weight: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
 
     def __check_init__(self) -> None:
-        require_number(self, "order", 1.0, np.finfo(float).max, "[1, inf)", "; use WorstCase() for the limit")
-        require_number(self, "weight", 0.0, 1.0, "[0, 1]", "; above 1 it is not monotone, below 0 not convex")
+        self._require("order", "[1, inf)", "use WorstCase() for the limit")
+        self._require("weight", "[0, 1]", "above 1 it is not monotone, below 0 not convex")
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`1 + c (zeta - E zeta)` with `zeta = ((C - E C)^+ / semideviation)^(p - 1)`, 0 at the mean and below."""
@@ -78,8 +77,8 @@ class QuantileDeviation(Risk):
     weight: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
 
     def __check_init__(self) -> None:
-        require_number(self, "level", 0.0, BELOW_ONE, "[0, 1)", "; use WorstCase() for the limit 1.")
-        require_number(self, "weight", 0.0, np.inf, "[0, 1 / (1 - level)]")
+        self._require("level", "[0, 1)", "use WorstCase() for the limit 1.")
+        self._require("weight", "[0, inf)", "it is at most 1 / (1 - level)")
         # A little more than the bound, so that 1 / (1 - level) itself is let through.
         if is_concrete(self.level) and is_concrete(self.weight) and self._share() > 1.0 + 1e-12:
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +12,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64
+from ..arrays import Array, in_float64, require_number
 from ..errors import InputError
 from .base import Risk, checked_sample
-from .descent_ascent import DescentAscent
-from .programs import Clarabel, EnvelopeStatus, Program, Raw, SetOfDensities, compiled, load_cvxpy
+from .programs import Clarabel, EnvelopeSolver, EnvelopeStatus, Program, Raw, SetOfDensities, compiled, load_cvxpy
 
 # Draws whose sign is checked beforehand, one program each, where the constraints are the whole set. What is found for
 # given losses is checked at all draws.
@@ -77,21 +75,18 @@ class Envelope(Risk):
     norm_bound: float | None = eqx.field(static=True, default=None)
     order: float = eqx.field(static=True, default=2.0)
     impose: bool = eqx.field(static=True, default=True)
-    solver: Clarabel | DescentAscent = eqx.field(static=True, default=Clarabel())
+    solver: EnvelopeSolver = eqx.field(static=True, default=Clarabel())
 
     def __check_init__(self) -> None:
         load_cvxpy()
         if not callable(self.constraints):
             raise InputError(f"Envelope needs a function (xi, probabilities) -> constraints, got {self.constraints!r}")
-        if not isinstance(self.solver, Clarabel | DescentAscent):
+        if not isinstance(self.solver, EnvelopeSolver):
             raise InputError(f"Envelope's solver must be Clarabel() or DescentAscent(), got {self.solver!r}")
-        if not isinstance(self.order, int | float) or not self.order >= 1:
-            raise InputError(f"Envelope order must be a number in [1, inf], got {self.order!r}")
-        bound = self.norm_bound
-        if bound is not None and (not isinstance(bound, int | float) or not 1.0 <= bound < math.inf):
-            raise InputError(
-                f"Envelope norm_bound must be >= 1, the norm of xi = 1, got {bound!r}; leave it out for none"
-            )
+        require_number("Envelope order", self.order, "[1, inf]")
+        if self.norm_bound is not None:
+            fix = "the norm of xi = 1 is 1; leave it out for no bound"
+            require_number("Envelope norm_bound", self.norm_bound, "[1, inf)", fix)
 
     @property
     def is_program(self) -> bool:
@@ -110,7 +105,6 @@ class Envelope(Risk):
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN: the weights of the draws may enter the constraints, and how is not known."""
-        del probabilities
         return jnp.full_like(losses, jnp.nan)
 
     @in_float64
@@ -169,7 +163,7 @@ def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
     Descent-ascent never leaves the densities, so the worst xi of the user's own set is looked for besides.
     """
     whole, worst = not program.densities.impose, raw
-    if whole and isinstance(program.densities.solver, DescentAscent):
+    if whole and not program.densities.solver.leaves_densities:
         worst = program.extreme(program.probabilities * losses)
     if np.isnan(worst.xi).any():
         return worst

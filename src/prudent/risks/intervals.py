@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from ..errors import InputError
+from ..arrays import require_number
 
 # Fewer draws in effect than this give no interval: in tails of one or two draws 95 % cover as little as 84 %.
 LEAST_DRAWS = 3.0
@@ -66,8 +66,7 @@ def confidence_interval(estimate: Estimate, confidence: float) -> tuple[float, f
     g / 6` of the studentised error T has none (Hall, 1992). It is taken for Student's, with as many degrees of freedom
     as the variance has, `2 / (sum (c / s)^4 - 1 / n)` (Satterthwaite, 1946).
     """
-    if not isinstance(confidence, int | float) or not 0 < confidence < 1:
-        raise InputError(f"confidence must lie in (0, 1), got {confidence!r}; 0.95 is usual")
+    require_number("confidence", confidence, "(0, 1)", "0.95 is usual")
     value, contributions, outside = estimate.value, estimate.contributions, 0.5 * (1.0 - confidence)
     largest = np.abs(contributions).max()
     if not (estimate.effective >= LEAST_DRAWS and np.isfinite(largest)):

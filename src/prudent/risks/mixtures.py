@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, is_concrete, require_finite
 from ..errors import InputError
-from .base import Risk
+from .base import Mixable, Risk
 
 # Weights that sum to 1 this closely make a mixture; it divides by their sum.
 ROUNDING = 1e-9
@@ -77,7 +77,7 @@ class Mixture(Risk):
         return sum(mixed, jnp.zeros_like(losses))
 
 
-class Share:
+class Share(Mixable):
     """Weighted risks whose weights do not sum to 1 yet: not a risk, but on the way to a `Mixture`.
 
     >>> import prudent as pr
@@ -85,21 +85,9 @@ class Share:
     0.3 * Expectation (0.7 is missing to a risk)
     """
 
-    __array_ufunc__ = None
-
     def __init__(self, risks: tuple[Risk, ...], weights: tuple[float, ...]):
         self.risks = risks
         self.weights = weights
-
-    def __mul__(self, weight: Any) -> Any:
-        return multiplied(self, weight)
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Any) -> Any:
-        return added(self, other)
-
-    __radd__ = __add__
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise InputError(
@@ -114,7 +102,7 @@ class Share:
         return f"{' + '.join(terms)} ({1.0 - sum(self.weights):.9g} is missing to a risk)"
 
 
-def multiplied(part: Risk | Share, weight: Any) -> Share | Mixture:
+def multiplied(part: Mixable, weight: Any) -> Share | Mixture:
     """A risk, or a sum of weighted risks, times a number."""
     number = as_float(weight, "weight of a risk")
     if not is_concrete(number):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Float
 
+from ..arrays import require_number
 from ..errors import InputError
-from .descent_ascent import DescentAscent, Lagrangian, Saddle
 
 # Compiled programs that are kept, least recently used first to go.
 KEPT_PROGRAMS = 64
@@ -45,7 +47,18 @@ class EnvelopeStatus(enum.Enum):
         return self in (EnvelopeStatus.OPTIMAL, EnvelopeStatus.INACCURATE)
 
 
-class Clarabel(eqx.Module):
+class EnvelopeSolver(eqx.Module):
+    """What finds the worst density of an envelope: `Clarabel()`, or the paper's `DescentAscent()`."""
+
+    leaves_densities: ClassVar[bool] = True
+    """Whether it finds a worst xi that is no density, where the user's constraints allow one."""
+
+    @abc.abstractmethod
+    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:
+        """The density that maximises `sum p xi losses`, at losses of range 1."""
+
+
+class Clarabel(EnvelopeSolver):
     """An interior-point solver: accurate, some milliseconds a solve at 30 draws.
 
     Args:
@@ -60,8 +73,11 @@ class Clarabel(eqx.Module):
     tolerance: float = eqx.field(static=True, default=1e-9)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance < 1:
-            raise InputError(f"Clarabel tolerance must lie in (0, 1), got {self.tolerance!r}")
+        require_number("Clarabel tolerance", self.tolerance, "(0, 1)")
+
+    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:
+        """By one program."""
+        return program.largest(program.probabilities * losses, self.tolerance, imposed=program.densities.impose)
 
 
 def load_cvxpy() -> Any:
@@ -80,7 +96,7 @@ class SetOfDensities(NamedTuple):
     norm_bound: float | None
     order: float
     impose: bool
-    solver: Clarabel | DescentAscent
+    solver: EnvelopeSolver
 
 
 class Raw(NamedTuple):
@@ -102,31 +118,24 @@ class Program:
         self.densities = densities
         self.probabilities = probabilities
         self._lock = threading.Lock()
-        self._xi = cvxpy.Variable(probabilities.size, name="xi")
+        self.xi = cvxpy.Variable(probabilities.size, name="xi")
         self._direction = cvxpy.Parameter(probabilities.size, name="direction")
-        self._own = _user_constraints(densities, self._xi, probabilities)
-        self._sign = [self._xi >= 0]
-        self._mass = [probabilities @ self._xi == 1.0]
-        self._norm = _norm_constraint(densities, self._xi, probabilities)
+        self.own = _user_constraints(densities, self.xi, probabilities)
+        self._sign = [self.xi >= 0]
+        self._mass = [probabilities @ self.xi == 1.0]
+        self._norm = _norm_constraint(densities, self.xi, probabilities)
         self._problems: dict[tuple[bool, bool], Any] = {}
-        self._lagrangian: Lagrangian | None = None
 
     def solve(self, losses: np.ndarray) -> Raw:
         """The density that maximises `sum p xi losses`, at losses of range 1."""
         with self._lock:
-            if isinstance(self.densities.solver, DescentAscent):
-                return self._by_descent_ascent(losses)
-            return self._by_clarabel(
-                self._problem(self.densities.impose, False),
-                self.probabilities * losses,
-                self.densities.solver.tolerance,
-            )
+            return self.densities.solver.worst(self, losses)
 
     def extreme(self, direction: Any, imposed: bool = False, sign: bool = False) -> Raw:
         """The largest `direction @ xi` over the user's constraints, with the requirements of a density or without."""
         with self._lock:
             direction = np.broadcast_to(np.asarray(direction, float), self.probabilities.shape)
-            return self._by_clarabel(self._problem(imposed, sign), direction, 1e-8)
+            return self.largest(direction, 1e-8, imposed, sign)
 
     def _problem(self, imposed: bool, sign: bool) -> Any:
         cvxpy = load_cvxpy()
@@ -134,12 +143,13 @@ class Program:
             added = self._sign + self._mass + self._norm if imposed else self._sign if sign else []
             # Where the user's constraints are the whole set, the norm bound is one of them.
             bounded = self._norm if not self.densities.impose and not imposed else []
-            objective = cvxpy.Maximize(self._direction @ self._xi)
-            self._problems[imposed, sign] = cvxpy.Problem(objective, [*self._own, *added, *bounded])
+            objective = cvxpy.Maximize(self._direction @ self.xi)
+            self._problems[imposed, sign] = cvxpy.Problem(objective, [*self.own, *added, *bounded])
         return self._problems[imposed, sign]
 
-    def _by_clarabel(self, problem: Any, direction: np.ndarray, tolerance: float) -> Raw:
-        cvxpy = load_cvxpy()
+    def largest(self, direction: np.ndarray, tolerance: float, imposed: bool = False, sign: bool = False) -> Raw:
+        """As `extreme`, by Clarabel and for who holds the lock."""
+        cvxpy, problem = load_cvxpy(), self._problem(imposed, sign)
         self._direction.value = direction
         nothing = np.full(self.probabilities.shape, np.nan)
         settings = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance)
@@ -155,18 +165,8 @@ class Program:
             return Raw(status, np.nan, nothing, np.nan, np.nan, int(answer.iterations))
         # `Problem.unpack_results` would warn of inaccuracy; the status says so here.
         solution = chain.invert(answer, inverse)
-        xi = np.asarray(solution.primal_vars[self._xi.id], dtype=float)
+        xi = np.asarray(solution.primal_vars[self.xi.id], dtype=float)
         return Raw(status, float(direction @ xi), xi, float(gap), residual, int(answer.iterations))
-
-    def _by_descent_ascent(self, losses: np.ndarray) -> Raw:
-        assert isinstance(self.densities.solver, DescentAscent)
-        if self._lagrangian is None:
-            self._lagrangian = Lagrangian(
-                self._xi, self._own, self.probabilities, self.densities.norm_bound, self.densities.order
-            )
-        saddle: Saddle = self.densities.solver.saddle(self._lagrangian, losses)
-        status = EnvelopeStatus.OPTIMAL if saddle.converged else EnvelopeStatus.NOT_CONVERGED
-        return Raw(status, float((self.probabilities * losses) @ saddle.xi), *saddle[:3], saddle.iterations)
 
 
 _STATUSES = {

@@ -29,7 +29,7 @@ class KnownEnvironment(eqx.Module):
         cost: `[S, A]`, or `[S, A, S]` where it differs by the next state.
         start: state number or `[S]` distribution of the first state.
         discount: in [0, 1).
-        terminal: states that end an episode; a walk begins anew after one.
+        terminal: states that end an episode; a walk starts over after one.
         grid: rows and columns (or the sizes of more axes) where the states are numbered along a grid; None otherwise.
         possible: what one who works with it would know of where a pair can lead, `possible(state, action,
             next_state)`; a state is its number, or its coordinates where there is a grid. None where only the numbers

@@ -1,0 +1,270 @@
+"""The log of what has been observed: transitions with counts, or trials of single probabilities, and its likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from .arrays import Array, as_float, in_float64, require_finite, require_indices, require_kind, require_size
+from .errors import InputError
+from .kernels import Support
+from .models import AbstractFamily
+from .tables import LogCounts, Names, count_log
+
+
+class Transitions(eqx.Module):
+    """Observed transitions, each `(state, action, next_state)` with a count.
+
+    >>> import prudent as pr
+    >>> log = pr.Transitions.from_records([(0, 1, 2), (0, 1, 2), (2, 0, 0)], states=3, actions=2)
+    >>> len(log)
+    3
+
+    Attributes:
+        state, action, next_state: `[K]` whole numbers.
+        count: `[K]` how often each was seen.
+        states, actions: the sizes the indices were checked against.
+    """
+
+    state: Int[Array, " K"]
+    action: Int[Array, " K"]
+    next_state: Int[Array, " K"]
+    count: Float[Array, " K"]
+    states: int = eqx.field(static=True)
+    actions: int = eqx.field(static=True)
+
+    def __init__(self, state: Any, action: Any, next_state: Any, count: Any, states: int, actions: int):
+        require_size("states", states)
+        require_size("actions", actions)
+        self.state = require_indices("state", state, states)
+        self.action = require_indices("action", action, actions)
+        self.next_state = require_indices("next_state", next_state, states)
+        self.count = np.asarray(as_float(count, "count"))
+        self.states, self.actions = states, actions
+        shapes = {column.shape for column in (self.state, self.action, self.next_state, self.count)}
+        if len(shapes) != 1 or self.state.ndim != 1:
+            raise InputError(
+                f"state, action, next_state and count must be lists of one length, got shapes {sorted(shapes)}"
+            )
+        require_finite("count", self.count)
+        if np.any(self.count < 0):
+            row = int(np.argmax(self.count < 0))
+            raise InputError(f"count {self.count[row]} at row {row} is negative")
+        if np.any(self.count != np.floor(self.count)):
+            row = int(np.argmax(self.count != np.floor(self.count)))
+            raise InputError(f"count {self.count[row]} at row {row} is not a whole number")
+
+    @staticmethod
+    def from_records(records: Any, states: int, actions: int, count: Any = None) -> Transitions:
+        """From rows `(state, action, next_state)`; refuses unknown, negative and fractional indices by row."""
+        try:
+            rows = np.asarray(records)
+            if rows.dtype.kind not in "iuf":
+                rows = np.asarray(records, dtype=object)
+        except ValueError:
+            raise InputError("each row must be (state, action, next_state), got rows of several lengths") from None
+        if rows.size == 0:
+            raise InputError("the log has no row; observe at least one transition, or keep the prior as it is")
+        if rows.ndim != 2 or rows.shape[1] != 3:
+            raise InputError(f"each row must be (state, action, next_state), got an array of shape {rows.shape}")
+        counts = np.ones(len(rows)) if count is None else np.asarray(as_float(count, "count"))
+        if counts.shape != (len(rows),):
+            raise InputError(f"count must have one entry for each of the {len(rows)} rows, got shape {counts.shape}")
+        return Transitions(rows[:, 0], rows[:, 1], rows[:, 2], counts, states, actions)
+
+    def __len__(self) -> int:
+        return int(np.asarray(self.count).sum())
+
+
+class Trials(eqx.Module):
+    """Coin-like trials of each unknown probability: `[D, 2]` counts of (success, failure).
+
+    >>> import prudent as pr
+    >>> pr.Trials([[2, 3], [0, 5]]).counts.sum(axis=1).tolist()
+    [5.0, 5.0]
+    """
+
+    counts: Float[Array, "D 2"]
+
+    def __init__(self, counts: Any):
+        self.counts = np.asarray(as_float(counts, "trials (success, failure)"))
+        if self.counts.ndim != 2 or self.counts.shape[1] != 2:
+            raise InputError(f"trials are counts of (success, failure) a coordinate, got shape {self.counts.shape}")
+        require_finite("trial count", self.counts)
+        bad = np.argwhere((self.counts < 0) | (self.counts != np.floor(self.counts)))
+        if bad.size:
+            row = int(bad[0, 0])
+            raise InputError(f"trial counts must be whole numbers >= 0, got {self.counts[row]} for coordinate {row}")
+
+
+def merge(*logs: Transitions) -> Transitions:
+    """One log with the counts of all of them, a row for each transition seen, in order."""
+    sizes = {(log.states, log.actions) for log in logs}
+    if len(sizes) > 1:
+        raise InputError(f"logs to be merged must be for the same numbers of (states, actions), got {sorted(sizes)}")
+    states, actions = sizes.pop()
+    code, place = np.unique(np.concatenate([codes(log) for log in logs]), return_inverse=True)
+    count = np.bincount(place, np.concatenate([np.asarray(log.count) for log in logs]), minlength=len(code))
+    return Transitions(code // states // actions, code // states % actions, code % states, count, states, actions)
+
+
+def codes(log: Transitions) -> Int[np.ndarray, " K"]:
+    """One number for each (state, action, next_state)."""
+    return (np.asarray(log.state, np.int64) * log.actions + log.action) * log.states + log.next_state
+
+
+class Log(NamedTuple):
+    """A log read from somewhere: the transitions in numbers, and the names behind the numbers.
+
+    >>> import prudent as pr, pyarrow as pa
+    >>> frame = pa.table({"state": ["new", "new"], "action": ["run", "run"], "next_state": ["worn", "new"]})
+    >>> log = pr.read_log(frame)
+    >>> log.states, len(log.transitions)
+    (('new', 'worn'), 2)
+
+    Attributes:
+        transitions: each transition seen, with its count.
+        states, actions: names by number.
+        cost: `[S, A]` mean of the column `cost`, NaN for a pair without rows; None without such a column.
+        rows: how many rows were read.
+    """
+
+    transitions: Transitions
+    states: tuple[str, ...]
+    actions: tuple[str, ...]
+    cost: Float[np.ndarray, "S A"] | None
+    rows: int
+
+
+def read_log(source: Any, states: Sequence[str] | int | None = None, actions: Sequence[str] | int | None = None) -> Log:
+    """Read and count a log with the columns `state`, `action`, `next_state`, and `count` and `cost` if it has them.
+
+    Files are read in batches, so that memory grows with the distinct transitions and not with the rows.
+
+    Args:
+        source: a path to a CSV, TSV, Parquet or JSON-lines file; `minari:name` for a Minari dataset (extra `gym`);
+            a frame of pandas, polars or pyarrow; or a list of any of these.
+        states: the names in their order, or how many there are if they are numbers; a name that is not among
+            them is refused. When left out, the names are those in the log: numbers in their order, others in the
+            order of their first row.
+        actions: the same for actions.
+
+    >>> import pandas as pd, prudent as pr
+    >>> frame = pd.DataFrame({"state": [0, 0, 1], "action": ["run", "run", "fix"], "next_state": [0, 1, 0]})
+    >>> log = pr.read_log(frame, states=2, actions=["run", "fix"])
+    >>> log.transitions.count.tolist()
+    [1.0, 1.0, 1.0]
+    """
+    sources = source if isinstance(source, list | tuple) else [source]
+    met = Names("state", states), Names("action", actions)
+    counts = count_log(sources, *met)
+    (known_states, state_places), (known_actions, action_places) = (names.settled() for names in met)
+    return log_of(counts.renumbered(state_places, action_places), known_states, known_actions)
+
+
+def log_of(counts: LogCounts, states: Names, actions: Names) -> Log:
+    """The log that counts make."""
+    shape = (len(states), len(actions))
+    cost = None
+    if np.any(counts.cost_count > 0):
+        total, paid = np.zeros(shape), np.zeros(shape)
+        np.add.at(total, (counts.state, counts.action), counts.cost_total)
+        np.add.at(paid, (counts.state, counts.action), counts.cost_count)
+        cost = np.where(paid > 0, total / np.where(paid > 0, paid, 1.0), np.nan)
+    transitions = Transitions(counts.state, counts.action, counts.next_state, counts.count, *shape)
+    return Log(transitions, states.all(), actions.all(), cost, counts.rows)
+
+
+class Evidence(eqx.Module):
+    """A log laid out along a support: which entries of the kernel make each transition that was seen.
+
+    Attributes:
+        entry: `[E]` entries of the flattened `[S, A, B]` table.
+        row: `[E]` the transition each entry belongs to; several where a list repeats a successor.
+        count: `[K]` how often each transition was seen.
+    """
+
+    entry: Int[Array, " E"]
+    row: Int[Array, " E"]
+    count: Float[Array, " K"]
+
+    @staticmethod
+    def of(support: Support, log: Transitions) -> Evidence:
+        """Merge the rows of a log, and refuse those that the support cannot make."""
+        require_kind("log", log, Transitions, "a log of Transitions, such as Transitions.from_records(...)")
+        if (log.states, log.actions) != support.shape[:2]:
+            raise InputError(
+                f"the log is for {log.states} states and {log.actions} actions, "
+                f"the model for {support.states} and {support.actions}"
+            )
+        code, first, place = np.unique(codes(log), return_index=True, return_inverse=True)
+        count = np.bincount(place, np.asarray(log.count), minlength=len(code))
+        pair, next_state = code // log.states, code % log.states
+        if support.is_dense:
+            return Evidence(pair * support.successors + next_state, np.arange(len(code)), count)
+        width = support.successors
+        match = support.index().reshape(-1, width)[pair] == next_state[:, None]
+        match &= support.allowed().reshape(-1, width)[pair]
+        lost = first[~match.any(axis=1)]
+        if lost.size:
+            row = int(lost.min())
+            raise InputError(
+                f"row {row} of the log goes from state {log.state[row]} by action {log.action[row]} to state "
+                f"{log.next_state[row]}, which the support does not allow; add it to the support or correct the log"
+            )
+        row, slot = np.nonzero(match)
+        return Evidence(pair[row] * width + slot, row, count)
+
+    def log_likelihood(self, probability: Float[Array, "S A B"]) -> Float[Array, ""]:
+        """`sum_k count_k log P(s'_k | s_k, a_k)`, -inf where a transition seen has no probability."""
+        entries = jnp.ravel(probability)[self.entry]
+        chance = jax.ops.segment_sum(entries, self.row, num_segments=len(self.count), indices_are_sorted=True)
+        # The inner `where` keeps the gradient of transitions never seen, or impossible, from being NaN.
+        possible, seen = chance > 0, self.count > 0
+        logs = jnp.where(possible, jnp.log(jnp.where(possible, chance, 1.0)), -jnp.inf)
+        return jnp.where(seen, self.count * jnp.where(seen, logs, 0.0), 0.0).sum()
+
+
+@in_float64
+def log_likelihood(family: AbstractFamily, theta: Any, log: Transitions) -> Any:
+    """The log-likelihood of a log under a family's own kernel, at one theta.
+
+    `sum_k count_k log P_theta(s'_k | s_k, a_k)`, where the probability of a next state is that of all the
+    places it has in its pair's successor list. It can be traced by JAX in theta: differentiate it, or hand
+    it to any sampler. A log of a million rows costs no more than its distinct transitions.
+
+    Args:
+        family: the family of MDPs.
+        theta: the parameter, of the shape the family expects.
+        log: the transitions seen; one that the family's support cannot make is refused.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake()
+    >>> log = pr.Transitions.from_records([(6, 1, 11), (6, 1, 11), (6, 1, 5)], states=25, actions=4)
+    >>> float(pr.log_likelihood(lake, [0.4, 0.1], log).round(4))  # 2 log(1 - 0.4) + log(0.4 / 2)
+    -2.6311
+    """
+    require_kind("family", family, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+    return _log_likelihood(family, jnp.asarray(as_float(theta, "theta")), Evidence.of(family.support, log))
+
+
+@eqx.filter_jit
+def _log_likelihood(family: AbstractFamily, theta: Array, evidence: Evidence) -> Array:
+    return evidence.log_likelihood(kernel_at(family, theta))
+
+
+def kernel_at(family: AbstractFamily, theta: Array) -> Float[Array, "S A B"]:
+    """The family's probabilities, refused when theta does not give a table along the support."""
+    probability = family.probability(theta)
+    if jnp.shape(probability) != family.support.shape:
+        raise InputError(
+            f"theta of shape {jnp.shape(theta)} gives probabilities of shape {jnp.shape(probability)}, "
+            f"the family's support has {family.support.shape}"
+        )
+    return probability

@@ -1,7 +1,0 @@
-"""The log of what has been observed."""
-
-from .evidence import Evidence, kernel_at, log_likelihood
-from .log import Transitions, Trials, codes, merge
-from .reading import Log, read_log
-
-__all__ = ["Evidence", "Log", "Transitions", "Trials", "codes", "kernel_at", "log_likelihood", "merge", "read_log"]
