@@ -257,7 +257,7 @@ REFUSED = {
     ),
     "rule that leaves nothing": (
         problem(
-            ('"observed"', '"rule"\nrule = {back = 0, only = ["new"]}'),
+            ('"all"', '"rule"\nrule = {back = 0, only = ["new"]}'),
             ('transitions = "log.csv"', ""),
             ('start = "new"', 'start = "used"'),
         ),
