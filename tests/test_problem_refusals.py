@@ -274,7 +274,7 @@ REFUSED = {
     ),
     "nothing is entered": (
         problem(
-            ('"observed"', '"all"\nnever_entered = ["new", "used", "worn", "broken"]'), ('transitions = "log.csv"', "")
+            ('"all"', '"all"\nnever_entered = ["new", "used", "worn", "broken"]'), ('transitions = "log.csv"', "")
         ),
         "posterior.never_entered names every state",
     ),

@@ -31,8 +31,8 @@ class Soundness(enum.Enum):
         "or half of the tail's time or more passes through pairs with few rows"
     )
     UNSUPPORTED = (
-        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 40 % or more, or "
-        "20 % or more where half of the tail's time or more passes through pairs with few rows"
+        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 40 % or more, "
+        "or 20 % or more where half of the tail's time or more passes through pairs with few rows"
     )
 
     @property
