@@ -273,9 +273,7 @@ REFUSED = {
         "posterior.successors leads to state new, which posterior.never_entered names",
     ),
     "nothing is entered": (
-        problem(
-            ('"all"', '"all"\nnever_entered = ["new", "used", "worn", "broken"]'), ('transitions = "log.csv"', "")
-        ),
+        problem(('"all"', '"all"\nnever_entered = ["new", "used", "worn", "broken"]'), ('transitions = "log.csv"', "")),
         "posterior.never_entered names every state",
     ),
     "rule and family": (
