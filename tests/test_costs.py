@@ -36,7 +36,7 @@ def test_costs_that_never_vary_are_known(tmp_path):
     case = read(tmp_path, noisy_rows(noise=0.0))
     assert np.allclose(case.cost, 3.0 * np.arange(3)[:, None] + np.arange(2), rtol=0, atol=1e-12)
     assert case.costs.spread is None
-    assert isinstance(case.arguments()["belief"], pr.Dirichlet)
+    assert isinstance(case.arguments()["belief"], pr.Pooled)
     assert "the same whenever a pair was seen again" in dict(describe(case))["costs"]
 
 

@@ -195,9 +195,12 @@ SUGGESTED = {
 }
 
 
+WITH_PRIOR = '[posterior]\nkind = "dirichlet"\nprior = 0.5\n'
+
+
 @pytest.mark.parametrize("name", SUGGESTED)
 def test_the_rule_that_a_log_looks_like_is_suggested_and_can_be_pasted(name, tmp_path):
-    path = written(tmp_path, ENVIRONMENTS[name], 500, head="[posterior]\nprior = 0.5\n")
+    path = written(tmp_path, ENVIRONMENTS[name], 500, head=WITH_PRIOR)
     said = CliRunner().invoke(app, ["check", str(path)])
     assert said.exit_code == 0
     if SUGGESTED[name] is None:
@@ -205,8 +208,8 @@ def test_the_rule_that_a_log_looks_like_is_suggested_and_can_be_pasted(name, tmp
         return
     assert SUGGESTED[name] in said.output
     before = pr.read_problem(path)
-    snippet = said.output[said.output.index("[posterior]\nprior") :]
-    path.write_text(path.read_text().replace("[posterior]\nprior = 0.5\n", snippet))
+    snippet = said.output[said.output.index("[posterior]\nkind") :]
+    path.write_text(path.read_text().replace(WITH_PRIOR, snippet))
     after = pr.read_problem(path)
     assert after.facts.file.posterior.support == "rule" and after.facts.file.posterior.prior == 0.5
     for case, words in ((before, "now:"), (after, "on average")):

@@ -264,7 +264,7 @@ REFUSED = {
         "posterior.rule allows none for state used, action run, which can be reached (nor for 2 more)",
     ),
     "entered, by the log": (
-        problem(('"all"', '"observed"\nnever_entered = ["new"]')),
+        problem(('"all"', '"all"\nnever_entered = ["new"]')),
         "the log leads to state new, which posterior.never_entered names",
     ),
     "entered, by the lists": (

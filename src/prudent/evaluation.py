@@ -21,6 +21,9 @@ from .risks import LEAST_DRAWS, CVaR, Expectation, Risk, effective_draws, risk_v
 USUAL_DRAWS, TAIL_DRAWS = 1000, 100
 CHEAP_KERNELS, CHEAP_WORK, CHEAP_DRAWS = 2**27, 2**29, 100_000
 
+# With fewer draws in the tail an interval may hold less than it says, which its line then mentions.
+FEW_IN_TAIL = 30
+
 # Derivatives of single draws that are kept, and the fewest that are.
 SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
 
@@ -135,11 +138,17 @@ class Evaluation(eqx.Module):
         if self.exact:
             return [("risk", f"{self.risk:.4f} (exact: all {count} atoms of the posterior)")]
         low, high = self.interval
-        known = f"{low:.4f} to {high:.4f} (95 %)" if np.isfinite(low) and np.isfinite(high) else "none can be had"
+        told = bool(np.isfinite([low, high]).all())
+        known = f"{low:.4f} to {high:.4f} ({self._confidence()})" if told else "none can be had"
         return [
             ("risk", f"{with_error(self.risk, self.risk_standard_error)} (standard error, {count} fresh draws)"),
             ("interval", known),
         ]
+
+    def _confidence(self) -> str:
+        """What the interval holds: few draws in the tail may not show how it spreads."""
+        in_tail = effective_draws(self.weights, self.probabilities)
+        return "95 %" if in_tail >= FEW_IN_TAIL else f"95 % nominally: only {in_tail:.0f} draws in the tail"
 
     def truncation_rows(self) -> list[tuple[str, str]]:
         """What a truncated occupancy leaves out; nothing for an exact one."""

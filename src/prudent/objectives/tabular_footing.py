@@ -68,6 +68,8 @@ def footing_of(
     time, tail = _times(objective, table, answer)
     thin = ground.open & (ground.rows < FEW)
     others = _others(objective, ground, risk, table, answer, words)
+    if others is None:
+        return Footing.unknown("the loss is not a finite number at every draw of another prior")
     exceeded, tail_time = float(np.mean([other.exceeded for other in others])), float(tail[thin].sum())
     return Footing(
         word=word_for(exceeded, tail_time),
@@ -133,8 +135,8 @@ def _leant_on(
 
 def _others(
     objective: TabularObjective, ground: Ground, risk: Risk, table: np.ndarray, answer: Any, words: tuple
-) -> list[OtherPrior]:
-    """The policy under each of the other priors, all of their draws in one batch."""
+) -> list[OtherPrior] | None:
+    """The policy under each of the other priors, all of their draws in one batch; None if a loss is not finite."""
     if ground.family is not objective.family:
         method = None if isinstance(objective.occupancy, Exact) else objective.occupancy
         objective = type(objective)(ground.family, objective.loss, objective.parametrisation, method)
@@ -144,6 +146,8 @@ def _others(
     thetas = [belief.draw(stream(words, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
     every = np.concatenate([*thetas, np.stack(means)])
     losses = plainly(objective, table, every)[0] if is_plain(objective) else losses_on(objective, table[None], every)[0]
+    if not np.all(np.isfinite(losses)):
+        return None
     scale = ROUNDING * float(np.abs(np.concatenate([losses, answer.losses])).max())
     others = []
     for k, (name, mean) in enumerate(zip(beliefs, means, strict=True)):
