@@ -289,7 +289,7 @@ def test_many_runs_agree_with_single_ones():
 
 
 def test_the_default_gives_way_where_a_gradient_or_a_risk_asks_for_it():
-    from prudent.solvers.solve import default_solver
+    from prudent.solvers.jobs import default_solver
 
     half = pr.Envelope(lambda xi, p: [xi <= 2.0])
     assert isinstance(default_solver(pr.Adjoint(), [pr.CVaR(0.9)]), pr.SampleAverage)

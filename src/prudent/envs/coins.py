@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -63,7 +63,7 @@ class CoinFamily(AbstractFamily):
     truth: Float[Array, " D"]
 
     @classmethod
-    def of(cls, successor: Any, start: Any, discount: Any, costs: np.ndarray, truth: Any) -> Self:
+    def of(cls, successor: Any, start: Any, discount: Any, costs: np.ndarray, truth: Any) -> Any:
         """From successor lists, with nothing known of theta."""
         truth = check_truth(truth, cls.names)
         discount = require_number("discount", discount, "[0, 1)")

@@ -26,7 +26,7 @@ class Case:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     case = pr.read_problem(pr.write_example(folder)[0])
     >>> case.states, case.shape
-    (('new', 'used', 'worn', 'broken'), (4, 3, 2))
+    (('new', 'used', 'worn', 'broken'), (4, 3, 4))
 
     Attributes:
         facts: what the files say.

@@ -42,7 +42,7 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
         free = np.concatenate([free, (case.costs.spread > 0).reshape(*own[:2], -1)], axis=2)
     facts = case.facts
     named = {}
-    for state, action, slot in np.argwhere(free):
+    for state, action, slot in np.argwhere(free).tolist():
         pair, follower = f"{facts.states[state]}, {facts.actions[action]}", _follower(case, state, action, slot)
         if slot < own[2]:
             name = f"P({follower} | {pair})"

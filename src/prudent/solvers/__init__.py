@@ -4,6 +4,7 @@ from .brpg import BRPG
 from .certificates import Certificate, certify, least_losses
 from .draws import Job, JobDraws, fresh_draws
 from .drivers import Driver
+from .jobs import Parts, solve, solve_grid, solve_many
 from .natural import NaturalGradient
 from .optimiser import Optimiser
 from .outputs import BestHeldOut, LastIterate, RandomIterate
@@ -12,7 +13,6 @@ from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
 from .search import Samples
 from .solution import Checkpoint, History, Solution, Status
-from .solve import Parts, solve, solve_grid, solve_many
 from .states import named_leaves, state_from
 
 __all__ = [
