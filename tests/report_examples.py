@@ -204,6 +204,8 @@ def nasty_report(**changes):
         "asked": (("<u>log</u>", "</dd><script>window.pwned=5</script>"), ("seed", "1\u202e2\x00\ud800")),
         "loss_name": "cost <i>per year</i>",
         "risk_name": "CVaR <sub>0.9</sub>",
+        # Every name is on the page: each of these pairs has few rows.
+        "counts": np.ones((len(NAMES), 3)),
     }
     actions = ("<b>go</b>", "</script><script>window.pwned=2</script>", "stay & wait")
     return made_up(NAMES, actions, **{**settings, **changes})

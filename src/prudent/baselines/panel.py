@@ -40,12 +40,10 @@ def rivals(
 ) -> dict[str, Solution]:
     """Four other ways to plan, each judged by the same risk on the fresh draws that `solve` is judged on.
 
-    | name | plans as if |
-    |---|---|
-    | `maximum-likelihood plan` | what was observed were the truth; unseen rows of a table are at the posterior mean |
-    | `posterior-mean plan` | the posterior mean were the truth |
-    | `risk-neutral policy` | only the posterior mean of the loss counted: `solve` with `Expectation()` |
-    | `robust plan` | each row of the kernel were the worst in a ball around the posterior mean's |
+    - `maximum-likelihood plan`: as if what was observed were the truth; unseen rows of a table are at the posterior mean.
+    - `posterior-mean plan`: as if the posterior mean were the truth.
+    - `risk-neutral policy`: as if only the posterior mean of the loss counted, `solve` with `Expectation()`.
+    - `robust plan`: as if each row of the kernel were the worst in a ball around the posterior mean's.
 
     One that cannot be made is left out: the belief knows no maximum likelihood, or no mean; the risk is the
     expectation itself; the loss is not expected cost, which is what the robust plan is for.

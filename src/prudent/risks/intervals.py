@@ -68,8 +68,8 @@ def confidence_interval(estimate: Estimate, confidence: float) -> tuple[float, f
     With c the n contributions, s their norm and g the sum of `(c / s)^3`, the skewness: `((1 + g T / 3)^3 - 1) / g +
     g / 6` of the studentised error T has none (Hall, 1992). It is taken for Student's, with as many degrees of freedom
     as the variance has, `2 / (sum (c / s)^4 - 1 / n)` (Satterthwaite, 1946). Where losses pile up at their maximum, few
-    draws in the tail hide that some are lower: of a single risk the lower end is `1 / sqrt(k)` further away, for k
-    draws in effect.
+    draws in the tail hide that some are lower: of a single risk the lower end is `0.5 / sqrt(k)` further away, for
+    k draws in effect.
     """
     require_number("confidence", confidence, "(0, 1)", "0.95 is usual")
     value, contributions, outside = estimate.value, estimate.contributions, 0.5 * (1.0 - confidence)
@@ -85,7 +85,7 @@ def confidence_interval(estimate: Estimate, confidence: float) -> tuple[float, f
     student = stdtrit(freedom, np.array([1.0 - outside, outside]))
     low, high = value - error * _skewed(student, (scaled**3).sum())
     if not estimate.difference:
-        low = value - (value - low) * (1.0 + 1.0 / np.sqrt(estimate.effective))
+        low = value - (value - low) * (1.0 + 0.5 / np.sqrt(estimate.effective))
     return float(low), float(high)
 
 
