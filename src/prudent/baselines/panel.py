@@ -40,7 +40,7 @@ def rivals(
 ) -> dict[str, Solution]:
     """Four other ways to plan, each judged by the same risk on the fresh draws that `solve` is judged on.
 
-    - `maximum-likelihood plan`: as if what was observed were the truth; unseen rows of a table are at the posterior mean.
+    - `maximum-likelihood plan`: as if what was observed were the truth; unseen rows are at the posterior mean.
     - `posterior-mean plan`: as if the posterior mean were the truth.
     - `risk-neutral policy`: as if only the posterior mean of the loss counted, `solve` with `Expectation()`.
     - `robust plan`: as if each row of the kernel were the worst in a ball around the posterior mean's.
