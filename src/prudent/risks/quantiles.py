@@ -307,7 +307,7 @@ def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]
     return first[rank], second[rank]
 
 
-def largest(losses: Float[Array, R * N], probabilities: Float[Array, R * N]) -> Float[Array, "*N"]:
+def largest(losses: Float[Array, R * N], probabilities: Float[Array, R * N]) -> Array:
     """The largest loss of positive weight, along the first axis."""
     xp = losses.__array_namespace__()
     return xp.where(probabilities > 0, losses, -np.inf).max(axis=0)
