@@ -307,13 +307,13 @@ def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]
     return first[rank], second[rank]
 
 
-def largest(losses: Float[Array, R * N], probabilities: Float[Array, R * N]) -> Array:
+def largest(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> Array:
     """The largest loss of positive weight, along the first axis."""
     xp = losses.__array_namespace__()
     return xp.where(probabilities > 0, losses, -np.inf).max(axis=0)
 
 
-def normalised(losses: Float[Array, R * N], probabilities: Float[Array, R * N]) -> tuple[Array, Array]:
+def normalised(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> tuple[Array, Array]:
     """The losses moved and scaled so that those of positive weight fill [-1, 0], and the range they had.
 
     Draws of weight 0 are cut off at 0, so that no power or exponential of theirs can overflow.
