@@ -116,7 +116,7 @@ class Standing:
         few: rows below which a pair is thin.
         time, tail_time: shares of discounted time in thin pairs, over the posterior and under the risk's weights; None
             without a word.
-        exceeded: the largest chance among the other priors that the loss is above the stated risk; None without a word.
+        exceeded: the mean over the priors of the chance that the loss is above the stated risk; None without a word.
         pairs: the thin pairs it leans on most.
         pairs_left_out: how many more there are.
         others: the answer under other priors.
