@@ -14,7 +14,7 @@ MOST_NAMED = 6
 THIN = 5
 
 
-def coverage(case: Case) -> dict[str, Any]:
+def log_coverage(case: Case) -> dict[str, Any]:
     """How much of the problem the log has seen, as plain numbers."""
     states, actions, _ = case.shape
     reachable = np.broadcast_to((case.reachable & ~case.terminal)[:, None], (states, actions))
@@ -36,7 +36,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
     """Lines of (label, text): what a problem asks, and what its log shows."""
     facts, file = case.facts, case.facts.file
     states, actions, width = case.shape
-    seen = coverage(case)
+    seen = log_coverage(case)
     lines = [
         ("states", f"{states:,}: {_some(facts.states)}"),
         ("actions", f"{actions:,}: {_some(facts.actions)}"),
