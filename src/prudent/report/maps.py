@@ -205,7 +205,8 @@ def occupancy_figure(record: SolutionRecord) -> Any:
     graphs = plotly_graphs()
     every = np.stack([visits(plan) for plan in record.plans])
     states = np.argsort(-every.max(axis=0), kind="stable")[:BARS]
-    places, room = named_places([record.state_names[state] for state in states])
+    names = record.state_names
+    places, room = named_places([names[state] for state in states])
     figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(record.plans)), left=room)
     for position, (plan, seen) in enumerate(zip(record.plans, every, strict=True)):
         figure.add_trace(
@@ -215,8 +216,7 @@ def occupancy_figure(record: SolutionRecord) -> Any:
                 orientation="h",
                 marker={"color": plan_colour(position), "line": {"width": 0}},
                 hovertext=[
-                    f"{figure_text(record.state_names[state], 60)}<br>"
-                    f"{figure_text(plan.name, 60)}: {number(seen[state])} visits"
+                    f"{figure_text(names[state], 60)}<br>{figure_text(plan.name, 60)}: {number(seen[state])} visits"
                     for state in states
                 ],
                 hoverinfo="text",

@@ -216,7 +216,8 @@ class ProblemRecord(Part):
 
 def footing_record(footing: Footing, states: Sequence[str], actions: Sequence[str]) -> FootingRecord:
     """A footing in the names of its problem."""
-    word, named = footing.word, footing.pairs[:MOST_PAIRS]
+    named = footing.pairs[:MOST_PAIRS]
+    word: Any = footing.word
     if word is None:
         return FootingRecord(word=None, message=footing.reason, few=footing.few)
     return FootingRecord(

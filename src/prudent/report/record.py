@@ -6,7 +6,6 @@ NaN and infinities included, is None. A new number is a field here, filled in be
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import platform
 import re
@@ -178,12 +177,12 @@ class SolutionRecord(PolicyRecord):
         """The answer, then what it is set beside."""
         return (self, *(() if self.deterministic is None else (self.deterministic,)), *self.rivals)
 
-    @functools.cached_property
+    @property
     def state_names(self) -> tuple[str, ...]:
         """By number."""
         return _names(self.states)
 
-    @functools.cached_property
+    @property
     def action_names(self) -> tuple[str, ...]:
         """By number."""
         return _names(self.actions)
@@ -202,7 +201,6 @@ class SolutionRecord(PolicyRecord):
         """Refuse what does not belong together, before anything is drawn or said."""
         del context
         pairs = tuple(each if isinstance(each, int) else len(each) for each in (self.states, self.actions))
-        _require_table("counts", self.counts, pairs)
         for plan in self.plans:
             if (plan.probabilities is None) != (0 in pairs) or (plan.occupancy is None) != (0 in pairs):
                 raise InputError(f"the record's {plan.name!r} needs probabilities and occupancy of its pairs {pairs}")
@@ -211,6 +209,7 @@ class SolutionRecord(PolicyRecord):
             for name, shape in (("losses", plan.losses.shape), ("weights", plan.weights.shape)):
                 if shape != (self.draws,):
                     raise InputError(f"the record's {name} of {plan.name!r} must be [M] = ({self.draws},), got {shape}")
+        _require_table("counts", self.counts, pairs)
         if self.grid is not None and self.grid[0] * self.grid[1] != pairs[0]:
             raise InputError(f"a grid of {self.grid[0]} x {self.grid[1]} cannot hold {pairs[0]} states")
         if self.directions is not None and len(self.directions) != pairs[1]:
@@ -335,17 +334,18 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
     file, facts, certificate = case.facts.file, case.facts, solution.certificate
     grid, directions, counts = file.layout.grid, file.layout.directions, case.counts()
     # The bound is the risk of one who is told theta, and not below that, where plans are exact and all draws planned.
-    told = file.loss.kind == "expected-cost" and certificate is not None and certificate.draws == answer.draws
+    exact = file.loss.kind == "expected-cost" and certificate is not None and certificate.draws == answer.draws
+    told = certificate if exact else None
     coverage = None
     if counts is not None and answer.occupancy is not None:
-        coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, facts.states, facts.actions, THIN)
+        coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, case.states, case.actions, THIN)
     return {
         "title": file.title or Path(facts.source).stem,
         "asked": (("problem file", facts.source), *describe(case)),
         "risk_name": risk_name(file.risk),
         "loss_name": loss_name(file.loss),
-        "known_theta_risk": certificate.lower_bound if told else None,
-        "known_theta_risk_standard_error": certificate.lower_bound_standard_error if told else None,
+        "known_theta_risk": getattr(told, "lower_bound", None),
+        "known_theta_risk_standard_error": getattr(told, "lower_bound_standard_error", None),
         "coverage": coverage,
         "log": {name: value for name, value in log_coverage(case).items() if name != "unseen"},
         "states": len(facts.states) if facts.states.numbered else case.states,

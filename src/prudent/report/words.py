@@ -64,7 +64,7 @@ def number(value: float | None, digits: int = 4) -> str:
     >>> number(1234.5678), number(0.00001234), number(None)
     ('1235', '1.234e-05', 'not known')
     """
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "not known"
     if value == 0:
         return "0"

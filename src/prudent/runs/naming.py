@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def driver_records(solution: Solution, name: Naming) -> tuple[DriverRecord, ...]
     )
 
 
-def by_index(*place: int) -> str:
+def by_index(*place: Any) -> str:
     """The name of a number that has none."""
     return f"theta{[int(k) for k in place]}"
 

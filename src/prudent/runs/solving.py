@@ -181,8 +181,8 @@ def _carry_out(
             f"the loss of the policy is not a finite number at every posterior draw ({solution.status.value}); "
             "check the costs"
         )
-    evaluator, facts = Evaluator(**arguments, draws=solution.evaluation.draws), case.facts
-    footing = None if solution.footing is None else footing_record(solution.footing, facts.states, facts.actions)
+    evaluator = Evaluator(**arguments, draws=solution.evaluation.draws)
+    footing = None if solution.footing is None else footing_record(solution.footing, case.states, case.actions)
     # The solver's own numbers: computed in another batch, the last digit may differ.
     known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
     answer = evaluator.record("this policy", solution.policy, **known)
@@ -191,7 +191,7 @@ def _carry_out(
         solution,
         answer,
         evaluator.gap_confidence(solution),
-        **problem_fields(case, solution, answer, settings_of(facts.file.solver, arguments["solver"])),
+        **problem_fields(case, solution, answer, settings_of(case.facts.file.solver, arguments["solver"])),
         episode=episode,
         drivers=driver_records(solution, moves_of(case)),
         deterministic=best_deterministic(evaluator, [answer, *rivals]),
@@ -209,14 +209,16 @@ def settings_of(section: Any, solver: Any) -> dict[str, Any]:
 
 def _write(target: Path, case: Case, solution: Solution, record: SolutionRecord, report: bool) -> tuple[Path, ...]:
     """Write the files, the checkpoint first: from it alone a run can go on, whatever happens to the others."""
-    certain = record.plans[1].probabilities
     written = [save_checkpoint(target / places.CHECKPOINT, case, solution, record.episode)]
     written += places.write_record(target, record)
     if report and can_report():
         written.append(write_page(record, target / places.REPORT))
     for name, text in (
-        (places.POLICY, places.policy_text(record.probabilities, case.states, case.actions)),
-        (places.DETERMINISTIC, places.deterministic_text(certain, case.states, case.actions)),
+        (places.POLICY, places.policy_text(np.asarray(record.probabilities), case.states, case.actions)),
+        (
+            places.DETERMINISTIC,
+            places.deterministic_text(np.asarray(record.plans[1].probabilities), case.states, case.actions),
+        ),
         (places.WEIGHTS, weights_text(case, solution)),
     ):
         written.append(write_whole(target / name, text))
