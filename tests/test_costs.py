@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import prudent as pr
-from prudent.problems.describing import describe
+from prudent.problems import describe
 from prudent.runs.drivers import unknowns
 from prudent.tables import Names, count_log
 

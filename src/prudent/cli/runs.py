@@ -34,8 +34,7 @@ def evaluate(
         from rich.table import Table
         from rich.text import Text
 
-        from ..problems import read_problem
-        from ..problems.describing import risk_name
+        from ..problems import read_problem, risk_name
         from ..report.words import standing_words
         from ..runs import evaluate_problem
         from ..runs.judging import tail_level_of
@@ -83,7 +82,7 @@ def compare(
         from rich.table import Table
         from rich.text import Text
 
-        from ..problems.describing import risk_name
+        from ..problems import risk_name
         from ..runs import compare_runs
         from ..runs.record import NUMBERS, number
 

@@ -48,9 +48,7 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
         import json
         from dataclasses import asdict
 
-        from ..problems import read_problem
-        from ..problems.describing import coverage, describe, risk_name
-        from ..problems.suggesting import suggestion_of
+        from ..problems import coverage, describe, read_problem, risk_name, suggestion_of
         from ..report.words import standing_words
         from ..runs.footing import standing_before
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..problems import Case, Facts, case_of
-from ..problems.facts import Counted
-from ..problems.toml_file import parse
+from ..problems import Case, Counted, Facts, case_of, import_family, parse
 from ..tables import LogCounts, Names
 from .tensors import read_tensors, write_tensors
 
@@ -67,7 +65,7 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
         arrays |= {f"{name}{place}": leaf for place, leaf in named_leaves(tree).items()}
     record = {
         "kind": KIND,
-        "file": facts.file.model_dump(mode="json"),
+        "file": facts.file.model_dump(mode="json", exclude_unset=True),
         "source": facts.source,
         "states": _names(facts.states),
         "actions": _names(facts.actions),
@@ -151,8 +149,6 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
     facts = Facts(file, states, actions, log, listed, costs, values, target, str(record["source"]), counted)
     if file.family is None:
         return case_of(facts)
-    from ..problems.family import import_family
-
     family = import_family(file.family, file.options, Path(facts.source).parent, trust)
     if family.model.support.shape[:2] != sizes[:2]:
         raise InputError(f"{source}: family {file.family!r} has other sizes than when the run was made")

@@ -34,9 +34,7 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
     if case.family is not None:
         name = _parametric(shape)
         return {name(k): k for k in range(int(np.prod(shape)))}
-    assert case.successors is not None
-    _, listed, own = case.successors
-    entry = np.ones(own, dtype=bool) if listed is None else listed
+    own, entry = case.shape, case.support.allowed()
     free = entry & (entry.sum(axis=2, keepdims=True) > 1)
     if case.costs is not None and case.costs.spread is not None:
         free = np.concatenate([free, (case.costs.spread > 0).reshape(*own[:2], -1)], axis=2)
@@ -54,14 +52,13 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
 
 def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
     """The state that an entry of a pair's row is about, probabilities before costs; None for the cost of the pair."""
-    assert case.successors is not None and case.costs is not None
-    width = case.successors.shape[2]
+    assert case.costs is not None
+    width = case.shape[2]
     if slot >= width:
         if case.costs.mean.ndim == 2:
             return None
         slot -= width
-    index = case.successors.next_state
-    return case.facts.states[slot if index is None else int(index[state, action, slot])]
+    return case.facts.states[case.support.index()[state, action, slot]]
 
 
 def _parametric(shape: tuple[int, ...]) -> Any:
@@ -72,9 +69,9 @@ def _parametric(shape: tuple[int, ...]) -> Any:
 
 
 def _names_by_place(case: Case, shape: tuple[int, ...]) -> Any:
-    if case.family is not None or case.successors is None:
+    if case.family is not None:
         return lambda *place: f"theta{[int(i) for i in place[: len(shape)]]}"
-    width = case.successors.shape[2]
+    width = case.shape[2]
 
     def name(state: int, action: int, slot: int) -> str:
         follower = _follower(case, state, action, slot)

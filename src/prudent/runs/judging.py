@@ -15,7 +15,6 @@ from ..evaluation import judge, judged, usual_draws
 from ..objectives import Footing, TabularObjective
 from ..posteriors import Dirichlet, WeightedDraws, WithCosts
 from ..problems import Case
-from ..problems.parts import pair_counts
 from ..report.data import Difference
 from ..risks import CVaR, Expectation, Risk
 from ..solvers import Job, JobDraws, fresh_draws
@@ -131,7 +130,7 @@ class Court:
         belief = self.belief.posterior if isinstance(self.belief, WithCosts) else self.belief
         if given is not None or isinstance(belief, Dirichlet):
             return given
-        return row_radius(self.model.support, pair_counts(case) + 1.0)
+        return row_radius(self.model.support, case.counts() + 1.0)
 
 
 @in_float64

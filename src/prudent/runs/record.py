@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..problems import Case
-from ..problems.describing import coverage, describe, loss_name, risk_name
+from ..problems import Case, coverage, describe, loss_name, risk_name
 from ..report.data import Difference, Driver
 from .footing import standing_of
 from .record_check import ARRAYS, NUMBERS, check_record
@@ -165,18 +164,16 @@ def record_of(
         drivers=tuple(drivers),
         objective=np.asarray(solution.history.objective),
         gradient_norm=np.asarray(solution.history.gradient_norm),
-        counts=case.counts(),
+        counts=None if case.facts.log is None else case.counts(),
         certain=certain_pairs(case),
     )
 
 
 def certain_pairs(case: Case) -> np.ndarray:
     """`[S, A]` 1 where a pair has one possible successor; of a family nothing is known, 0."""
-    successors = case.successors
-    if successors is None:
+    if case.family is not None:
         return np.zeros(case.shape[:2])
-    width = np.full(case.shape[:2], case.shape[2]) if successors.listed is None else successors.listed.sum(axis=2)
-    return (width == 1).astype(np.float64)
+    return (case.support.allowed().sum(axis=2) == 1).astype(np.float64)
 
 
 def write_record(path: Path, record: Record) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import write_whole
-from ..problems import Case, read_problem
+from ..problems import Case, parse, read_problem
 from . import folder as places
 from .checkpoint import Saved, read_checkpoint, restored, save_checkpoint
 from .drivers import drivers_of, unknowns
@@ -135,8 +135,6 @@ def continue_run(
     ...     pr.continue_run(f"{folder}/run", iterations=2, report=False).solution.iterations
     5
     """
-    from ..problems.parts import solver_of
-
     source = places.require_run(Path(folder))
     saved = read_checkpoint(source, trust)
     changes = {k: v for k, v in (("iterations", iterations), ("tolerance", tolerance)) if v is not None}
@@ -146,9 +144,9 @@ def continue_run(
         case, episode = case.with_log(several, again), episode + 1
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    before = restored(saved, solver_of(saved.case.facts.file.solver, saved.case.shape), source)
+    before = restored(saved, saved.case.solver(), source)
     case = _changed(case, changes)
-    arguments["solver"] = solver_of(case.facts.file.solver, case.shape)
+    arguments["solver"] = case.solver()
     target = Path(folder) if out is None else places.prepare(Path(out), force)
     if data is None:
         return _carry_out(case, arguments, target, episode, report, progress, resume=before)
@@ -168,10 +166,8 @@ def episode_seed(seed: Any, episode: int) -> Any:
 
 def _changed(case: Case, solver: dict[str, Any]) -> Case:
     """The case with other settings of the solver, checked."""
-    from ..problems.toml_file import parse
-
-    content = case.facts.file.model_dump(mode="json")
-    content["solver"] |= solver
+    content = case.facts.file.model_dump(mode="json", exclude_unset=True)
+    content["solver"] = content.get("solver", {}) | solver
     file = parse(content, "the options")
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
