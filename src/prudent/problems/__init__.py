@@ -1,4 +1,4 @@
-"""Problem files. Reads and checks without JAX; `Case.arguments` makes the objects `solve` takes."""
+"""Problem files: their keys, the tables they name, and the objects `solve` takes."""
 
 from .case import Case, case_of, read_problem
 from .describing import THIN, describe, log_coverage, loss_name, risk_name

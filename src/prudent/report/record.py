@@ -332,7 +332,8 @@ def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: st
 def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, settings: dict[str, Any]) -> dict[str, Any]:
     """What a problem file tells of a run; `settings` are those the solver ran with."""
     file, facts, certificate = case.facts.file, case.facts, solution.certificate
-    grid, directions, counts = file.layout.grid, file.layout.directions, case.counts()
+    grid, directions = file.layout.grid, file.layout.directions
+    counts = None if facts.log is None else case.counts()
     # The bound is the risk of one who is told theta, and not below that, where plans are exact and all draws planned.
     exact = file.loss.kind == "expected-cost" and certificate is not None and certificate.draws == answer.draws
     told = certificate if exact else None
@@ -362,7 +363,4 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
 
 def certain_pairs(case: Case) -> np.ndarray:
     """`[S, A]` which pairs have one possible successor; of a family nothing is known."""
-    successors = case.successors
-    if successors is None or successors.listed is None:
-        return np.full(case.shape[:2], successors is not None and case.shape[2] == 1)
-    return successors.listed.sum(axis=2) == 1
+    return np.zeros(case.shape[:2], bool) if case.family is not None else case.support.allowed().sum(axis=2) == 1

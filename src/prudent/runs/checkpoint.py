@@ -65,7 +65,7 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
         arrays |= {f"{name}{place}": leaf for place, leaf in named_leaves(tree).items()}
     record = {
         "kind": KIND,
-        "file": facts.file.model_dump(mode="json"),
+        "file": facts.file.model_dump(mode="json", exclude_unset=True),
         "source": facts.source,
         "states": _names(facts.states),
         "actions": _names(facts.actions),

@@ -47,7 +47,7 @@ def _evaluator(case: Case, episode: int, samples: int | None) -> Any:
 
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    return Evaluator(**arguments, evaluation=samples or case.facts.file.solver.evaluation)
+    return Evaluator(**arguments, evaluation=samples or arguments["solver"].evaluation)
 
 
 def footing_before(case: Case) -> FootingRecord | None:

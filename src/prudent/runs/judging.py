@@ -181,5 +181,4 @@ def _radius(case: Case, arguments: dict[str, Any]) -> Any:
     belief = belief.posterior if isinstance(belief, WithCosts) else belief
     if given is not None or isinstance(belief, Dirichlet):
         return given
-    counts = case.counts()
-    return row_radius(arguments["model"].support, (np.zeros(case.shape[:2]) if counts is None else counts) + 1.0)
+    return row_radius(arguments["model"].support, case.counts() + 1.0)

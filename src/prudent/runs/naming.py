@@ -42,9 +42,9 @@ def by_index(*place: Any) -> str:
 
 def moves_of(case: Case) -> Naming:
     """Names of drivers: the move that a probability or a cost belongs to."""
-    if case.family is not None or case.successors is None:
+    if case.family is not None:
         return by_index
-    width = case.successors.shape[2]
+    width = case.shape[2]
 
     def name(state: int, action: int, slot: int) -> str:
         follower = _follower(case, state, action, slot)
@@ -58,9 +58,7 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
     """Names of the numbers theta is made of that are not known, and their places in a flattened theta."""
     if case.family is not None:
         return {by_index(*np.unravel_index(k, shape)): k for k in range(int(np.prod(shape)))}
-    assert case.successors is not None
-    _, listed, own = case.successors
-    entry = np.ones(own, dtype=bool) if listed is None else listed
+    own, entry = case.shape, case.support.allowed()
     free = entry & (entry.sum(axis=2, keepdims=True) > 1)
     if case.costs is not None and case.costs.spread is not None:
         free = np.concatenate([free, (case.costs.spread > 0).reshape(*own[:2], -1)], axis=2)
@@ -78,11 +76,10 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
 
 def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
     """The state that an entry of a pair's row is about, probabilities before costs; None for the cost of the pair."""
-    assert case.successors is not None and case.costs is not None
-    width = case.successors.shape[2]
+    assert case.costs is not None
+    width = case.shape[2]
     if slot >= width:
         if case.costs.mean.ndim == 2:
             return None
         slot -= width
-    index = case.successors.next_state
-    return case.facts.states[slot if index is None else int(index[state, action, slot])]
+    return case.facts.states[case.support.index()[state, action, slot]]

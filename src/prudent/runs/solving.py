@@ -151,8 +151,8 @@ def continue_run(
 
 def _changed(case: Case, solver: dict[str, Any]) -> Case:
     """The case with other settings of the solver, checked."""
-    content = case.facts.file.model_dump(mode="json")
-    content["solver"] |= solver
+    content = case.facts.file.model_dump(mode="json", exclude_unset=True)
+    content["solver"] = content.get("solver", {}) | solver
     file = parse(content, "the options")
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
