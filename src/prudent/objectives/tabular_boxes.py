@@ -34,8 +34,8 @@ MOST_IMPROVEMENTS = 12
 # Residual of the values, as a share of the largest value there could be, below which no improvement is made.
 RESIDUAL = 1e-8
 
-# Tangents of a convex loss in one relaxation at most, the gap at which no more are made, as a share of the loss, and the
-# shares of a step that are tried between two of them.
+# Tangents of a convex loss in one relaxation at most, the gap at which no more are made, as a share of the loss, and
+# the shares of a step that are tried between two of them.
 CUTS, CONVEX_GAP = 60, 1e-5
 STEPS = 0.5 ** np.arange(6.0)
 
@@ -276,6 +276,6 @@ def projected(rows: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Flo
         return jnp.where(short, middle, below), jnp.where(short, above, middle)
 
     ends = ((low - rows).min(axis=1), (high - rows).max(axis=1))
-    below, above = lax.fori_loop(0, HALVINGS, halve, ends)
+    _, above = lax.fori_loop(0, HALVINGS, halve, ends)
     found = jnp.clip(rows + above[:, None], low, high)
     return found / found.sum(axis=1, keepdims=True)

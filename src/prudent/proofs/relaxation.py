@@ -64,8 +64,8 @@ def bounded(
 ) -> Bounded:
     """`rho(min_box C)` of N boxes, a multiple of `BLOCK`.
 
-    Risks are monotone, so the risk of the least losses is below that of any one policy of the box. What a table pi loses
-    to a draw's own best one is, by the performance difference, `sum_s mu_pi(s) <pi(s) - own(s), Q_own(s)>`.
+    Risks are monotone, so the risk of the least losses is below that of any one policy of the box. What a table pi
+    loses to a draw's own best one is, by the performance difference, `sum_s mu_pi(s) <pi(s) - own(s), Q_own(s)>`.
     """
 
     def block(parts: tuple[Array, Array, Array]) -> Bounded:
