@@ -204,7 +204,7 @@ class TabularObjective(Objective):
         if self.no_bound() or not (isinstance(method, Exact) and isinstance(method.solver, Elimination)):
             return None
         probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in _models(family, thetas))
-        models = Models(family.support, method.solver, probability, np.asarray(family.start), float(family.discount))
+        models = Models(family.support, method.solver, probability, np.asarray(family.start), np.asarray(family.discount))
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, self.loss)
         return LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))

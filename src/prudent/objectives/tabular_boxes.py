@@ -52,7 +52,7 @@ class Models(eqx.Module):
     solver: Elimination
     probability: Float[Array, "S A B R"]
     start: Float[Array, " S"]
-    discount: float
+    discount: Float[Array, ""]
 
 
 class LinearBoxes(Boxes):

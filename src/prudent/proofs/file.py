@@ -60,7 +60,7 @@ def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None =
         "lower_bound": min(bound, proof.risk),
         "risk": proof.risk,
         "gap": proof.risk - min(bound, proof.risk),
-        "discount": models.discount,
+        "discount": float(models.discount),
         "deterministic": proof.deterministic,
         "exact": proof.exact,
         "risk_parts": parts,

@@ -81,10 +81,10 @@ def bounded(
         losses, visits = boxes.followed(table)
         worst = probabilities * jax.vmap(lambda row: risk.density(row, probabilities))(losses)
         common = worst[:, :, None] * visits
-        lost = (common * ((table[:, None] - found.rows) * found.quality).sum(axis=3)).sum(axis=1)
         # The draws that make the bound and those that make the table's risk need not be the same: both have a say.
-        at = _rows(own + common, found.rows)
-        disagreement = ((own + common)[..., None] * jnp.abs(at[:, None] - found.rows)).sum(axis=1)
+        at, either = _rows(own + common, found.rows), own + common
+        lost = (either * ((at[:, None] - found.rows) * found.quality).sum(axis=3)).sum(axis=1)
+        disagreement = (either[..., None] * jnp.abs(at[:, None] - found.rows)).sum(axis=1)
         return Bounded(bound, table, (worst * losses).sum(axis=1), lost, at, disagreement, found.values)
 
     count = low.shape[0]
