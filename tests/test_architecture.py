@@ -32,6 +32,7 @@ STAGES = [
     ("planning",),
     ("risks",),
     ("objectives",),
+    ("linear",),
     ("evaluation",),
     ("gradients",),
     ("solvers",),
@@ -46,7 +47,7 @@ STAGES = [
     ("cli",),
 ]
 # Rooms that know what a state is, and those after the seam that may not.
-TABLES = {"tables", "kernels", "models", "transitions", "occupancies", "losses", "planning"}
+TABLES = {"tables", "kernels", "models", "transitions", "occupancies", "losses", "planning", "linear"}
 AFTER_THE_SEAM = {"evaluation", "gradients", "solvers"}
 
 # A family makes its own objective, which is built of models: the one import forward, made when it is called.

@@ -229,6 +229,20 @@ class Objective(eqx.Module):
         del points, thetas, ascend
         return None
 
+    def finite_point(self, point: np.ndarray, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, ...] | None:
+        """A point whose losses are finite at all draws, found from one whose are not; None where none was found."""
+        del point, thetas
+        return None
+
+    def infinite(self) -> str:
+        """What it means that a loss is infinite; empty where it can only be a mistake."""
+        return ""
+
+    def notes(self, belief: Posterior, point: np.ndarray, draws: WeightedDraws) -> Any | None:
+        """What else a user should know of a policy judged on draws: a record with `rows()` for its summary."""
+        del belief, point, draws
+        return None
+
     def no_bound(self) -> str:
         """Why there is no lower bound where `plans` is None."""
         return "single draws of theta cannot be planned for"

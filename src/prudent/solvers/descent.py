@@ -236,7 +236,8 @@ def advance(step: Step, space: Space, iterates: Iterates, sample: Sample, found:
     )
     exact = sample.draws.exact
     notable = 0.1 * allowed(iterates, BEYOND * tolerance if exact else tolerance)
-    fell = going & (iterates.value < iterates.anchor - notable)
+    with np.errstate(invalid="ignore"):  # of points that were infinite from the first
+        fell = going & (iterates.value < iterates.anchor - notable)
     idle = np.where(fell, 0, iterates.idle + going)
     ended = np.where(idle >= PATIENCE, STALLED, GOING)
     return _proposed(
@@ -297,7 +298,8 @@ def sizes(space: Space, sample: Sample, found: Slopes) -> tuple[np.ndarray, np.n
     Where a policy makes the losses of all draws alike, as against the worst case, the spread is what it leaves to gain.
     Where it makes them all 0, their size is what could be lost.
     """
-    spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
+    with np.errstate(invalid="ignore"):  # where losses are infinite
+        spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
     size = np.abs(found.losses).max(axis=1) + np.finfo(float).tiny
     if space.table is None:
         return spread, size

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, stream
+from ..arrays import Array, Stream, stream, to_numpy
 from ..evaluation import judged
 from ..objectives import Unit
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, equally_weighted
@@ -163,7 +163,7 @@ class Search(eqx.Module):
             iterates = merged(iterates, float(settings.tolerance))
         now = dataclasses.replace(now, iterates=iterates, iterations=self.iterations + 1)
         if bool(np.all(iterates.finished == NON_FINITE)):
-            return dataclasses.replace(now, done=NON_FINITE)
+            return now._rescued(space, request, found)
         over = bool(np.all(iterates.finished != GOING)) or (several and iterates.rounds >= EXPLORATION)
         if not over:
             return now
@@ -178,10 +178,20 @@ class Search(eqx.Module):
             return dataclasses.replace(now, iterates=alone, done=int(alone.finished[0]))
         return dataclasses.replace(now, scoring=True)
 
+    def _rescued(self, space: Space, request: Sample, found: Slopes) -> Search:
+        """Where no point has finite losses: begin again at one that has, if the objective finds it."""
+        best = int(np.argmin(np.where(np.isfinite(found.losses), 0, 1).sum(axis=1)))
+        point = space.objective.finite_point(np.asarray(request.points[best]), request.draws.thetas)
+        if point is None:
+            return dataclasses.replace(self, iterates=_alone(self.iterates, best), done=NON_FINITE)
+        return dataclasses.replace(self, iterates=begin(space, to_numpy(space.objective.from_point(point[None]))))
+
     def _scored(self, settings: SampleAverage, space: Space, request: Sample, found: Slopes) -> Search:
         """Keep the best point; go on with a larger sample while that moves the answer."""
         scores = np.where(request.active & np.isfinite(found.value), found.value, np.inf)
-        best = int(np.argmin(scores))
+        # Where all are infinite, the one that is so at the fewest draws.
+        lost = np.where(request.active, np.isinf(found.losses).sum(axis=1), np.inf)
+        best = int(np.argmin(scores if np.any(np.isfinite(scores)) else lost))
         iterates = _alone(self.iterates, best)
         here = Incumbent(iterates.parameters, float(iterates.value[0]), int(iterates.finished[0]), found.losses[best])
         last = self.stage + 1 >= settings.stages()
@@ -261,4 +271,7 @@ def _alone(iterates: Iterates, best: int) -> Iterates:
 def _change(risk: Risk, draws: WeightedDraws, here: Incumbent, before: Incumbent) -> tuple[float, float]:
     """How much larger the risk of one answer is than another's on held-out draws, and the standard error of that."""
     now, then = (judged(risk, np.asarray(answer.held_out), draws) for answer in (here, before))
+    if now.infinite() or then.infinite():
+        # Fewer infinite losses are better, and by no finite amount.
+        return float(np.isinf(now.losses).sum() - np.isinf(then.losses).sum()), 0.0
     return now.risk - then.risk, now.error_of_difference(then)
