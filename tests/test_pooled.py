@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import gammaln
+from scipy.stats import gamma, kstest
 
 import prudent as pr
 from prudent.posteriors.learning import EXPECTED, Rows, likely_grid
@@ -204,9 +205,14 @@ def test_the_grid_is_learned_from_the_moves(name, grid):
     assert likely_grid(support, np.asarray(counts)) == grid
 
 
-def test_small_gamma_variates_have_their_moments():
-    for shape in (0.02, 0.3, 1.0, 4.0):
+def test_gamma_variates_have_their_law():
+    for shape in (0.02, 0.3, 0.9, 1.0, 1.2, 4.0):
         drawn = _gamma(np.random.default_rng(0), np.full((200_000,), shape, np.float32)).astype(float)
+        # Those that may vanish are all together.
+        some, law = drawn[drawn > 1e-3], gamma(shape)
+        below = law.cdf(1e-3)
+        assert np.mean(drawn <= 1e-3) == pytest.approx(below, abs=4.5 * np.sqrt(below / len(drawn)) + 1e-4)
+        assert kstest(some, lambda x, law=law, below=below: (law.cdf(x) - below) / (1.0 - below)).pvalue > 1e-3
         error = np.sqrt(shape / len(drawn))
         assert abs(drawn.mean() - shape) < 4.5 * error + 1e-3 * shape
         assert drawn.var() == pytest.approx(shape, rel=0.08)

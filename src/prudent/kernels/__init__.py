@@ -12,7 +12,7 @@ from .kernel import (
     transition_matrix,
     transition_matrix_batch,
 )
-from .support import Graph, Support
+from .support import Graph, Support, reached
 
 __all__ = [
     "LONGEST_UNROLLED",
@@ -24,6 +24,7 @@ __all__ = [
     "pull",
     "pull_batch",
     "push",
+    "reached",
     "sum_terms",
     "transition_matrix",
     "transition_matrix_batch",

@@ -46,7 +46,7 @@ def newton(search: Search, dual: np.ndarray) -> Iterator[int]:
     `grad F - E^T y - s = 0`, `E lambda = start`, `lambda s = m`.
     """
     mdp, shape = search.mdp, search.mdp.cost.shape
-    visited = reachable(mdp)
+    visited = mdp.kernel.support.reachable(mdp.start, np.asarray(mdp.kernel.probability) > 0)
     assert search.flow is not None
     flow = search.flow[np.ix_(visited, np.repeat(visited, shape[1]))]
     start = np.asarray(mdp.start)[visited]
@@ -108,20 +108,6 @@ def _to_boundary(point: np.ndarray, move: np.ndarray) -> float:
     """How far a positive point can move before an entry is 0."""
     shrinking = move < 0
     return float(np.min(-point[shrinking] / move[shrinking], initial=np.inf))
-
-
-def reachable(mdp: MDP) -> np.ndarray:
-    """`[S]` whether any policy visits the state."""
-    leads = np.asarray(mdp.kernel.probability) > 0
-    index = mdp.kernel.support.index()
-    seen = np.asarray(mdp.start) > 0
-    frontier = seen
-    while frontier.any():
-        found = np.zeros_like(seen)
-        found[index[frontier][leads[frontier]]] = True
-        frontier = found & ~seen
-        seen = seen | frontier
-    return seen
 
 
 # State-action pairs up to which the linear programs are solved: one takes some seconds at this size.
