@@ -18,9 +18,7 @@ def brute(family, thetas, level, loss=None):
     risk = pr.CVaR(level)
 
     def value(gain):
-        losses = pr.loss_at([[[float(gain)]]], family, thetas[0], loss=loss) if len(thetas) == 1 else None
-        losses = pr.evaluate([[float(gain)]], family, pr.Draws(thetas), risk=risk, loss=loss)
-        return losses.risk
+        return pr.evaluate([[float(gain)]], family, pr.Draws(thetas), risk=risk, loss=loss).risk
 
     grid = np.linspace(-3.0, 1.0, 161)
     values = np.array([value(gain) for gain in grid])
@@ -109,7 +107,7 @@ def shaky(rows, seed=0):
 
 def test_from_an_infinite_start_to_a_finite_one():
     family, _, log = shaky(24, seed=1)
-    thetas = pr.CutOff(family.prior(spread=10.0).update(log), credible=0.99).sample(5, 256)
+    thetas = pr.CutOff(family.prior(spread=10.0).update(log), credible=0.99).sample(5, 512)
     objective = family.objective()
     start = objective.point_from(pr.linear_plan(family, log.least_squares()).policy)
     assert np.isinf(pr.evaluate(start[:, 1:], family, pr.Draws(thetas)).risk)
@@ -160,11 +158,11 @@ def test_unknown_noise():
     family = pr.LinearFamily([[1.0]], [[0.5]], discount=0.9)
     random = np.random.default_rng(0)
     state, action = random.normal(size=(2, 40, 1))
-    log = pr.LinearLog(state, action, 0.9 * state + action + 2.0 * random.normal(size=(40, 1)))
+    log = pr.LinearLog(state, action, 0.9 * state + action + 0.5 * random.normal(size=(40, 1)))
     belief = pr.CutOff(family.prior(spread=5.0, noise=[[1.0]]).update(log), credible=0.99)
     solution = pr.solve(family, belief, solver=QUICK)
     assert solution.status.ok
-    assert 2.0 < belief.sample(0, 500)[:, 0, 2].mean() < 6.0
+    assert 0.15 < belief.sample(0, 500)[:, 0, 2].mean() < 0.45
 
 
 def test_a_finite_horizon_needs_no_cut():
@@ -208,7 +206,7 @@ REFUSED = [
     (lambda: pr.LinearFamily([[1.0]], [[1.0]], discount=0.9).prior(spread=1.0), "noise= is the mean"),
     (lambda: pr.LinearGaussianPolicy([1.0]), "indexed \\[action, state\\]"),
     (lambda: pr.LinearGaussianPolicy([[np.nan]]), "non-finite"),
-    (lambda: pr.loss_at([[1.0, 2.0]], scalar(), [[1.0, 1.0]]), "the gain has shape"),
+    (lambda: pr.loss_at(np.array([[1.0, 2.0]]), scalar(), [[1.0, 1.0]]), "the gain has shape"),
     (lambda: pr.linear_plan(scalar(), [[1.5, 0.0]]), "no gain stabilises"),
     (lambda: pr.linear_occupancy(scalar().at([[1.5, 0.0]]), [[0.0]]), "unstable"),
     (lambda: pr.solve(scalar(), pr.Draws([[1.0, 1.0]])), "a posterior draw has shape"),

@@ -257,7 +257,8 @@ class VariancePenalty(MomentLoss):
 
     >>> import prudent as pr
     >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.5)
-    >>> float(pr.loss_at(pr.LinearGaussianPolicy([[-0.5]]), family, [[0.5, 1.0]], loss=pr.VariancePenalty([0.5])))
+    >>> penalty = pr.VariancePenalty([0.5])
+    >>> round(float(pr.loss_at(pr.LinearGaussianPolicy([[-0.5]]), family, [[0.5, 1.0]], loss=penalty)), 6)
     1.0
 
     Args:

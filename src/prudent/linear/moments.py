@@ -150,7 +150,7 @@ class LinearOccupancy(eqx.Module):
     >>> import prudent as pr
     >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.5)
     >>> occupancy = pr.linear_occupancy(family.at([[0.5, 1.0]]), pr.LinearGaussianPolicy([[-0.5]]))
-    >>> float(occupancy.mass), float(occupancy.second[0, 0])
+    >>> round(float(occupancy.mass), 6), round(float(occupancy.second[0, 0]), 6)
     (2.0, 1.0)
     >>> round(float(occupancy.expect(lambda state, action: state[0] ** 2)), 6)
     1.0

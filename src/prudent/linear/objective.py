@@ -43,7 +43,7 @@ class LinearObjective(Objective):
 
     >>> import prudent as pr
     >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
-    >>> float(pr.loss_at([[0.0]], family.objective(), [[1.2, 1.0]]))
+    >>> float(pr.loss_at(pr.LinearGaussianPolicy([[0.0]]), family, [[1.2, 1.0]]))
     inf
 
     Args:

@@ -23,7 +23,7 @@ class LinearSystem(eqx.Module):
 
     >>> import prudent as pr
     >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
-    >>> family.at([[1.1, 0.5]]).radius(pr.LinearGaussianPolicy([[-1.0]]))
+    >>> round(family.at([[1.1, 0.5]]).radius(pr.LinearGaussianPolicy([[-1.0]])), 6)
     0.6
 
     Attributes:
@@ -86,8 +86,8 @@ class LinearFamily(eqx.Module):
 
     >>> import numpy as np, prudent as pr
     >>> family = pr.LinearFamily(state_cost=np.eye(2), action_cost=[[0.1]], noise=np.eye(2), discount=0.95)
-    >>> truth = family.theta([[1.0, 0.1], [0.0, 1.0]], [[0.0], [0.1]])
-    >>> log = family.simulate(truth, pr.LinearGaussianPolicy([[-1.0, -2.0]], covariance=[[1.0]]), steps=60, seed=0)
+    >>> truth = family.theta([[1.0, 0.2], [0.0, 0.9]], [[0.0], [1.0]])
+    >>> log = family.simulate(truth, pr.LinearGaussianPolicy([[-0.5, -0.5]], covariance=[[4.0]]), steps=60, seed=0)
     >>> belief = pr.CutOff(family.prior(spread=3.0).update(log), credible=0.9)
     >>> solution = pr.solve(family, belief, risk=pr.CVaR(0.9))
     >>> solution.policy.gain.shape, solution.status.ok
