@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 import prudent as pr
+from prudent.problems import describe
+from prudent.runs.checkpoint import read_checkpoint
 
 # A store of 0 to 3, demand 0 to 4, nothing ordered or two units. What is short is lost: demand is cut off from above.
 STATES, DEMANDS = 4, 5
@@ -137,3 +139,134 @@ def test_bad_laws_are_refused(name):
     attempt, words = REFUSED[name]
     with pytest.raises(pr.InputError, match=words):
         attempt()
+
+
+# ---------------------------------------------------------------- in a problem file
+
+PROBLEM = """
+states = 4
+actions = 2
+discount = 0.9
+start = 3
+[data]
+transitions = "log.csv"
+costs = "costs.csv"
+[posterior]
+kind = "outcomes"
+outcomes = "outcomes.csv"
+[solver]
+samples = 16
+largest = 16
+starts = 2
+evaluation = 50
+iterations = 5
+"""
+OUTCOMES = "state,action,outcome,next_state\n" + "".join(
+    f"{s},{a},{d},{LEADS[s, a, d]}\n" for s, a, d in np.ndindex(LEADS.shape)
+)
+
+
+def read(folder, problem=PROBLEM, **files):
+    log = walked(40, seed=2)
+    rows = zip(log.state, log.action, log.next_state, strict=True)
+    usual = {
+        "log": "state,action,next_state\n" + "".join(f"{s},{a},{t}\n" for s, a, t in rows),
+        "costs": "state,action,cost\n" + "".join(f"{s},{a},{10 * (s == 0) + a}\n" for s in range(4) for a in range(2)),
+        "outcomes": OUTCOMES,
+    }
+    for name, text in (usual | files).items():
+        (folder / f"{name}.csv").write_text(text)
+    (folder / "problem.toml").write_text(problem)
+    return pr.read_problem(folder / "problem.toml")
+
+
+def test_a_file_ties_rows_by_outcomes(tmp_path):
+    case = read(tmp_path)
+    belief = case.arguments()["belief"]
+    ours = pr.OutcomeLaws(pr.Support.lists(LEADS), ONE_LAW).update(walked(40, seed=2))
+    assert belief.mean() == pytest.approx(ours.mean())
+    assert ("posterior", "one law of 5 outcomes, prior weight 1") in describe(case)
+    run = pr.solve_problem(case, tmp_path / "run", report=False, progress=False)
+    assert np.isfinite(run.solution.risk)
+    again = read_checkpoint(tmp_path / "run" / "checkpoint.safetensors").case
+    assert again.digest() == case.digest()
+    assert np.array_equal(again.arguments()["belief"].mean(), belief.mean())
+
+
+def test_a_policy_loses_the_same_where_outcomes_that_lead_to_one_state_are_one(tmp_path):
+    """A list may repeat a state: the kernel then sums its entries."""
+    arguments = read(tmp_path).arguments()
+    policy = np.random.default_rng(0).dirichlet(np.ones(2), size=4)
+    thetas = arguments["belief"].sample(0, 3)
+    for theta in thetas:
+        dense = np.zeros((4, 2, 4))
+        for s, a, d in np.ndindex(LEADS.shape):
+            dense[s, a, LEADS[s, a, d]] += theta[s, a, d]
+        model = pr.TabularFamily(pr.Support.dense(4, 2), arguments["model"].costs, 3, 0.9)
+        assert float(pr.loss_at(policy, arguments["model"], theta)) == pytest.approx(
+            float(pr.loss_at(policy, model, dense))
+        )
+
+
+def test_several_laws_and_outcomes_seen_as_such(tmp_path):
+    laws = "state,action,outcome,next_state,law\n" + "".join(
+        f"{s},{a},{d},{LEADS[s, a, d]},{('day', 'night')[a]}\n" for s, a, d in np.ndindex(LEADS.shape)
+    )
+    problem = PROBLEM.replace(
+        'outcomes = "outcomes.csv"', 'outcomes = "outcomes.csv"\noutcomes_seen = "seen.csv"\nprior = 2'
+    )
+    seen = "law,outcome,count\nnight,4,30\n"
+    belief = read(tmp_path, problem, outcomes=laws, seen=seen).arguments()["belief"]
+    by_hand = pr.OutcomeLaws(
+        pr.Support.lists(LEADS), np.arange(2)[None].repeat(4, axis=0), 2.0, seen=[[0] * 5, [0, 0, 0, 0, 30]]
+    ).update(walked(40, seed=2))
+    assert belief.mean() == pytest.approx(by_hand.mean())
+    assert belief.mean()[3, 1, 4] > 0.4 > belief.mean()[3, 0, 4]
+
+
+REFUSED_FILES = {
+    "no file": (PROBLEM.replace('outcomes = "outcomes.csv"', ""), {}, "go together; give both, or neither"),
+    "no kind": (PROBLEM.replace('kind = "outcomes"', ""), {}, "go together; give both, or neither"),
+    "a rule, too": (PROBLEM.replace("[solver]", 'rule = "adjacent"\n[solver]'), {}, "remove rule"),
+    "an outcome left out": (
+        PROBLEM,
+        {"outcomes": OUTCOMES.replace("2,1,4,0\n", "")},
+        "lists 4 of the 5 outcomes of the law for state 2, action 1; say where each leads",
+    ),
+    "a pair left out": (
+        PROBLEM,
+        {
+            "outcomes": "".join(line for line in OUTCOMES.splitlines(True) if not line.startswith("1,0,")),
+            "log": "state,action,next_state\n3,0,1\n",
+        },
+        "posterior.outcomes lists none for state 1, action 0, which can be reached",
+    ),
+    "an outcome twice": (PROBLEM, {"outcomes": OUTCOMES + "3,1,4,0\n"}, "row 41: repeats row 40"),
+    "where no outcome leads": (
+        PROBLEM,
+        {"log": "state,action,next_state\n1,0,3\n"},
+        "from state 1, action 0 to state 3, which posterior.outcomes does not list",
+    ),
+    "two laws of a pair": (
+        PROBLEM,
+        {"outcomes": "state,action,outcome,next_state,law\n0,0,a,0,x\n0,0,b,1,y\n"},
+        "row 2: the pair has another law above",
+    ),
+    "a fraction seen": (
+        PROBLEM.replace("[solver]", 'outcomes_seen = "seen.csv"\n[solver]'),
+        {"seen": "outcome,count\n1,0.5\n"},
+        "seen.csv, row 1: count 0.5 is not a whole number",
+    ),
+    "an unknown outcome seen": (
+        PROBLEM.replace("[solver]", 'outcomes_seen = "seen.csv"\n[solver]'),
+        {"seen": "outcome,count\n9,1\n"},
+        "outcome '9' is not declared",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_FILES)
+def test_bad_files_of_outcomes_are_refused(name, tmp_path):
+    problem, files, words = REFUSED_FILES[name]
+    with pytest.raises(pr.InputError, match=words):
+        read(tmp_path, problem, **files)

@@ -58,7 +58,7 @@ def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
         if case.costs.mean.ndim == 2:
             return None
         slot -= width
-    return case.facts.states[case.support.index()[state, action, slot]]
+    return case.follower(state, action, slot)
 
 
 def _parametric(shape: tuple[int, ...]) -> Any:

@@ -158,7 +158,7 @@ def record_of(
         loss_name=loss_name(file.loss),
         states=case.states,
         actions=case.actions,
-        grid=None if grid is None else (grid[0], grid[1]),
+        grid=None if grid is None or len(grid) != 2 else (grid[0], grid[1]),
         directions=None if directions is None else tuple(directions),
         views=tuple(views),
         drivers=tuple(drivers),
