@@ -1,6 +1,6 @@
 """How cautious to be, and what to measure next."""
 
-from .frontier import Frontier, FrontierPoint, frontier
+from .frontier import Frontier, FrontierPoint, frontier, risk_words
 from .worth import Question, Worth, WorthOfData, outcome_beliefs, outcome_chances, worth_of_data
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "frontier",
     "outcome_beliefs",
     "outcome_chances",
+    "risk_words",
     "worth_of_data",
 ]

@@ -1,7 +1,7 @@
 """Problem files: their keys, the tables they name, and the objects `solve` takes."""
 
 from .case import Case, case_of, read_problem
-from .describing import coverage, describe, loss_name, risk_name
+from .describing import THIN, describe, log_coverage, loss_name, risk_name
 from .example import write_example
 from .facts import Counted, Facts
 from .family import import_family
@@ -10,14 +10,15 @@ from .suggesting import suggestion_of
 from .toml_file import parse, risk_from_words
 
 __all__ = [
+    "THIN",
     "Case",
     "Counted",
     "Facts",
     "Outcomes",
     "case_of",
-    "coverage",
     "describe",
     "import_family",
+    "log_coverage",
     "loss_name",
     "parse",
     "read_problem",

@@ -18,6 +18,7 @@ from ..transitions import Transitions
 from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
+from .memory import require_fit
 from .outcomes import Laid, laid_out
 from .support import moves_allowed, refuse_unlisted, said_to_lead, support_of
 from .toml_file import read_file
@@ -67,6 +68,11 @@ class Case:
     def shape(self) -> tuple[int, int, int]:
         """`(S, A, B)` of the kernel."""
         return self.support.shape
+
+    @property
+    def drawn_costs(self) -> int:
+        """How many costs of each pair are drawn with its probabilities: none where they are known."""
+        return 0 if self.costs is None or self.costs.spread is None else self.costs.mean[0, 0].size
 
     @property
     def cost(self) -> np.ndarray | None:
@@ -209,7 +215,9 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
     costs = costs_of(facts, support, terminal, reachable)
-    return Case(facts, start, terminal, support, costs, reachable, laid=laid)
+    case = Case(facts, start, terminal, support, costs, reachable, laid=laid)
+    require_fit(case.shape, facts.file.solver, case.drawn_costs)
+    return case
 
 
 def _start(facts: Facts) -> np.ndarray:

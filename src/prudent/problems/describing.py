@@ -18,7 +18,7 @@ SPOKEN = {"cvar": "CVaR", "var": "VaR", "kl": "Kullback-Leibler", "tv": "total-v
 THIN = 5
 
 
-def coverage(case: Case) -> dict[str, Any]:
+def log_coverage(case: Case) -> dict[str, Any]:
     """How much of the problem the log has seen, as plain numbers."""
     states, actions, _ = case.shape
     reachable = np.broadcast_to((case.reachable & ~case.terminal)[:, None], (states, actions))
@@ -39,7 +39,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
     """Lines of (label, text): what a problem asks, and what its log shows."""
     facts, file = case.facts, case.facts.file
     states, actions, width = case.shape
-    seen = coverage(case)
+    seen = log_coverage(case)
     lines = [
         ("states", f"{states:,}: {_some(facts.states)}"),
         ("actions", f"{actions:,}: {_some(facts.actions)}"),
@@ -76,7 +76,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
         names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
         lines.append(("out of reach", f"{len(away):,}: {names}{', ...' if len(away) > MOST_NAMED else ''}"))
     lines.append(("solver", solver_name(file.solver)))
-    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver))} to solve"))
+    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver, case.drawn_costs))} to solve"))
     return lines
 
 

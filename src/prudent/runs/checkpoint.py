@@ -12,12 +12,12 @@ import numpy as np
 from ..errors import InputError
 from ..problems import Case, Counted, Facts, Outcomes, case_of, import_family, parse
 from ..tables import LogCounts, Names
-from .tensors import read_tensors, write_tensors
+from .folder import read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from ..solvers import Optimiser, Solution
+    from ..solvers import Solution
 else:
-    Optimiser = Solution = Any  # importing them would import JAX, which refusing bad input does not need
+    Solution = Any  # importing them would import JAX, which refusing bad input does not need
 
 KIND = "prudent checkpoint, version 5"
 LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
@@ -219,7 +219,7 @@ def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
     return array
 
 
-def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
+def restored(saved: Saved, path: Path) -> Solution:
     """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
     from ..evaluation import Evaluation
     from ..policies import TabularPolicy
@@ -229,7 +229,7 @@ def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = state_from(saved.trees["state"], settings, objective, theta)
+        state = state_from(saved.trees["state"], arguments["solver"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)
@@ -252,6 +252,17 @@ def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
         parameters=parameters,
         checkpoint=Checkpoint(state, saved.key),
     )
+
+
+def episode_seed(seed: Any, episode: int) -> Any:
+    """The seed of an episode: the file's own at first, then keys that follow from it."""
+    if episode == 0:
+        return seed
+    import jax
+
+    from ..arrays import as_key
+
+    return jax.random.fold_in(as_key(seed), episode)
 
 
 def _column(array: np.ndarray) -> np.ndarray:

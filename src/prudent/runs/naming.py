@@ -1,39 +1,63 @@
-"""Which unknowns drive the risk, by name: where the draws that make up the risk differ from all draws."""
+"""The unknown numbers of a problem by name: those that drive the risk, and the columns of `weights.csv`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..problems import Case
-from ..report.data import Driver
-from .view import View
+from ..report import DriverRecord
 
 if TYPE_CHECKING:
     from ..solvers import Solution
 
 MOST_DRIVERS = 20
 
+Naming = Callable[..., str]
 
-def drivers_of(case: Case, solution: Solution, view: View) -> list[Driver]:
+
+def driver_records(solution: Solution, name: Naming) -> tuple[DriverRecord, ...]:
     """The parts of theta that the certificate calls drivers, by name, those pulled farthest first."""
-    thetas = np.asarray(solution.thetas)
-    share, weights = view.draw_probabilities, view.weights
-    named = _names_by_place(case, thetas.shape[1:])
-    found = []
-    for driver in () if solution.certificate is None else solution.certificate.drivers[:MOST_DRIVERS]:
-        entry = thetas[(slice(None), *driver.place)]
-        plain, weighted = float(share @ entry), float((share * weights) @ entry)
-        found.append(Driver(named(*driver.place), plain, weighted, driver.shift, driver.standard_error))
-    return found
+    thetas, share = np.asarray(solution.thetas), np.asarray(solution.probabilities)
+    pulled = share * np.asarray(solution.weights)
+    found = () if solution.certificate is None else solution.certificate.drivers[:MOST_DRIVERS]
+    return tuple(
+        DriverRecord(
+            name=name(*driver.place),
+            plain=float(share @ thetas[(slice(None), *driver.place)]),
+            weighted=float(pulled @ thetas[(slice(None), *driver.place)]),
+            shift=driver.shift,
+            standard_error=driver.standard_error,
+        )
+        for driver in found
+    )
+
+
+def by_index(*place: Any) -> str:
+    """The name of a number that has none."""
+    return f"theta{[int(k) for k in place]}"
+
+
+def moves_of(case: Case) -> Naming:
+    """Names of drivers: the move that a probability or a cost belongs to."""
+    if case.family is not None:
+        return by_index
+    width = case.shape[2]
+
+    def name(state: int, action: int, slot: int) -> str:
+        follower = _follower(case, state, action, slot)
+        move = f"{case.facts.states[state]}, {case.facts.actions[action]}" + (f" → {follower}" if follower else "")
+        return move if slot < width else f"cost of {move}"
+
+    return name
 
 
 def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
     """Names of the numbers theta is made of that are not known, and their places in a flattened theta."""
     if case.family is not None:
-        name = _parametric(shape)
-        return {name(k): k for k in range(int(np.prod(shape)))}
+        return {by_index(*np.unravel_index(k, shape)): k for k in range(int(np.prod(shape)))}
     own, entry = case.shape, case.support.allowed()
     free = entry & (entry.sum(axis=2, keepdims=True) > 1)
     if case.costs is not None and case.costs.spread is not None:
@@ -59,23 +83,3 @@ def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
             return None
         slot -= width
     return case.follower(state, action, slot)
-
-
-def _parametric(shape: tuple[int, ...]) -> Any:
-    def name(k: int) -> str:
-        return f"theta{[int(i) for i in np.unravel_index(k, shape)]}"
-
-    return name
-
-
-def _names_by_place(case: Case, shape: tuple[int, ...]) -> Any:
-    if case.family is not None:
-        return lambda *place: f"theta{[int(i) for i in place[: len(shape)]]}"
-    width = case.shape[2]
-
-    def name(state: int, action: int, slot: int) -> str:
-        follower = _follower(case, state, action, slot)
-        move = f"{case.facts.states[state]}, {case.facts.actions[action]}" + (f" → {follower}" if follower else "")
-        return move if slot < width else f"cost of {move}"
-
-    return name
