@@ -13,18 +13,3 @@ from .kernel import (
     transition_matrix_batch,
 )
 from .support import Graph, Support
-
-__all__ = [
-    "LONGEST_UNROLLED",
-    "Graph",
-    "Kernel",
-    "Support",
-    "identity_minus",
-    "on_graph",
-    "pull",
-    "pull_batch",
-    "push",
-    "sum_terms",
-    "transition_matrix",
-    "transition_matrix_batch",
-]

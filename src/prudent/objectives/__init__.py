@@ -8,31 +8,3 @@ from .tabular import TabularObjective
 from .tabular_checks import check_models
 from .tabular_footing import costs_at, plainly
 from .tabular_plans import TabularPlans, linear_cost
-
-__all__ = [
-    "Footing",
-    "FunctionObjective",
-    "Losses",
-    "ModelSlopes",
-    "Objective",
-    "OtherPrior",
-    "Planned",
-    "Plans",
-    "Size",
-    "Soundness",
-    "Table",
-    "TabularObjective",
-    "TabularPlans",
-    "ThinPair",
-    "Unit",
-    "check_models",
-    "chunk_size",
-    "costs_at",
-    "linear_cost",
-    "losses_on",
-    "mean_visits",
-    "objective_of",
-    "plainly",
-    "point_at",
-    "slopes_on",
-]

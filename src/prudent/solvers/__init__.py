@@ -14,33 +14,3 @@ from .sample_average import SampleAverage
 from .search import Samples
 from .solution import Checkpoint, History, Solution, Status
 from .states import named_leaves, state_from
-
-__all__ = [
-    "BRPG",
-    "LBFGS",
-    "BestHeldOut",
-    "Certificate",
-    "Checkpoint",
-    "Driver",
-    "History",
-    "Job",
-    "JobDraws",
-    "LastIterate",
-    "NaturalGradient",
-    "Optimiser",
-    "Parts",
-    "ProxLinear",
-    "RandomIterate",
-    "SampleAverage",
-    "Samples",
-    "Solution",
-    "Status",
-    "certify",
-    "fresh_draws",
-    "least_losses",
-    "named_leaves",
-    "solve",
-    "solve_grid",
-    "solve_many",
-    "state_from",
-]
