@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import prudent as pr
-from prudent.gradients import arranged, equal_shares, risk_of_losses
+from prudent.gradients import SampledRisk
 from prudent.parameter_sets import ParameterSet
 
 from .catalogue import RISKS
@@ -135,18 +135,14 @@ def objectives(loss, policy, estimator):
     return np.stack([solution.history.objective for solution in solutions])
 
 
-def shares(logits):
-    return equal_shares(logits.shape[0], DRAWS)
+@eqx.filter_jit
+def gradients(sampled, logits):
+    return pr.Adjoint()(sampled, logits)[1]
 
 
 @eqx.filter_jit
-def gradients(problem, logits, thetas):
-    return pr.Adjoint()(*problem, logits, thetas, shares(logits), jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
-
-
-@eqx.filter_jit
-def values(problem, logits, thetas):
-    return risk_of_losses(*problem, logits, thetas, shares(logits)).value
+def values(sampled, logits):
+    return sampled.at(logits).value
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -154,14 +150,14 @@ def test_the_gradient_of_every_risk_of_a_loss_agrees_with_differences(loss):
     """Along random directions, at a random policy; risks in a batch."""
     random = np.random.default_rng(len(loss))
     risks = len(RISKS)
-    problem = FAMILY.objective(loss=one_loss(loss)), AnyRisk(np.arange(risks))
-    thetas = arranged(problem[0], np.broadcast_to(TABLES, (risks, *TABLES.shape)))
+    tables = np.broadcast_to(TABLES, (risks, *TABLES.shape))
+    sampled = SampledRisk.on(FAMILY.objective(loss=one_loss(loss)), AnyRisk(np.arange(risks)), tables)
     logits = np.broadcast_to(random.normal(size=(STATES, ACTIONS)), (risks, STATES, ACTIONS))
     with jax.enable_x64(True):
-        exact = np.asarray(gradients(problem, logits, thetas))
+        exact = np.asarray(gradients(sampled, logits))
         for _ in range(3):
             direction = random.normal(size=(STATES, ACTIONS))
-            ahead, behind = (np.asarray(values(problem, logits + h * direction, thetas)) for h in (1e-5, -1e-5))
+            ahead, behind = (np.asarray(values(sampled, logits + h * direction)) for h in (1e-5, -1e-5))
             slope = (exact * direction).sum(axis=(1, 2))
             scale = np.linalg.norm(exact, axis=(1, 2)) * np.linalg.norm(direction)
             np.testing.assert_array_less(np.abs((ahead - behind) / 2e-5 - slope), 1e-6 * scale + 1e-10)

@@ -11,7 +11,6 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, Stream, as_float, stream
 from ..errors import InputError
-from ..gradients import equal_shares
 from ..posteriors import Posterior, WeightedDraws, draw_sets, equally_weighted
 from ..risks import Risk
 
@@ -94,7 +93,7 @@ class JobDraws:
         """Probabilities of an iteration's draws."""
         if self._whole(wanted):
             return np.stack([atoms.probabilities for atoms in self.atoms if atoms is not None])
-        return equal_shares(len(self.jobs), wanted)
+        return np.full((len(self.jobs), wanted), 1.0 / wanted)
 
     def _whole(self, wanted: int) -> bool:
         return self.atoms[0] is not None and len(self.atoms[0]) <= wanted
