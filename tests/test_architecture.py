@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 STAGES = [
     ("errors",),
     ("files",),
+    ("graphs",),
     ("tables",),
     ("arrays",),
     ("kernels",),

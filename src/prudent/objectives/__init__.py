@@ -1,7 +1,7 @@
 """Losses at draws of theta, and what else can be done with them: the seam between models and everything after."""
 
 from .base import Losses, Objective, Planned, Plans, Size, Table, Unit, objective_of
-from .chunks import ModelSlopes, chunk_size, losses_on, mean_visits, point_at, slopes_on
+from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective

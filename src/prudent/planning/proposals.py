@@ -22,10 +22,11 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from ..arrays import Array
+from ..graphs import reachable
 from ..kernels import pull_batch
 from ..models import MDP
 from ..occupancies import Krylov
-from .search import Centred, Cut, Search, balance, chain_solver, row_policy
+from .search import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
 
 # How far the barrier is lowered at each step, and how close a step may come to the boundary.
 CENTRING, TO_BOUNDARY = 0.1, 0.99
@@ -39,14 +40,15 @@ def _curvature(loss: Centred, occupancy: Array, mdp: MDP) -> Array:
     return jax.jacrev(jax.grad(lambda point: loss(point, mdp)[0]))(occupancy)
 
 
-def newton(search: Search, dual: np.ndarray) -> Iterator[int]:
+def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
     """Primal-dual interior point on the pairs that can be visited; one step at a time.
 
     With E the flow constraints, s the slacks and m the barrier:
     `grad F - E^T y - s = 0`, `E lambda = start`, `lambda s = m`.
     """
     mdp, shape = search.mdp, search.mdp.cost.shape
-    visited = reachable(mdp)
+    source, action, slot = np.nonzero(np.asarray(mdp.kernel.probability) > 0)
+    visited = reachable(source, mdp.kernel.support.index()[source, action, slot], np.asarray(mdp.start))
     assert search.flow is not None
     flow = search.flow[np.ix_(visited, np.repeat(visited, shape[1]))]
     start = np.asarray(mdp.start)[visited]
@@ -110,20 +112,6 @@ def _to_boundary(point: np.ndarray, move: np.ndarray) -> float:
     return float(np.min(-point[shrinking] / move[shrinking], initial=np.inf))
 
 
-def reachable(mdp: MDP) -> np.ndarray:
-    """`[S]` whether any policy visits the state."""
-    leads = np.asarray(mdp.kernel.probability) > 0
-    index = mdp.kernel.support.index()
-    seen = np.asarray(mdp.start) > 0
-    frontier = seen
-    while frontier.any():
-        found = np.zeros_like(seen)
-        found[index[frontier][leads[frontier]]] = True
-        frontier = found & ~seen
-        seen = seen | frontier
-    return seen
-
-
 # State-action pairs up to which the linear programs are solved: one takes some seconds at this size.
 LARGEST_CUTS = 5000
 
@@ -138,7 +126,7 @@ NEWEST = 300
 PRECISION = 1e-9
 
 
-def cutting_planes(search: Search) -> Iterator[int]:
+def cutting_planes(search: ConvexSearch) -> Iterator[int]:
     """One linear program after the other; each raises the bound, and makes cuts where it has its minimum."""
     flow = balance(search.mdp)
     while (solved := _least_cut(search.mdp, flow, search.cuts)) is not None:
@@ -180,7 +168,7 @@ def _least_cut(mdp: MDP, flow: sparse.csr_matrix, cuts: list[Cut]) -> tuple[np.n
 MIRROR_STEPS = 50
 
 
-def mirror(search: Search) -> Iterator[int]:
+def mirror(search: ConvexSearch) -> Iterator[int]:
     """Mirror descent, `pi <- pi exp(-step Q)` with the Q of the cost `grad F`, from the best policy so far."""
     shape = search.mdp.cost.shape
     # Off the boundary, from where an exponentiated step could not return.

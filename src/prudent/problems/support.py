@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..graphs import reachable
 from .facts import Facts
 from .memory import require_fit
 from .rules import moves_of, numbers_of, widest
@@ -184,19 +185,6 @@ def _refuse_unlisted(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> N
 
 def reached(successors: Successors, start: np.ndarray) -> np.ndarray:
     """`[S]` whether a state can be reached from the start by some policy."""
-    states = successors.shape[0]
     if successors.next_state is None:
-        return np.ones(states, dtype=bool)
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import breadth_first_order
-
-    source, target = successors.edges()
-    first = np.flatnonzero(start)
-    # One more node leads to every possible first state.
-    source, target = np.concatenate([source, np.full(len(first), states)]), np.concatenate([target, first])
-    graph = csr_matrix((np.ones(len(source), np.int8), (source, target)), shape=(states + 1, states + 1))
-    graph.data[:] = 1
-    visited = breadth_first_order(graph, states, return_predecessors=False)
-    mask = np.zeros(states + 1, dtype=bool)
-    mask[visited] = True
-    return mask[:states]
+        return np.ones(successors.shape[0], dtype=bool)
+    return reachable(*successors.edges(), start)

@@ -219,7 +219,7 @@ def space_of(objective: Objective, theta: np.ndarray) -> Space:
 def _polished(space: Space, job: Job, search: Search, steps: tuple[Step, ...]) -> Incumbent:
     """The answer of a job, on the atoms of a posterior to the last digits where it has converged."""
     answer, atoms = search.answer(), job.belief.as_atoms()
-    if search.done != CONVERGED or atoms is None or not isinstance(steps[search.kind], ProxLinear):
+    if search.done != CONVERGED or atoms is None or not steps[search.kind].keeps_risk:
         return answer
     assert space.table is not None
     table = space.objective.points(answer.parameters)[0]
