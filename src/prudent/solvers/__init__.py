@@ -11,6 +11,5 @@ from .outputs import BestHeldOut, LastIterate, RandomIterate
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
-from .search import Samples
 from .solution import Checkpoint, History, Solution, Status
-from .states import named_leaves, state_from
+from .states import named_leaves

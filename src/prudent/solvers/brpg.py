@@ -14,17 +14,19 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, as_float, as_whole, is_concrete, require_kind, require_size, to_numpy
+from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_kind, require_size, to_numpy
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator, SampledRisk
 from ..objectives import Objective
+from ..parameter_sets import projected
 from ..risks import Risk
 from .draws import Chance, JobDraws, stacked
 from .optimiser import Optimiser, Outcome, require_evaluation
 from .outputs import Kept, LastIterate, Output, start, where
 from .progress import Progress
 from .solution import Solution, Status, checkpoint_of
+from .states import Arrays, filled, foreign
 
 GOING, VANISHED, NON_FINITE = 0, 1, 2
 
@@ -82,6 +84,16 @@ class BRPG(Optimiser):
     def sizes(self) -> set[int]:
         """An iteration's draws and those of the report."""
         return {self.samples, self.evaluation or USUAL_DRAWS}
+
+    @in_float64
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> State:
+        """The loop's state."""
+        initial = to_numpy(projected(objective.within, objective.initial()))
+        fresh = begin(self.for_loop(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), 1)
+        state = filled(jax.tree.map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
+        if not (0 <= state.steps < 2**30 and GOING <= state.finished <= NON_FINITE):
+            raise foreign()
+        return state
 
     def jobs_at_once(self, objective: Objective) -> int:
         """As many as fit the cache or memory."""

@@ -10,11 +10,23 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, as_float, as_whole, is_concrete, require_kind, require_size, stream, to_numpy
+from ..arrays import (
+    Array,
+    Stream,
+    as_float,
+    as_whole,
+    in_float64,
+    is_concrete,
+    require_kind,
+    require_size,
+    stream,
+    to_numpy,
+)
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator
 from ..objectives import Objective, Unit
+from ..parameter_sets import projected
 from ..posteriors import equally_weighted
 from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin
 from .draws import Job, JobDraws, draw
@@ -25,9 +37,10 @@ from .progress import Progress
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample import slopes_of
-from .search import Incumbent, Samples, Search
+from .search import Incumbent, Search, restored
 from .solution import Solution
 from .starts import PLANNED, first_parameters
+from .states import Arrays
 
 # A sample is this many times the one before.
 GROWTH = 4
@@ -112,6 +125,13 @@ class SampleAverage(Optimiser):
         """Draws of one sample."""
         return self.samples * GROWTH**stage
 
+    @in_float64
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> Search:
+        """The job's search."""
+        space, initial = space_of(objective, theta), to_numpy(projected(objective.within, objective.initial()))
+        steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
+        return restored(arrays, space, jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
+
     def jobs_at_once(self, objective: Objective) -> int:
         """A few: their models fill the same chunks."""
         del objective
@@ -152,7 +172,6 @@ class SampleAverage(Optimiser):
         )
         histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        samples = Samples(self)
         with Progress(progress, 0, self.iterations) as bar:
             while True:
                 active = [
@@ -162,7 +181,7 @@ class SampleAverage(Optimiser):
                 ]
                 if not active:
                     break
-                requests = [searches[g].request(space, draws.jobs[g], samples) for g in active]
+                requests = [searches[g].request(space, self, draws.jobs[g], draws) for g in active]
                 for g, request, found in zip(active, requests, slopes_of(objective, requests), strict=True):
                     scoring = searches[g].scoring
                     searches[g] = searches[g].receive(self, steps, space, request, found)
