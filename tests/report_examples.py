@@ -1,99 +1,33 @@
-"""Reports to test and to look at: a real machine, and made-up ones of any size and with any names."""
+"""Records to test and to look at: a real machine, and made-up ones of any size and with any names."""
+
+import html.parser
+import json
 
 import numpy as np
 
 import prudent as pr
-from prudent.report import Difference, Driver, PlanView, ReportData
+from prudent.report import CertificateRecord, Difference, DriverRecord, PolicyRecord, SolutionRecord
+from prudent.report.page import plotly_script
+from prudent.report.parts import coverage_record
 
 NASTY = "<script>window.pwned=1</script>"
 NAMES = (NASTY, "<b>bold</b> & <i>it</i>", "\"quoted\" 'name'", "%{x} $x^2$ &lt;", "<a href='javascript:1'>a</a>")
 
 
-def apart(risk, losses, others):
-    """The risk of losses less that of others, draw by draw."""
-    value, (low, high), error = risk(losses).value - risk(others).value, (0.0, 0.0), 0.0
-    if losses is not others:
-        resampled = np.random.default_rng(0).integers(len(losses), size=(200, len(losses)))
-        error = float(np.std([risk(losses[k]).value - risk(others[k]).value for k in resampled]))
-        low, high = value - 1.96 * error, value + 1.96 * error
-    return Difference(float(value), error, float(low), float(high))
+def changed(record, **changes):
+    """The record with other values, checked again."""
+    return type(record)(**dict(record) | changes)
 
 
-def plan_view(name, solution, model, level, ours=None):
-    """A plan from a solution, its occupancy averaged over some of its draws."""
-    evaluation = pr.CVaR(level)
-    losses = np.asarray(solution.losses)
-    thetas = np.asarray(solution.thetas)[:50]
-    probabilities = np.asarray(solution.policy.probabilities)
-    visits = np.mean([pr.occupancy(model.at(theta), probabilities) for theta in thetas], axis=0)
-    return PlanView(
-        name=name,
-        risk=float(solution.risk),
-        risk_standard_error=float(solution.risk_standard_error),
-        mean=float(losses.mean()),
-        mean_standard_error=float(losses.std(ddof=1) / losses.size**0.5),
-        losses=losses,
-        value_at_risk=float(np.quantile(losses, level, method="inverted_cdf")),
-        tail_mean=float(evaluation(losses).value),
-        probabilities=probabilities,
-        occupancy=visits,
-        kind="policy" if ours is None else "rival",
-        difference=None if ours is None else apart(evaluation, losses, ours),
-    )
+def apart(value, error, low, high, **more):
+    """A difference of two risks."""
+    return Difference(value=value, standard_error=error, low=low, high=high, **more)
 
 
-def drivers_of(solution, names):
-    """Every unknown under the plain posterior and under xi*, the largest shifts first."""
-    thetas = np.asarray(solution.thetas).reshape(len(solution.losses), -1)
-    weights = np.asarray(solution.weights) / np.sum(solution.weights)
-    plain, spread, weighted = thetas.mean(axis=0), thetas.std(axis=0), weights @ thetas
-    found = [
-        Driver(name, float(plain[i]), float(weighted[i]), float((weighted[i] - plain[i]) / spread[i]), 0.095)
-        for i, name in enumerate(names)
-        if name is not None and spread[i] > 1e-12
-    ]
-    return tuple(sorted(found, key=lambda driver: -abs(driver.shift)))
-
-
-def solved(model, belief, level, **shown):
-    """A report of `solve` against the plug-in and the robust plan, all judged on the same draws."""
-    risk = pr.CVaR(level)
-    ours = pr.solve(
-        model, belief, risk=risk, solver=pr.BRPG(iterations=shown.pop("iterations"), evaluation=1000), seed=0
-    )
-    rivals = {
-        "posterior-mean plan": pr.plug_in(model, belief, risk=risk),
-        "robust plan": pr.robust(model, belief, 0.1, risk=risk),
-    }
-    plans = [plan_view("this policy", ours, model, level)]
-    plans += [plan_view(name, solution, model, level, plans[0].losses) for name, solution in rivals.items()]
-    best = np.array(
-        [pr.plan(model.at(theta)).values @ np.asarray(model.start) for theta in np.asarray(ours.thetas)[:300]]
-    )
-    known = risk(best)
-    return ReportData(
-        status=ours.status.name,
-        status_message=ours.status.value,
-        ok=ours.status.ok,
-        risk_name=f"CVaR {level:g}",
-        loss_name="expected discounted cost",
-        tail_level=level,
-        plans=tuple(plans),
-        known_theta_risk=float(known.value),
-        known_theta_standard_error=float(risk.standard_error(best)),
-        lower_bound=None,
-        history_objective=np.asarray(ours.history.objective),
-        history_gradient_norm=np.asarray(ours.history.gradient_norm),
-        drivers=drivers_of(ours, shown.pop("unknowns")),
-        drivers_considered=ours.certificate.drivers_considered,
-        weights=np.asarray(ours.weights),
-        solver="brpg",
-        seed=0,
-        seconds=float(ours.seconds),
-        iterations=len(ours.history),
-        versions=(("prudent", "0.1.0"), ("numpy", np.__version__)),
-        **shown,
-    )
+def certificate(**changes):
+    """A certificate on all draws."""
+    usual = {"draws": 400, "exact": False, "no_bound_because": None, "gap_confidence": "95 %", "in_sample": 9.0}
+    return CertificateRecord(**usual | {"stationarity": 0.01, "drivers_considered": 40} | changes)
 
 
 def machine_report(iterations=60):
@@ -118,82 +52,99 @@ def machine_report(iterations=60):
     counts = np.zeros((5, 3))
     for state, action, _ in records:
         counts[state, action] += 1
-    successors = np.asarray(support.successor)
-    unknowns = [
-        f"{states[s]}, {actions[a]} → {states[successors[s, a, b]]}" if truth[s, a].max() < 1 else None
-        for s in range(5)
-        for a in range(3)
-        for b in range(successors.shape[2])
-    ]
-    return solved(
-        pr.TabularFamily(support, cost, start=0, discount=0.95),
-        belief,
-        0.9,
-        iterations=iterations,
-        title="Machine maintenance",
-        asked=(
-            ("problem file", "problem.toml"),
-            ("states", "5: new, good, worn, failing, broken"),
-            ("actions", "3: run, service, replace"),
-            ("discount", "0.95"),
-            ("risk", "CVaR 0.9"),
-            ("loss", "expected discounted cost"),
-            ("log", f"log.csv, {len(records)} rows"),
-        ),
-        states=states,
-        actions=actions,
-        grid=None,
-        directions=None,
-        unknowns=unknowns,
-        counts=counts,
+    model, risk = pr.TabularFamily(support, cost, start=0, discount=0.95), pr.CVaR(0.9)
+    solution = pr.solve(model, belief, risk=risk, solver=pr.BRPG(iterations=iterations, evaluation=1000))
+    rivals = {
+        "posterior-mean plan": pr.plug_in(model, belief, risk=risk),
+        "robust plan": pr.robust(model, belief, 0.1, risk=risk),
+    }
+    shown = {"title": "Machine maintenance", "risk_name": "CVaR 0.9", "loss_name": "expected discounted cost"}
+    shown |= {"states": states, "actions": actions, "counts": counts, "solver": "brpg"}
+    shown["asked"] = (
+        ("problem file", "problem.toml"),
+        ("states", "5: new, good, worn, failing, broken"),
+        ("actions", "3: run, service, replace"),
+        ("discount", "0.95"),
+        ("risk", "CVaR 0.9"),
+        ("loss", "expected discounted cost"),
+        ("log", f"log.csv, {len(records)} rows"),
+    )
+    record = pr.record_solution(solution, model, belief, risk=risk, rivals=rivals, **shown)
+    return changed(
+        record, coverage=coverage_record(counts, truth.max(axis=2) == 1, record.occupancy, states, actions, 5)
     )
 
 
 def made_up(states, actions, plans=("this policy", "posterior-mean plan", "robust plan"), draws=400, **changes):
-    """A report of made-up numbers: any names, any sizes."""
+    """A record of made-up numbers: any names, any sizes."""
     random = np.random.default_rng(len(states) + 17 * len(actions))
     shape = (len(states), len(actions))
-    views = []
+    judged = []
     for position, name in enumerate(plans):
         losses = random.gamma(4.0, 1.0 + 0.3 * position, size=draws)
         tail = np.sort(losses)[int(0.9 * draws) :]
         probabilities = random.dirichlet(np.full(shape[1], 0.3), size=shape[0])
         visits = 20.0 * random.dirichlet(np.full(shape[0], 0.2))[:, None] * probabilities
-        more = tail.mean() - views[0].risk if position else 0.0
-        difference = Difference(more, 0.1, more - 0.2, more + 0.2) if position else None
-        numbers = (tail.mean(), 0.1, losses.mean(), 0.05, losses, tail[0], tail.mean())
-        views.append(PlanView(name, *numbers, probabilities, visits, difference=difference))
+        more = tail.mean() - judged[0].risk if position else 0.0
+        judged.append(
+            PolicyRecord(
+                name=name,
+                kind="rival" if position else "policy",
+                status="PLANNED" if position else "CONVERGED",
+                draws=draws,
+                risk=tail.mean(),
+                risk_standard_error=0.1,
+                interval=(tail.mean() - 0.2, tail.mean() + 0.2),
+                mean=losses.mean(),
+                mean_standard_error=0.05,
+                tail_level=0.9,
+                value_at_risk=tail[0],
+                tail_mean=tail.mean(),
+                difference=apart(more, 0.1, more - 0.2, more + 0.2) if position else None,
+                losses=losses,
+                weights=np.where(losses >= tail[0], draws / len(tail), 0.0),
+                probabilities=probabilities,
+                occupancy=visits,
+            )
+        )
+    ours, counts = judged[0], random.poisson(4.0, size=shape).astype(float)
     pairs = [f"{state}, {action} → {state}" for state in states for action in actions][:30]
-    settings = {
+    values = dict(ours) | {
         "title": "Made up",
         "asked": (("problem file", "problem.toml"),),
-        "status": "CONVERGED",
-        "status_message": "the gradient norm fell to the tolerance",
-        "ok": True,
+        "message": "the gradient norm fell to the tolerance",
+        "solved": True,
+        "usable": True,
         "risk_name": "CVaR 0.9",
         "loss_name": "expected discounted cost",
-        "tail_level": 0.9,
         "states": tuple(states),
         "actions": tuple(actions),
-        "grid": None,
-        "directions": None,
-        "plans": tuple(views),
-        "known_theta_risk": 0.8 * views[0].risk,
-        "known_theta_standard_error": 0.1,
-        "lower_bound": 0.75 * views[0].risk,
-        "gap": 0.25 * views[0].risk,
-        "gap_limit": 0.25 * views[0].risk + 0.17,
-        "history_objective": 10.0 + 5.0 * np.exp(-np.arange(200) / 30.0) + random.normal(size=200),
-        "history_gradient_norm": np.exp(-np.arange(200) / 40.0),
-        "drivers": tuple(Driver(name, 0.3, 0.3 + 0.01 * i, 1.5 - 0.1 * i, 0.1) for i, name in enumerate(pairs)),
-        "drivers_considered": 40,
-        "counts": random.poisson(4.0, size=shape).astype(float),
+        "rivals": tuple(judged[1:]),
+        "known_theta_risk": 0.8 * ours.risk,
+        "known_theta_risk_standard_error": 0.1,
+        "lower_bound": 0.75 * ours.risk,
+        "gap": 0.25 * ours.risk,
+        "gap_limit": 0.25 * ours.risk + 0.17,
+        "certificate": certificate(draws=draws),
+        "objective": 10.0 + 5.0 * np.exp(-np.arange(200) / 30.0) + random.normal(size=200),
+        "gradient_norm": np.exp(-np.arange(200) / 40.0),
+        "drivers": tuple(
+            DriverRecord(name=name, plain=0.3, weighted=0.3 + 0.01 * i, shift=1.5 - 0.1 * i, standard_error=0.1)
+            for i, name in enumerate(pairs)
+        ),
+        "counts": counts,
+        "draw_probabilities": np.full(draws, 1.0 / draws),
         "seed": 11,
         "seconds": 12.25,
         "iterations": 200,
-        "versions": (("prudent", "0.1.0"),),
+        "versions": {"prudent": "0.1.0"},
+        **changes,
     }
-    return ReportData(**{**settings, **changes})
+    if values["counts"] is not None:
+        certain = values.pop("certain", np.zeros(shape, bool))
+        known = values["counts"], certain, values["occupancy"], values["states"], values["actions"], 5
+        values["coverage"] = coverage_record(*known)
+    return SolutionRecord(**values)
 
 
 def nasty_report(**changes):
@@ -216,7 +167,46 @@ def large_report():
     return made_up(
         [f"state number {i} of a rather long list of states" for i in range(500)],
         [f"action {i}" for i in range(30)],
-        history_objective=5.0 + np.exp(-np.arange(40_000) / 3000.0),
-        history_gradient_norm=np.exp(-np.arange(40_000) / 5000.0),
+        objective=5.0 + np.exp(-np.arange(40_000) / 3000.0),
+        gradient_norm=np.exp(-np.arange(40_000) / 5000.0),
         iterations=40_000,
     )
+
+
+class Page(html.parser.HTMLParser):
+    """Elements, texts and figures of a page, as a browser would split it."""
+
+    VOID = ("meta", "link", "br", "img", "hr", "input")
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.stack, self.tags, self.values, self.figures, self.texts, self.scripts = [], [], [], [], [], 0
+        # Parsing five megabytes of library a hundred times takes long, and tells nothing.
+        self.feed(text.replace(str(plotly_script()), "<script></script>"))
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append((tag, attributes))
+        if tag not in self.VOID:
+            self.stack.append((tag, attributes))
+        if "data-name" in attributes:
+            self.values.append([attributes["data-name"], attributes["data-value"], ""])
+        if tag == "script" and attributes.get("type") != "application/json":
+            self.scripts += 1
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop()[0] == tag
+
+    def handle_data(self, text):
+        tag, attributes = self.stack[-1] if self.stack else ("", {})
+        if tag == "script" and attributes.get("type") == "application/json":
+            self.figures.append(json.loads(text))
+        elif tag not in ("script", "style"):
+            self.texts.append(text)
+            if "data-name" in attributes:
+                self.values[-1][2] += text
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import prudent as pr
-from prudent.problems.describing import describe
-from prudent.runs.drivers import unknowns
+from prudent.problems import describe
+from prudent.runs.naming import unknowns
 from prudent.tables import Names, count_log
 
 HEAD = "states = 3\nactions = 2\ndiscount = 0.9\nstart = 0\n"

@@ -1,6 +1,5 @@
 """What an answer stands on: by hand, for rich logs and poor ones, and silent where it cannot be known."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -12,6 +11,7 @@ from prudent.cli import app
 from prudent.objectives import plainly
 from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
 from prudent.objectives.grounds import Ground, ground_of
+from prudent.runs.folder import write_record
 
 QUICK = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=400)
 RAGGED = pr.Support.lists([[[2, 0, 1], [1]], [[0, 1], [2, 1]], [[2, 1], [0, 2, 1]]])
@@ -278,11 +278,8 @@ def test_solve_evaluate_and_the_page_say_the_same(folder):
 
 
 def test_a_forged_word_is_refused(folder, tmp_path):
-    from prudent.runs.record import read_record, write_record
-
     run = pr.solve_problem(folder / "problem.toml", tmp_path / "run", report=False)
-    record = run.record
-    forged = record.summary | {"footing": record.summary["footing"] | {"word": "perfect"}}
-    write_record(tmp_path / "forged", dataclasses.replace(record, summary=forged))
-    with pytest.raises(pr.InputError, match="damaged"):
-        read_record(tmp_path / "forged")
+    forged = run.record.model_copy(update={"footing": run.record.footing.model_copy(update={"word": "perfect"})})
+    write_record(run.folder, forged)
+    with pytest.raises(pr.InputError, match=r"is damaged \(footing: word: Input should be 'sound', 'thin' or"):
+        pr.read_record(run.folder)

@@ -1,6 +1,7 @@
 """Mutated problem files, logs and checkpoints: exit code 0, 1 or 2, never a traceback, never more than five seconds."""
 
 import contextlib
+import hashlib
 import io
 import json
 import random
@@ -15,7 +16,7 @@ from pyarrow import csv, parquet
 import prudent as pr
 from prudent.cli import app
 from prudent.problems.example import COSTS, LOG, PROBLEM
-from prudent.runs.tensors import read_tensors, write_tensors
+from prudent.runs.folder import read_tensors, write_tensors
 
 SECONDS = 5.0
 
@@ -155,6 +156,27 @@ def run(tmp_path_factory):
     return pr.solve_problem(problem, folder / "run", report=False, changes=changes).folder
 
 
+def tampered(said, chance):
+    """One value of a JSON replaced."""
+    values = [-1, 0, 1, 2**40, "", "x", None, [], {}, [[]], True, "CONVERGED", 0.5]
+    while isinstance(said, dict | list) and said:
+        key = chance.choice(sorted(said) if isinstance(said, dict) else range(len(said)))
+        if not isinstance(said[key], dict | list) or not said[key] or chance.random() < 0.2:
+            said[key] = chance.choice(values)
+            return
+        said = said[key]
+
+
+def forged(run, chance, folder):
+    """A `solution.json` with one value replaced, by someone who knows how to sign it."""
+    arrays, head = read_tensors(run / "report.safetensors", read_kind(run / "report.safetensors"))
+    said = json.loads((run / "solution.json").read_text())
+    tampered(said, chance)
+    text = json.dumps(said).encode()
+    (folder / "solution.json").write_bytes(text)
+    write_tensors(folder / "report.safetensors", arrays, head | {"solution": hashlib.sha256(text).hexdigest()})
+
+
 def signed(path, kind, chance, target):
     """A file whose content was changed by someone who knows how to sign it."""
     arrays, record = read_tensors(path, kind)
@@ -172,33 +194,32 @@ def signed(path, kind, chance, target):
         elif array.ndim:
             arrays[name] = array[:-1]
     else:
-        place, values = record, [-1, 0, 1, 2**40, "", "x", None, [], {}, [[]], True, "CONVERGED", 0.5]
-        key = chance.choice(sorted(place))
-        if isinstance(place[key], dict) and chance.random() < 0.8:
-            place = place[key]
-            key = chance.choice(sorted(place))
-        place[key] = chance.choice(values)
+        tampered(record, chance)
     write_tensors(target, arrays, record)
 
 
 def checkpoint_cases(folder, run, count, seed):
     """Mutated checkpoints and records, by someone who can sign them or not, for every command that reads one."""
     chance = random.Random(seed)
-    names = checkpoint, record = "checkpoint.safetensors", "report.safetensors"
+    names = checkpoint, *records = "checkpoint.safetensors", "report.safetensors", "solution.json"
     files = {name: (run / name).read_bytes() for name in names}
     going_on = ("continue", folder, "--iterations", 1, "--no-report", "--out", folder / "on", "--force")
     commands = {
-        "compare": (checkpoint, ("compare", folder, run, "--samples", 20)),
-        "continue": (checkpoint, going_on),
-        "report": (record, ("report", folder)),
+        "compare": (names, ("compare", folder, run, "--samples", 20)),
+        "continue": ([checkpoint], going_on),
+        "report": (records, ("report", folder)),
     }
     for number in range(count):
         for name, content in files.items():
             (folder / name).write_bytes(content)
         command = chance.choice(["compare", "compare", "continue", "report"])
-        name, arguments = commands[command]
+        read, arguments = commands[command]
+        name = chance.choice(read)
         if chance.random() < 0.4:
-            signed(run / name, read_kind(run / name), chance, folder / name)
+            if name == "solution.json":
+                forged(run, chance, folder)
+            else:
+                signed(run / name, read_kind(run / name), chance, folder / name)
         else:
             (folder / name).write_bytes(mutated(files[name], chance))
         yield f"{number}: {command}", arguments

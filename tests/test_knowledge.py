@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
-from prudent.problems.parts import support_of
-from prudent.problems.suggesting import suggestion_of
+from prudent.problems import suggestion_of
 from prudent.runs.checkpoint import read_checkpoint
 
 ENVIRONMENTS = {name: pr.envs.known_environment(name) for name in pr.envs.KNOWN}
@@ -76,7 +75,7 @@ def read(folder, text, **files):
 
 
 def table_of(case):
-    return as_table(support_of(case))
+    return as_table(case.support)
 
 
 def near(s, t, forward, back):

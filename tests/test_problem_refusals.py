@@ -70,7 +70,7 @@ REFUSED = {
         problem(
             ('kind = "cvar"', 'kind = "mixture"'), ("level = 0.9", "parts = [{share = 0.5, risk = {kind = 'cvar'}}]")
         ),
-        "risk: the shares sum to 0.5, not to 1",
+        "risk: the weights of a Mixture must be >= 0 and sum to 1, got [0.5]",
     ),
     "step 0": (
         problem(('"sample-average"', '"brpg"\nstep = 0.0')),
@@ -96,7 +96,7 @@ REFUSED = {
     ),
     "largest below the first": (
         problem(("samples = 128", "largest = 100")),
-        "solver: largest is below samples, which is 128; lower samples, too",
+        "solver: SampleAverage largest is 100, below samples, which is 128; lower samples, too",
     ),
     "negative seed": (problem(("seed = 0", "seed = -1")), "seed: input should be greater than or equal to 0, got -1"),
     "prior 0": (problem(('kind = "pooled"', "prior = 0.0")), "posterior.prior: input should be greater than 0"),

@@ -5,10 +5,10 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -20,12 +20,11 @@ import prudent as pr
 from prudent.arrays import in_float64
 from prudent.cli import app
 from prudent.posteriors import WeightedDraws, equally_weighted
+from prudent.report.record import message_of
 from prudent.runs import deterministic
-from prudent.runs.checkpoint import KIND
-from prudent.runs.judging import Court, risk_difference
-from prudent.runs.record import is_solved, message_of
-from prudent.runs.solving import saved_policy
-from prudent.runs.tensors import read_tensors, write_tensors
+from prudent.runs.checkpoint import KIND, read_checkpoint
+from prudent.runs.folder import read_tensors, write_tensors
+from prudent.runs.judging import Evaluator, risk_difference
 from prudent.solvers import named_leaves
 
 COMMAND = Path(sys.executable).with_name("prudent")
@@ -75,13 +74,14 @@ def run(problem):
 
 @pytest.fixture(scope="module")
 def commanded(problem):
-    """The installed command, as a new user runs it, with the report."""
-    return prudent("solve", problem, "--out", "by-command", folder=problem.parent), problem.parent / "by-command"
+    """The command, with the report."""
+    folder = problem.parent / "by-command"
+    return CliRunner().invoke(app, ["solve", str(problem), "--out", str(folder)]), folder
 
 
 def test_the_command_writes_what_the_library_computes_to_the_bit(problem, commanded):
     done, folder = commanded
-    assert done.returncode == 1, "at the iteration limit nothing is solved: " + done.stderr
+    assert done.exit_code == 1, "at the iteration limit nothing is solved: " + done.stderr
     solution = pr.solve(**pr.read_problem(problem).arguments())
     said = json.loads((folder / "solution.json").read_text())
     assert said["status"] == solution.status.name == "ITERATION_LIMIT"
@@ -114,11 +114,10 @@ def test_the_command_prints_a_table_and_the_paths_and_writes_nothing_else(comman
     done, folder = commanded
     assert {path.name for path in folder.iterdir()} == FILES
     for name in FILES:
-        assert f"wrote {Path('by-command') / name}" in done.stdout
+        assert f"wrote {folder / name}" in done.stdout
     for words in ("this policy", "deterministic policy", *RIVALS, "CVaR 0.9", "iteration limit", "told theta"):
         assert words in done.stdout
     assert "best rival, " in done.stdout
-    assert "95 % interval" in done.stdout
     assert "of 4 unknowns that the policy meets" in done.stdout
     assert done.stderr == ""
 
@@ -154,12 +153,12 @@ def test_the_deterministic_policy_is_the_best_of_all_and_judged_on_other_draws(p
     choice = [names.index(row["action"]) for row in written]
     arguments = pr.read_problem(problem).arguments()
     model = arguments["model"]
-    court = Court(arguments, 100, 0.9)
-    aside = court.aside(1000).thetas[:40]
-    assert not np.isin(aside[:, 0, 0], court.fresh.thetas[:, 0, 0]).any()
-    view = pr.evaluate_problem(commanded[1] / "policy-deterministic.csv", problem)
-    assert said["risk"] == pytest.approx(view.risk, rel=1e-12)
-    search = deterministic._Search(court)
+    evaluator = Evaluator(**arguments, evaluation=100)
+    aside = evaluator.aside(1000).thetas[:40]
+    assert not np.isin(aside[:, 0, 0], evaluator.draws.thetas[:, 0, 0]).any()
+    judged = pr.evaluate_problem(commanded[1] / "policy-deterministic.csv", problem)
+    assert said["risk"] == pytest.approx(judged.risk, rel=1e-12)
+    search = deterministic._Search(evaluator)
     listed = np.array(list(itertools.product(range(3), repeat=4)))
     assert search.risks(np.array([choice]))[0] == pytest.approx(search.risks(listed).min(), rel=1e-12)
     # The search's losses against the planner's own arithmetic.
@@ -177,26 +176,26 @@ def test_the_deterministic_policy_is_the_best_of_all_and_judged_on_other_draws(p
 
 def test_the_local_search_finds_what_listing_finds(problem, monkeypatch):
     case = pr.read_problem(problem, changes={"risk.level": 0.5})
-    court = Court(case.arguments(), 100, 0.5)
-    start = court.view("this policy", np.full((4, 3), 1 / 3))
-    listed = deterministic.best_deterministic(court, [start])
+    evaluator = Evaluator(**case.arguments(), evaluation=100)
+    start = evaluator.record("this policy", np.full((4, 3), 1 / 3))
+    listed = deterministic.best_deterministic(evaluator, [start])
     monkeypatch.setattr(deterministic, "MOST_LISTED", 1)
-    searched = deterministic.best_deterministic(court, [start])
+    searched = deterministic.best_deterministic(evaluator, [start])
     assert searched.risk == pytest.approx(listed.risk, rel=1e-9)
     assert set(searched.probabilities.ravel()) == {0.0, 1.0}
 
 
 @in_float64
 def test_the_gains_of_the_search_are_derivatives_of_the_risk(problem):
-    court = Court(pr.read_problem(problem).arguments(), 100, 0.9)
-    search = deterministic._Search(court)
+    evaluator = Evaluator(**pr.read_problem(problem).arguments(), evaluation=100)
+    search = deterministic._Search(evaluator)
     choice = np.array([0, 1, 2, 2])
     gains, table = search.gains(choice), np.eye(3)[choice]
     assert np.all(gains[np.arange(4), choice] == 0.0)
 
     def risk(moved):
-        losses = deterministic.losses_on(court.objective, moved[None], search.thetas)[0]
-        return float(court.risk(losses, search.share).value)
+        losses = deterministic.losses_on(evaluator.objective, moved[None], search.thetas)[0]
+        return float(evaluator.risk(losses, search.share).value)
 
     for state, action in ((0, 1), (1, 0), (1, 2)):
         mixed = table.copy()
@@ -209,10 +208,8 @@ def test_a_posterior_of_points_is_judged_whole():
     lake = pr.envs.frozen_lake("SF\nHG")
     points = pr.Draws([[0.1, 0.2], [0.5, 0.2], [0.6, 0.9]], weights=[0.7, 0.2, 0.1])
     fresh = WeightedDraws(np.asarray(points.thetas), np.asarray(points.weights), True)
-    solution = SimpleNamespace(evaluation=SimpleNamespace(draws=fresh))
-    arguments = {"model": lake, "belief": points, "risk": pr.CVaR(0.8), "loss": None, "seed": 0}
-    court = Court(arguments, 3, 0.8, solution)
-    ours = court.view("this policy", np.full((4, 4), 0.25))
+    evaluator = Evaluator(lake, points, risk=pr.CVaR(0.8), draws=fresh)
+    ours = evaluator.record("this policy", np.full((4, 4), 0.25))
     losses = [float(pr.loss_at(np.full((4, 4), 0.25), lake, theta)) for theta in fresh.thetas]
     np.testing.assert_allclose(ours.losses, losses, rtol=1e-12)
     worst = np.argsort(losses)[::-1]
@@ -223,10 +220,11 @@ def test_a_posterior_of_points_is_judged_whole():
     assert ours.risk == pytest.approx(tail / 0.2, rel=1e-12)
     assert ours.mean == pytest.approx(float(fresh.probabilities @ losses), rel=1e-12)
     assert (ours.risk_standard_error, ours.mean_standard_error) == (0.0, 0.0)
-    best = deterministic.best_deterministic(court, [ours])
+    best = deterministic.best_deterministic(evaluator, [ours])
     assert best.difference.value == best.difference.low == best.difference.high == pytest.approx(best.risk - ours.risk)
     listed = [np.eye(4)[list(choice)] for choice in itertools.product(range(4), repeat=4)]
-    risks = [court.view("", each, occupancy=False).risk for each in listed]
+    every = np.array([pr.loss_at(listed, lake, theta) for theta in fresh.thetas])
+    risks = [float(evaluator.risk(column, fresh.probabilities).value) for column in every.T]
     assert best.risk == pytest.approx(min(risks), rel=1e-12)
     visits = sum(
         p * np.asarray(pr.occupancy(lake.at(theta), ours.probabilities))
@@ -259,24 +257,33 @@ def test_the_interval_of_a_difference_of_risks_covers_it(risk):
 def test_the_report_says_what_solution_json_says(commanded):
     page = (commanded[1] / "report.html").read_text()
     said = json.loads((commanded[1] / "solution.json").read_text())
-    for name in (
-        "risk",
-        "risk_standard_error",
-        "lower_bound",
-        "known_theta_risk",
-        "iterations",
-        "seconds",
-        "seed",
-    ):
-        assert f'data-name="{name}"' in page
-        assert f'data-value="{said[name]!r}"' in page
+    names = ("risk", "risk_standard_error", "lower_bound", "known_theta_risk", "iterations", "seconds", "seed")
+    for name in names:
+        assert f'data-name="{name}" data-value="{said[name]!r}"' in page
+    assert f'data-name="rivals.0.risk" data-value="{said["rivals"][0]["risk"]!r}"' in page
+
+
+def test_few_draws_in_the_tail_are_mentioned_wherever_an_interval_is(commanded):
+    """A hundred draws of which ten make up the risk: terminal, file and page say so."""
+    done, folder = commanded
+    few = "95 % nominally: only 10 draws in the tail"
+    said = json.loads((folder / "solution.json").read_text())
+    assert said["confidence"] == said["certificate"]["gap_confidence"] == said["deterministic"]["confidence"] == few
+    assert {each["difference"]["confidence"] for each in said["rivals"]} == {few}
+    page = (folder / "report.html").read_text()
+    answer = page[page.index('id="answer"') : page.index('id="asked"')]
+    for text in (" ".join(done.stdout.split()), " ".join(answer.split())):
+        assert text.count(few) >= 3, "of the risk, of the deterministic policy, of the best rival"
+        assert "95 % confidence (nominally: only 10 draws in the tail)" in text
+        assert "95 % interval" not in text and "95 % confidence intervals" not in text
+    assert pr.read_record(folder).confidence == few
 
 
 def test_a_policy_that_was_written_is_judged_as_it_was(problem, run):
-    view = pr.evaluate_problem(run.folder / "policy.csv", problem)
+    judged = pr.evaluate_problem(run.folder / "policy.csv", problem)
     # The solver finds losses along with their gradients, in another compiled function: the last digit may differ.
-    assert (view.risk, view.mean) == pytest.approx((run.solution.risk, run.record.summary["mean"]), rel=1e-12)
-    assert np.allclose(view.losses, run.solution.losses, rtol=1e-12, atol=0.0)
+    assert (judged.risk, judged.mean) == pytest.approx((run.solution.risk, run.record.mean), rel=1e-12)
+    assert np.allclose(judged.losses, run.solution.losses, rtol=1e-12, atol=0.0)
     certain = pr.evaluate_problem(run.folder / "policy-deterministic.csv", problem)
     assert set(certain.probabilities.ravel()) == {0.0, 1.0}
 
@@ -333,7 +340,7 @@ def test_a_log_counts_once(problem, run, tmp_path):
     result = CliRunner().invoke(app, again)
     said = json.loads((later.folder / "solution.json").read_text())
     assert (said["status"], result.exit_code) in (("CONVERGED", 0), ("ITERATION_LIMIT", 1)), result.output
-    assert saved_policy(later.folder).case.counts().sum() == run.case.counts().sum() + 5
+    assert read_checkpoint(later.folder / "checkpoint.safetensors").case.counts().sum() == run.case.counts().sum() + 5
 
 
 def test_a_problem_file_counts_a_log_once(problem, tmp_path):
@@ -350,7 +357,7 @@ def test_a_problem_file_counts_a_log_once(problem, tmp_path):
 
 
 def test_the_settings_are_those_in_force(problem, run, tmp_path):
-    solver = run.record.summary["settings"]["solver"]
+    solver = run.record.settings["solver"]
     assert (solver["iterations"], solver["samples"], solver["tolerance"]) == (12, 20, 0.0)
     assert (solver["starts"], solver["largest"]) == (pr.SampleAverage().starts, pr.SampleAverage().largest)
     # Two iterations more do not get there at this tolerance, so that all of them are made.
@@ -359,27 +366,25 @@ def test_the_settings_are_those_in_force(problem, run, tmp_path):
     assert said["iterations"] == more.solution.iterations == 14
     assert (said["settings"]["solver"]["iterations"], said["settings"]["solver"]["tolerance"]) == (2, 1e-12)
     still = pr.continue_run(tmp_path / "more", report=False)
-    assert still.record.summary["settings"]["solver"]["tolerance"] == 1e-12
-    assert still.record.summary["iterations"] == 16
+    assert still.record.settings["solver"]["tolerance"] == 1e-12
+    assert still.record.iterations == 16
     # At a loose one it is there at once, and makes no more than it needs.
     loose = pr.continue_run(run.folder, iterations=5, tolerance=1e-3, out=tmp_path / "loose", report=False)
     assert (loose.solution.status, loose.solution.iterations) == (pr.Status.CONVERGED, 13)
 
 
-def test_only_what_converged_is_solved():
-    solved = {status.name for status in pr.Status if is_solved(SimpleNamespace(status=status))}
-    assert solved == {"CONVERGED"}
-    for status in pr.Status:
-        said = message_of(SimpleNamespace(status=status))
-        assert not re.search(r"\w=", said), "an argument of Python's"
-        # One place for the words: what the command line says is the status's own sentence, arguments aside.
-        assert set(re.findall(r"\w+", status.value)) - {"resume"} <= set(re.findall(r"\w+", said))
+@pytest.mark.parametrize("status", pr.Status)
+def test_a_status_has_the_same_words_on_the_command_line(status):
+    said = message_of(status)
+    assert not re.search(r"\w=", said), "an argument of Python's"
+    # One place for the words: what the command line says is the status's own sentence, arguments aside.
+    assert set(re.findall(r"\w+", status.value)) - {"resume"} <= set(re.findall(r"\w+", said))
 
 
 def test_of_two_successors_one_drives(run):
     names = [driver.name for driver in run.record.drivers]
     assert names
-    assert run.record.summary["certificate"]["drivers_considered"] >= len(names)
+    assert run.record.certificate.drivers_considered >= len(names)
     pairs = [name.split(" → ")[0] for name in names]
     assert len(set(pairs)) == len(pairs)
     thetas, weights = run.solution.thetas, run.solution.weights
@@ -401,7 +406,7 @@ def test_the_next_episode_learns_from_what_was_observed_since(problem, run):
     more.write_text("state,action,next_state,count\nworn,run,broken,40\n")
     out = problem.parent / "episode"
     later = pr.continue_run(run.folder, data=more, out=out, report=False)
-    assert later.record.summary["episode"] == 1
+    assert later.record.episode == 1
     assert later.case.counts()[2, 0] == run.case.counts()[2, 0] + 40
     # As if the posterior had been updated by hand and the solver started from the policy there was.
     case = pr.read_problem(problem).with_log(more)
@@ -412,7 +417,7 @@ def test_the_next_episode_learns_from_what_was_observed_since(problem, run):
     by_hand = pr.solve(**arguments, start=run.solution.parameters)
     assert by_hand.risk == later.solution.risk
     again = pr.continue_run(out, data=more, again=True, out=problem.parent / "episode-2", report=False)
-    assert again.record.summary["episode"] == 2
+    assert again.record.episode == 2
     assert again.case.counts()[2, 0] == run.case.counts()[2, 0] + 80
     (problem.parent / "wrong.csv").write_text("state,action,next_state\nwrn,run,worn\n")
     with pytest.raises(pr.InputError, match="row 1: state 'wrn' is not declared; did you mean 'worn'"):
@@ -425,7 +430,7 @@ def test_runs_are_compared_on_the_draws_of_the_first(problem, run):
     )
     rows = pr.compare_runs([run.folder, other.folder])
     assert [row.same_problem for row in rows] == [True, False]
-    assert rows[0].view.risk == pytest.approx(run.solution.risk, rel=1e-12)
+    assert rows[0].policy.risk == pytest.approx(run.solution.risk, rel=1e-12)
     difference = other.solution.losses - run.solution.losses
     assert rows[1].mean_difference.value == pytest.approx(difference.mean(), rel=1e-9)
     assert rows[1].mean_difference.standard_error == pytest.approx(difference.std() / 10, rel=1e-9)
@@ -484,9 +489,8 @@ def test_a_checkpoint_that_was_changed_is_refused(problem, run, tmp_path):
         pr.continue_run(tmp_path)
 
 
-def test_another_run_is_replaced_only_by_force(problem, run):
-    target = problem.parent / "forced"
-    pr.solve_problem(problem, target, report=False)
+def test_another_run_is_replaced_only_by_force(problem, run, tmp_path):
+    target = shutil.copytree(run.folder, tmp_path / "forced")
     (target / "report.html").write_text("of a run that is gone")
     with pytest.raises(pr.InputError, match="holds another run"):
         pr.solve_problem(problem, target, report=False)

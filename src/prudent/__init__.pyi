@@ -106,6 +106,8 @@ from .posteriors import WithinBox as WithinBox
 from .problems import Case as Case
 from .problems import read_problem as read_problem
 from .problems import write_example as write_example
+from .report import PolicyRecord as PolicyRecord
+from .report import SolutionRecord as SolutionRecord
 from .risks import Assessment as Assessment
 from .risks import ChiSquareBall as ChiSquareBall
 from .risks import Clarabel as Clarabel
@@ -129,10 +131,11 @@ from .risks import WorstCase as WorstCase
 from .risks import check_risk as check_risk
 from .runs import Comparison as Comparison
 from .runs import Run as Run
-from .runs import View as View
 from .runs import compare_runs as compare_runs
 from .runs import continue_run as continue_run
 from .runs import evaluate_problem as evaluate_problem
+from .runs import read_record as read_record
+from .runs import record_solution as record_solution
 from .runs import report_run as report_run
 from .runs import solve_problem as solve_problem
 from .solvers import BRPG as BRPG

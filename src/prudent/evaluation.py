@@ -139,14 +139,17 @@ class Evaluation(eqx.Module):
             return [("risk", f"{self.risk:.4f} (exact: all {count} atoms of the posterior)")]
         low, high = self.interval
         told = bool(np.isfinite([low, high]).all())
-        known = f"{low:.4f} to {high:.4f} ({self._confidence()})" if told else "none can be had"
+        known = f"{low:.4f} to {high:.4f} ({self.confidence})" if told else "none can be had"
         return [
             ("risk", f"{with_error(self.risk, self.risk_standard_error)} (standard error, {count} fresh draws)"),
             ("interval", known),
         ]
 
-    def _confidence(self) -> str:
+    @property
+    def confidence(self) -> str:
         """What the interval holds: few draws in the tail may not show how it spreads."""
+        if self.exact:
+            return "exact"
         in_tail = effective_draws(self.weights, self.probabilities)
         return "95 %" if in_tail >= FEW_IN_TAIL else f"95 % nominally: only {in_tail:.0f} draws in the tail"
 

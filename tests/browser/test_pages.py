@@ -1,7 +1,6 @@
 """Reports in a real browser: drawn, readable at every width and in both schemes, silent, and nobody's script runs."""
 
 import base64
-import dataclasses
 import os
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from prudent.report import write_report
 
-from ..report_examples import NAMES, NASTY, large_report, machine_report, made_up, nasty_report
+from ..report_examples import NAMES, NASTY, changed, large_report, machine_report, made_up, nasty_report
 from .chromium import Visit, chromium
 
 pytestmark = pytest.mark.browser
@@ -164,15 +163,14 @@ def test_the_numbers_on_the_screen_are_those_given(driver, pages):
           return [element.dataset.name, element.dataset.value, element.innerText];
         })"""
     )
-    ours = data.plans[0]
-    given = {"risk": ours.risk, "risk_standard_error": ours.risk_standard_error, "seconds": data.seconds}
+    given = {"risk": data.risk, "risk_standard_error": data.risk_standard_error, "seconds": data.seconds}
     given |= {"iterations": data.iterations, "seed": data.seed}
     for key, value in given.items():
         found = [(exact, text) for name, exact, text in shown if name == key]
         assert found
         assert all(float(exact) == value for exact, _ in found)
         assert all(float(text.split()[0]) == pytest.approx(value, rel=0.05) for _, text in found)
-    assert [(exact, text) for name, exact, text in shown if name == "lower_bound"] == [("null", "not known")]
+    assert [float(exact) for name, exact, _ in shown if name == "lower_bound"] == [data.lower_bound]
     assert [exact for name, exact, _ in shown if name == "status"] == [data.status]
 
 
@@ -234,11 +232,27 @@ def test_the_page_prints_light_whole_and_without_the_contents(driver, pages):
 
 
 def test_a_report_of_odd_numbers_is_drawn_without_a_complaint(driver, tmp_path):
-    data = made_up("ab", "xy", history_objective=np.array([1.0, np.nan, np.inf]), history_gradient_norm=np.zeros(3))
-    plan = dataclasses.replace(
-        data.plans[0], losses=np.full(20, 3.0), risk=np.inf, value_at_risk=None, tail_mean=np.nan
-    )
-    data = dataclasses.replace(data, plans=(plan, data.plans[1]), counts=np.zeros((2, 2)), lower_bound=-np.inf)
+    odd = {"risk": np.inf, "value_at_risk": None, "tail_mean": np.nan, "lower_bound": -np.inf}
+    data = changed(made_up("ab", "xy", counts=np.zeros((2, 2))), losses=np.full(400, 3.0), **odd)
+    data = changed(data, objective=np.array([1.0, np.nan, np.inf]), gradient_norm=np.zeros(3))
     visit = Visit(driver, write_report(data, tmp_path / "odd.html"), 360).drawn()
+    assert visit.console == []
+    assert visit.run("return document.documentElement.scrollWidth") == 360
+
+
+def test_a_policy_that_is_no_table_has_a_page_without_tables(driver, tmp_path):
+    gone = {"probabilities": None, "occupancy": None}
+    data = made_up("ab", "xy")
+    rivals = tuple(changed(rival, **gone) for rival in data.rivals)
+    data = changed(data, **gone, states=0, actions=0, rivals=rivals, counts=None, coverage=None)
+    visit = Visit(driver, write_report(data, tmp_path / "function.html"), 360).drawn()
+    assert visit.run("return document.querySelectorAll('#policy, #occupancy, #log').length") == 0
+    # Risks, drivers, two curves, and a distribution for each plan.
+    assert visit.run("return document.querySelectorAll('.figure svg.main-svg').length") >= 4 + len(data.plans)
+    dead = visit.run(
+        """return Array.from(document.querySelectorAll("nav a")).filter(
+          a => !document.querySelector(a.getAttribute("href"))).length"""
+    )
+    assert dead == 0
     assert visit.console == []
     assert visit.run("return document.documentElement.scrollWidth") == 360

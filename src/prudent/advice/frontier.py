@@ -91,7 +91,7 @@ class Frontier(eqx.Module):
     def rows(self) -> list[tuple[str, ...]]:
         """The table: name, mean loss, tail loss, each with its error, and the gap of the risk's own certificate."""
         table: list[tuple[str, ...]] = [
-            ("policy", "mean loss", "s.e.", describe(self.tail), "s.e.", "gap of its own risk")
+            ("policy", "mean loss", "s.e.", risk_words(self.tail), "s.e.", "gap of its own risk")
         ]
         for point in (*self.points, *self.rivals):
             certificate = None if point.solution is None else point.solution.certificate
@@ -111,7 +111,7 @@ class Frontier(eqx.Module):
         )
 
 
-def describe(risk: Risk) -> str:
+def risk_words(risk: Risk) -> str:
     """A risk in a few words: its kind and its numbers."""
     numbers = [
         f"{field.name}={float(getattr(risk, field.name)):g}"
@@ -178,7 +178,7 @@ def frontier(
     solutions = _competed(objective, model, belief, risks, solutions, solver, own, parts)
     known, draws = solutions[0], solutions[0].evaluation.draws
     points = tuple(
-        _point(describe(risk), run.losses, tail, run, draws) for risk, run in zip(risks, solutions, strict=True)
+        _point(risk_words(risk), run.losses, tail, run, draws) for risk, run in zip(risks, solutions, strict=True)
     )
     judging: dict[str, Any] = {"loss": loss, "occupancy": occupancy, "evaluation": solver.evaluation, "seed": own}
     rivals = [_point("plug-in", run.losses, tail, run, draws) for run in _planned(plug_in, model, belief, judging)]

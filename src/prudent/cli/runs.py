@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, show_run
-from .terminal import apart, clear_errors, console, meaning, over, short, with_error
+from .terminal import apart, clear_errors, meaning, over, table
 
 Samples = Annotated[int | None, typer.Option(help="Posterior draws; else the file's.", min=2, show_default=False)]
 Folder = Annotated[Path, typer.Argument(help="The --out folder of prudent solve.", show_default=False)]
@@ -29,39 +29,27 @@ def evaluate(
     """
     with clear_errors():
         import json
-        from dataclasses import asdict
 
-        from rich.table import Table
-        from rich.text import Text
-
-        from ..problems import read_problem
-        from ..problems.describing import risk_name
-        from ..report.words import standing_words
+        from ..problems import read_problem, risk_name
+        from ..report import footing_words, number, with_error
         from ..runs import evaluate_problem
-        from ..runs.judging import tail_level_of
-        from ..runs.record import NUMBERS, number
 
         case = read_problem(problem, trust=trust)
-        view = evaluate_problem(policy, case, samples=samples)
-        assert view.standing is not None
+        judged = evaluate_problem(policy, case, samples=samples)
         if as_json:
-            said = {"policy": str(policy), "problem": str(problem), "draws": len(view.losses), "exact": view.exact}
-            said |= {name: number(getattr(view, name)) for name in NUMBERS}
-            typer.echo(json.dumps(said | {"footing": asdict(view.standing)}, indent=2))
+            said = {"policy": str(policy), "problem": str(problem)}
+            typer.echo(json.dumps(said | judged.model_dump(mode="json"), indent=2))
             return
-        terminal = console()
-        terminal.print(f"{policy} {over(view)}", markup=False, highlight=False)
-        table = Table(show_header=False)
-        table.add_row(
-            Text(risk_name(case.facts.file.risk)), with_error(view.risk, view.risk_standard_error, view.exact)
-        )
-        table.add_row("mean", with_error(view.mean, view.mean_standard_error, view.exact))
-        level = tail_level_of(case.facts.file.risk)
-        table.add_row(f"VaR {level:g}", short(view.value_at_risk))
-        table.add_row(f"CVaR {level:g}", short(view.tail_mean))
-        for label, text in standing_words(view.standing, risk_name(case.facts.file.risk)):
-            table.add_row(Text(label), Text(text))
-        terminal.print(table)
+        assert judged.footing is not None
+        risk = risk_name(case.facts.file.risk)
+        rows = [
+            (risk, with_error(judged.risk, judged.risk_standard_error, 5)),
+            ("mean", with_error(judged.mean, judged.mean_standard_error, 5)),
+            (f"VaR {judged.tail_level:g}", number(judged.value_at_risk, 5)),
+            (f"CVaR {judged.tail_level:g}", number(judged.tail_mean, 5)),
+            *footing_words(judged.footing, risk),
+        ]
+        table(f"{policy} {over(judged)}", rows)
 
 
 def compare(
@@ -78,48 +66,44 @@ def compare(
     """
     with clear_errors():
         import json
-        from dataclasses import asdict
 
-        from rich.table import Table
-        from rich.text import Text
-
-        from ..problems.describing import risk_name
+        from ..report import with_error
         from ..runs import compare_runs
-        from ..runs.record import NUMBERS, number
 
         rows = compare_runs(folders, samples=samples, trust=trust)
         if as_json:
             said = [
                 {
                     "folder": str(row.folder),
-                    "status": row.saved.record["status"],
                     "same_problem": row.same_problem,
-                    "risk_difference": {k: number(v) for k, v in asdict(row.risk_difference).items()},
-                    "mean_difference": {k: number(v) for k, v in asdict(row.mean_difference).items()},
+                    **row.policy.model_dump(mode="json"),
+                    "status": row.record.status,
+                    "risk_difference": row.risk_difference.model_dump(),
+                    "mean_difference": row.mean_difference.model_dump(),
                 }
-                | {name: number(getattr(row.view, name)) for name in NUMBERS}
                 for row in rows
             ]
             typer.echo(json.dumps(said, indent=2))
             return
-        first = rows[0].saved.case
-        terminal = console()
-        terminal.print(f"Under the problem of {rows[0].folder}, {over(rows[0].view)}", markup=False, highlight=False)
-        table = Table()
-        risk = risk_name(first.facts.file.risk)
-        for column in ("run", "status", risk, f"{risk} minus the first's", "mean", "mean minus the first's"):
-            table.add_column(Text(column), justify="left" if column in ("run", "status") else "right")
-        for row in rows:
-            table.add_row(
-                Text(str(row.folder) + ("" if row.same_problem else " *")),
-                row.saved.record["status"].lower().replace("_", " "),
-                with_error(row.view.risk, row.view.risk_standard_error, row.view.exact),
-                apart(row.risk_difference),
-                with_error(row.view.mean, row.view.mean_standard_error, row.view.exact),
-                apart(row.mean_difference),
-            )
-        terminal.print(table)
-        typer.echo(meaning(rows[0].view.exact))
+        first = rows[0]
+        risk = first.record.risk_name
+        table(
+            f"Under the problem of {first.folder}, {over(first.policy)}",
+            [
+                (
+                    str(row.folder) + ("" if row.same_problem else " *"),
+                    row.record.status.lower().replace("_", " "),
+                    with_error(row.policy.risk, row.policy.risk_standard_error, 5),
+                    apart(row.risk_difference),
+                    with_error(row.policy.mean, row.policy.mean_standard_error, 5),
+                    apart(row.mean_difference),
+                )
+                for row in rows
+            ],
+            ("run", "status", risk, f"{risk} minus the first's", "mean", "mean minus the first's"),
+            left=2,
+        )
+        typer.echo(meaning(first.policy.exact, [row.risk_difference for row in rows]))
         if not all(row.same_problem for row in rows):
             typer.echo("* was solved for another question: other data, risk, loss or model")
 

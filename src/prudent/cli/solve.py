@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .terminal import apart, clear_errors, console, meaning, over, short, with_error
+from .terminal import apart, clear_errors, console, meaning, over, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..runs import Run, View
-    from ..runs.record import Record
+    from ..report import SolutionRecord
+    from ..runs import Run
 
 Problem = Annotated[Path, typer.Argument(help="The problem file, TOML.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
@@ -46,27 +44,24 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
     """
     with clear_errors():
         import json
-        from dataclasses import asdict
 
-        from ..problems import read_problem
-        from ..problems.describing import coverage, describe, risk_name
-        from ..problems.suggesting import suggestion_of
-        from ..report.words import standing_words
-        from ..runs.footing import standing_before
+        from ..problems import describe, log_coverage, read_problem, risk_name, suggestion_of
+        from ..report import footing_words
+        from ..runs import footing_before
 
         case = read_problem(problem, trust=trust)
-        suggestion, standing = suggestion_of(case), standing_before(case)
+        suggestion, footing = suggestion_of(case), footing_before(case)
         if as_json:
             said = {"states": list(case.states), "actions": list(case.actions), "shape": case.shape}
-            said |= coverage(case) | {"digest": case.digest()}
+            said |= log_coverage(case) | {"digest": case.digest()}
             said |= {"suggestion": None if suggestion is None else suggestion.plain()}
-            said |= {"footing": None if standing is None else asdict(standing)}
+            said |= {"footing": None if footing is None else footing.model_dump(mode="json")}
             typer.echo(json.dumps(said, indent=2))
             return
-        lines(describe(case), f"{problem}: ready to be solved")
-        if standing is not None:
-            words = standing_words(standing, risk_name(case.facts.file.risk))
-            lines(words, "A plan for the posterior mean, before anything is solved:")
+        table(f"{problem}: ready to be solved", describe(case))
+        if footing is not None:
+            words = footing_words(footing, risk_name(case.facts.file.risk))
+            table("A plan for the posterior mean, before anything is solved:", words)
         # Printed as it is, not wrapped: to be copied into the file.
         for line in [] if suggestion is None else suggestion.lines():
             typer.echo(line)
@@ -113,108 +108,95 @@ def solve(
         raise typer.Exit(1)
 
 
-def lines(rows: list[tuple[str, str]], title: str) -> None:
-    """Labels and texts; names from files are printed as they are, never as markup."""
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = console()
-    terminal.print(title, markup=False, highlight=False)
-    table = Table(show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for label, text in rows:
-        table.add_row(Text(label), Text(text))
-    terminal.print(table)
-
-
 def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> None:
     """What a run prints when it is done."""
     import json
 
-    summary = run.record.summary
+    record = run.record
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        typer.echo(json.dumps(record.model_dump(mode="json"), indent=2))
         return
     if quiet:
         return
-    from rich.table import Table
-    from rich.text import Text
+    from ..report import footing_words, number, with_error
 
-    from ..report.words import standing_words
-    from ..runs.footing import standing_from
-
-    terminal = console()
-    risk, ours = run.record.risk_name, run.record.views[0]
-    terminal.print(f"{run.record.loss_name} {over(ours)}, lower is better", markup=False, highlight=False)
-    table = Table()
-    table.add_column("plan", no_wrap=True)
-    for column in (risk, f"{risk} minus this policy's", "mean", f"VaR {summary['tail_level']:g}"):
-        table.add_column(Text(column), justify="right")
-    for view in run.record.views:
-        table.add_row(
-            Text(view.name),
-            with_error(view.risk, view.risk_standard_error, view.exact),
-            apart(view.difference),
-            with_error(view.mean, view.mean_standard_error, view.exact),
-            short(view.value_at_risk),
-        )
-    terminal.print(table)
-    status = summary["status"].lower().replace("_", " ")
-    rows = [meaning(ours.exact), f"{status}: {summary['message']}"]
-    rows.append(f"{summary['iterations']} iterations, {summary['seconds']:.1f} s")
-    standing = standing_from(summary["footing"])
-    rows += [] if standing is None else [f"{label}: {text}" for label, text in standing_words(standing, risk)]
-    rows += [*_plan_words(run.record.views), *_bound_words(summary), *_driver_words(run.record)]
+    risk = record.risk_name
+    table(
+        f"{record.loss_name} {over(record)}, lower is better",
+        [
+            (
+                plan.name,
+                with_error(plan.risk, plan.risk_standard_error, 5),
+                apart(plan.difference),
+                with_error(plan.mean, plan.mean_standard_error, 5),
+                number(plan.value_at_risk, 5),
+            )
+            for plan in record.plans
+        ],
+        ("plan", risk, f"{risk} minus this policy's", "mean", f"VaR {record.tail_level:g}"),
+    )
+    rows = [meaning(record.exact, [plan.difference for plan in record.plans])]
+    rows.append(f"{record.status.lower().replace('_', ' ')}: {record.message}")
+    rows.append(f"{record.iterations} iterations, {record.seconds:.1f} s")
+    rows += [] if record.footing is None else [f"{k}: {text}" for k, text in footing_words(record.footing, risk)]
+    rows += [*_plan_words(record), *_bound_words(record), *_driver_words(record)]
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
     for row in rows:
-        terminal.print(row, markup=False, highlight=False, soft_wrap=True)
+        console().print(row, markup=False, highlight=False, soft_wrap=True)
 
 
-def _plan_words(views: Sequence[View]) -> list[str]:
-    """What the comparison with the deterministic policy and with the best rival comes to."""
-    from ..report.words import compared
+def _plan_words(record: SolutionRecord) -> list[str]:
+    """How well the risk is known, and what the comparison with the other policies comes to."""
+    from ..report import between, compared
 
-    certain = [view for view in views if view.kind == "deterministic"]
-    words = [f"one action in each state, at best as found: risk {compared(view.difference)}" for view in certain]
-    rivals = [view for view in views if view.kind == "rival"]
+    words = [] if record.exact else [f"risk of this policy: {between(*record.interval, record.confidence, 5)}"]
+    if record.deterministic is not None:
+        words.append(f"one action in each state, at best as found: risk {compared(record.deterministic.difference)}")
+    rivals = [plan for plan in record.rivals if plan.risk is not None]
     if rivals:
-        best = min(rivals, key=lambda view: view.risk)
+        best = min(rivals, key=lambda plan: plan.risk or 0.0)
         words.append(f"best rival, {best.name}: risk {compared(best.difference)}")
     return words
 
 
-def _bound_words(summary: dict[str, Any]) -> list[str]:
+def _bound_words(record: SolutionRecord) -> list[str]:
     """How much better a policy could be at most."""
-    certificate, bound, gap = summary["certificate"], summary["lower_bound"], summary["gap"]
-    if bound is None or gap is None:
-        why = certificate["no_bound_because"] if certificate else None
+    from ..report import nominally, number
+
+    certificate = record.certificate
+    if certificate is None:
+        return []
+    if record.lower_bound is None or record.gap is None:
+        why = certificate.no_bound_because
         return [f"no lower bound on the risk of every policy: {why}"] if why else []
-    few = certificate["draws"] < summary["draws"]
-    there = f"on the first {certificate['draws']} draws " if few else "" if summary["exact"] else "on these draws "
-    told = " (that of who is told theta before planning)" if summary["known_theta_risk"] is not None else ""
+    few = record.on_few
+    there = f"on the first {certificate.draws} draws " if few else "" if record.exact else "on these draws "
+    told = " (that of who is told theta before planning)" if record.known_theta_risk is not None else ""
     words = [
-        f"{there}the risk of every policy is at least {short(bound)}{told}, {short(gap)} less than this policy's"
-        + (" there" if few else "")
+        f"{there}the risk of every policy is at least {number(record.lower_bound, 5)}{told}, "
+        f"{number(record.gap, 5)} less than this policy's" + (" there" if few else "")
     ]
-    if summary["exact"] and not few:
+    if record.exact and not few:
         return [*words, "no policy is better by more, and learning theta is worth no more"]
-    if summary["gap_limit"] is not None:
-        most = f"{short(summary['gap_limit'])}, and learning theta is worth no more"
-        words.append(f"with 95 % confidence no policy is better by more than {most}")
+    if record.gap_limit is not None:
+        sure = f"95 % confidence{nominally(certificate.gap_confidence)}"
+        most = f"{number(record.gap_limit, 5)}, and learning theta is worth no more"
+        words.append(f"with {sure} no policy is better by more than {most}")
     return words
 
 
-def _driver_words(record: Record) -> list[str]:
+def _driver_words(record: SolutionRecord) -> list[str]:
     """Which unknowns stand out, or that none does."""
-    certificate = record.summary["certificate"]
-    if certificate is None or not certificate["drivers_considered"]:
+    from ..report import number
+
+    if record.certificate is None or not record.certificate.drivers_considered:
         return []
-    looked = f"of {certificate['drivers_considered']:,} unknowns that the policy meets"
+    looked = f"of {record.certificate.drivers_considered:,} unknowns that the policy meets"
     if not record.drivers:
         return [f"{looked}, none stands out in what makes up the risk"]
     first = record.drivers[0]
-    error = "" if record.summary["exact"] else f" (by chance alone {first.standard_error:.2g})"
-    return [f"{looked}, {first.name} moves farthest under the risk's weights: {first.shift:+.2f} s.d.{error}"]
+    error = "" if record.exact else f" (by chance alone {number(first.standard_error, 2)})"
+    shift = f"{'+' if (first.shift or 0.0) > 0 else ''}{number(first.shift, 3)} s.d."
+    return [f"{looked}, {first.name} moves farthest under the risk's weights: {shift}{error}"]

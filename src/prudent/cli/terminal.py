@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
 
-    from ..report import Difference
-    from ..runs import View
+    from ..report import Difference, PolicyRecord
 
 
 @contextmanager
@@ -52,26 +53,24 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 120)
 
 
-def over(view: View) -> str:
+def table(title: str, rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = (), left: int = 1) -> None:
+    """A table below a title, its first columns set to the left; names from files are text, never markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(show_header=bool(heads))
+    for place, head in enumerate(heads):
+        drawn.add_column(Text(head), justify="left" if place < left else "right", no_wrap=place == 0)
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    console().print(title, markup=False, highlight=False)
+    console().print(drawn)
+
+
+def over(policy: PolicyRecord) -> str:
     """What a policy was judged on."""
-    count = f"{len(view.losses):,}"
-    return f"over all {count} points of the posterior" if view.exact else f"over {count} fresh posterior draws"
-
-
-def short(value: float) -> str:
-    """A number with five digits."""
-    from ..report.words import number
-
-    return number(value, 5)
-
-
-def with_error(value: float, error: float, exact: bool) -> str:
-    """A number with its standard error, which there is none of where the posterior is used whole."""
-    from ..report.words import with_error
-
-    if exact:
-        return short(value)
-    return f"{short(value)} ± unknown" if error != error else with_error(value, error)
+    count = f"{policy.draws:,}"
+    return f"over all {count} points of the posterior" if policy.exact else f"over {count} fresh posterior draws"
 
 
 def apart(difference: Difference | None) -> str:
@@ -81,17 +80,22 @@ def apart(difference: Difference | None) -> str:
     value, low, high = difference.value, difference.low, difference.high
     if value == low == high:
         return _signed(value)
-    return f"{_signed(value)} ± unknown" if low != low else f"{_signed(value)} ({_signed(low)} to {_signed(high)})"
+    if low is None or high is None:
+        return f"{_signed(value)} ± unknown"
+    return f"{_signed(value)} ({_signed(low)} to {_signed(high)})"
 
 
-def _signed(value: float) -> str:
-    from ..report.words import number
+def _signed(value: float | None) -> str:
+    from ..report import number
 
-    return ("+" if value > 0 else "") + number(value, 3)
+    return ("+" if value is not None and value > 0 else "") + number(value, 3)
 
 
-def meaning(exact: bool) -> str:
+def meaning(exact: bool, differences: Iterable[Difference | None]) -> str:
     """What the signs in a table of risks mean."""
     if exact:
         return "exact: the posterior is used whole, and nothing is sampled"
-    return "± one standard error of the draws; in brackets 95 % confidence intervals"
+    # Where few draws are in a tail, each of them says so.
+    few = dict.fromkeys(each.confidence for each in differences if each is not None and "nominally" in each.confidence)
+    intervals = f"confidence intervals ({'; '.join(few)})" if few else "95 % confidence intervals"
+    return f"± one standard error of the draws; in brackets {intervals}"

@@ -12,4 +12,4 @@ from .kernel import (
     transition_matrix,
     transition_matrix_batch,
 )
-from .support import Graph, Support
+from .support import Graph, Support, reached

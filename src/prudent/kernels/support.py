@@ -172,6 +172,38 @@ class Support(eqx.Module):
         """`[S, A, B]` True where probability may be put."""
         return np.ones(self.shape, dtype=bool) if self.listed is None else np.asarray(self.listed)
 
+    def reachable(self, start: Any, possible: Any = None) -> np.ndarray:
+        """`[S]` whether some policy comes to a state.
+
+        >>> import prudent as pr
+        >>> pr.Support.lists([[[1]], [[1]], [[0]]]).reachable([1.0, 0.0, 0.0]).tolist()
+        [True, True, False]
+
+        Args:
+            start: `[S]` distribution of the first state.
+            possible: `[S, A, B]` which entries lead on; all that are allowed when left out.
+        """
+        if self.is_dense and possible is None:
+            return np.ones(self.states, dtype=bool)
+        along = self.allowed() if possible is None else np.asarray(possible)
+        source = np.broadcast_to(np.arange(self.states)[:, None, None], self.shape)[along]
+        return reached(source, self.index()[along], np.flatnonzero(start), self.states)
+
+
+def reached(source: Int[np.ndarray, " E"], target: Int[np.ndarray, " E"], first: Any, states: int) -> np.ndarray:
+    """`[S]` whether a state can be come to from one of the first, along edges; by breadth-first search."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import breadth_first_order
+
+    # One more node leads to every first state.
+    source = np.concatenate([np.ravel(source), np.full(len(first), states)])
+    target = np.concatenate([np.ravel(target), first])
+    graph = csr_matrix((np.ones(len(source), np.int8), (source, target)), shape=(states + 1, states + 1))
+    graph.data[:] = 1  # parallel edges were summed, and may have come to 0 in eight bits
+    mask = np.zeros(states + 1, dtype=bool)
+    mask[breadth_first_order(graph, states, return_predecessors=False)] = True
+    return mask[:states]
+
 
 def _pad(successor: Sequence | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Nested lists to a rectangle, with a mask of what was really listed (None if all was)."""

@@ -22,7 +22,6 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from ..arrays import Array
-from ..graphs import reachable
 from ..kernels import pull_batch
 from ..models import MDP
 from ..occupancies import Krylov
@@ -47,8 +46,7 @@ def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
     `grad F - E^T y - s = 0`, `E lambda = start`, `lambda s = m`.
     """
     mdp, shape = search.mdp, search.mdp.cost.shape
-    source, action, slot = np.nonzero(np.asarray(mdp.kernel.probability) > 0)
-    visited = reachable(source, mdp.kernel.support.index()[source, action, slot], np.asarray(mdp.start))
+    visited = mdp.kernel.support.reachable(mdp.start, np.asarray(mdp.kernel.probability) > 0)
     assert search.flow is not None
     flow = search.flow[np.ix_(visited, np.repeat(visited, shape[1]))]
     start = np.asarray(mdp.start)[visited]

@@ -1,6 +1,6 @@
 """Records to figures; nothing is computed here that a record does not hold."""
 
-from .canvas import finish as finish
-from .canvas import pyplot as pyplot
-from .distributions import loss_distributions as loss_distributions
-from .frontier import frontier_figure as frontier_figure
+from .figures import finish as finish
+from .figures import frontier_figure as frontier_figure
+from .figures import loss_distributions as loss_distributions
+from .figures import pyplot as pyplot

@@ -1,4 +1,4 @@
-"""A problem ready to be solved: names, start, successors and costs as checked arrays. Imports no JAX."""
+"""A problem ready to be solved: names, start, successors and costs, checked; and the objects `pr.solve` takes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..kernels import Support
+from ..models import AbstractFamily, TabularFamily
+from ..posteriors import Dirichlet, Pooled, Posterior, WithCosts
+from ..transitions import Transitions
 from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
-from .support import Successors, moves_allowed, reached, successors_of
+from .support import moves_allowed, support_of
 from .toml_file import read_file
 
 
@@ -32,7 +36,7 @@ class Case:
         facts: what the files say.
         start: `[S]` distribution of the first state.
         terminal: `[S]` whether a state is never left.
-        successors: which successors each pair may have; None for a family.
+        support: which successors each pair may have.
         costs: what pairs or moves cost, and how well that is known; None for a family.
         reachable: `[S]` whether a state can be reached from the start.
         family: the user's own model, imported because it was trusted; None without one.
@@ -41,7 +45,7 @@ class Case:
     facts: Facts
     start: np.ndarray
     terminal: np.ndarray
-    successors: Successors | None
+    support: Support
     costs: Costs | None
     reachable: np.ndarray
     family: Trusted | None = None
@@ -59,30 +63,55 @@ class Case:
     @property
     def shape(self) -> tuple[int, int, int]:
         """`(S, A, B)` of the kernel."""
-        if self.successors is not None:
-            return self.successors.shape
-        assert self.family is not None
-        return self.family.model.support.shape
+        return self.support.shape
 
     @property
     def cost(self) -> np.ndarray | None:
         """`[S, A]` or, where costs differ by the next state, `[S, A, B]` mean costs; None for a family."""
         return None if self.costs is None else self.costs.mean
 
-    def counts(self) -> np.ndarray | None:
-        """`[S, A]` how often each pair was seen; None without a log."""
-        log = self.facts.log
-        if log is None:
-            return None
-        table = np.zeros(self.shape[:2])
-        np.add.at(table, (log.state, log.action), log.count)
+    def counts(self) -> np.ndarray:
+        """`[S, A]` how often each pair was seen."""
+        log, table = self.facts.log, np.zeros(self.shape[:2])
+        if log is not None:
+            np.add.at(table, (log.state, log.action), log.count)
         return table
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `pr.solve` that this problem stands for: `pr.solve(**case.arguments())`."""
-        from .parts import arguments_of
+        file = self.facts.file
+        model, belief = self._model_and_belief()
+        return {
+            "model": model,
+            "belief": belief,
+            "risk": file.risk.made(),
+            "loss": self.facts.loss(),
+            "solver": self.solver(),
+            "seed": file.seed,
+        }
 
-        return arguments_of(self)
+    def solver(self) -> Any:
+        """The solver that the file asks for."""
+        return self.facts.file.solver.made(self.shape)
+
+    def _model_and_belief(self) -> tuple[AbstractFamily, Posterior]:
+        """The family and the posterior with the whole log."""
+        facts, costs, log = self.facts, self.costs, None
+        if (seen := facts.log) is not None:
+            log = Transitions(seen.state, seen.action, seen.next_state, seen.count, *self.shape[:2])
+        if self.family is not None:
+            return self.family.model, self.family.after(log)
+        said = facts.file.posterior
+        belief = (
+            Pooled(self.support, grid=facts.file.layout.grid)
+            if said.pooled
+            else Dirichlet.symmetric(self.support, said.prior or 1.0)
+        )
+        belief = belief if log is None else belief.update(log)
+        assert costs is not None
+        known = costs.spread is None
+        model = TabularFamily(self.support, costs.mean if known else None, self.start, facts.file.discount)
+        return model, belief if known else WithCosts(belief, costs.mean, costs.spread, costs.degrees, costs.group)
 
     def with_log(self, sources: Any, again: bool = False) -> Case:
         """The same problem after more has been observed; a path, a frame or a list of them.
@@ -111,7 +140,7 @@ class Case:
 
 
 def read_problem(path: str | Path, *, trust: bool = False, changes: dict[str, Any] | None = None) -> Case:
-    """Read a problem file and every table it names; nothing is solved, and JAX is not imported.
+    """Read a problem file and every table it names; nothing is solved.
 
     Args:
         path: a TOML file, see the page on the problem file.
@@ -142,14 +171,15 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
         raise InputError(f"{facts.source}: layout.directions needs one for each of the {len(facts.actions)} actions")
     if family is not None:
         none = np.zeros(states, dtype=bool)
-        return Case(facts, np.asarray(family.model.start), none, None, None, ~none, family)
+        return Case(facts, np.asarray(family.model.start), none, family.model.support, None, ~none, family)
+    facts.loss()
     start = _start(facts)
     terminal = _terminal(facts)
     moves = moves_allowed(facts, terminal)
-    successors = successors_of(facts, terminal, moves)
-    reachable = reached(successors, start)
+    support = support_of(facts, terminal, moves)
+    reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
-    return Case(facts, start, terminal, successors, costs_of(facts, successors, terminal, reachable), reachable)
+    return Case(facts, start, terminal, support, costs_of(facts, support, terminal, reachable), reachable)
 
 
 def _start(facts: Facts) -> np.ndarray:

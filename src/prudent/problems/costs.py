@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
+from ..kernels import Support
 from ..tables import LogCounts
 from .facts import Facts
-from .support import Successors
 
 # Costs that differ by less than this share of the largest do not differ.
 ROUNDING = 1e-12
@@ -42,9 +42,9 @@ class Costs:
     note: str = "given"
 
 
-def costs_of(facts: Facts, successors: Successors, terminal: np.ndarray, reachable: np.ndarray) -> Costs:
+def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np.ndarray) -> Costs:
     """The costs of a problem; refuses a pair that can be reached and has none."""
-    states, actions, _ = successors.shape
+    states, actions, _ = support.shape
     index, values, log = facts.costs, facts.cost_values, facts.log
     where = "data.costs"
     if index is None:
@@ -52,26 +52,26 @@ def costs_of(facts: Facts, successors: Successors, terminal: np.ndarray, reachab
             raise InputError(
                 f"{facts.source}: there are no costs; give data.costs, a column cost in the log, or data.default_cost"
             )
-        costs = _from_log(log, successors)
+        costs = _from_log(log, support)
         where = "the log's column cost"
     elif index.shape[1] == 2:
         mean = np.full((states, actions), np.nan)
         mean[tuple(index.T)] = values
         costs = Costs(mean)
     else:
-        costs = Costs(_along(index, values, successors))  # pyright: ignore[reportArgumentType]
+        costs = Costs(_along(index, values, support))  # pyright: ignore[reportArgumentType]
     default = facts.file.data.default_cost
     # A terminal state costs nothing unless it is given a cost; neither, without a default, does what is never reached.
     idle = (terminal | (~reachable & (default is None))).reshape(-1, *[1] * (costs.mean.ndim - 1))
     mean = np.where(np.isnan(costs.mean) & idle, 0.0, costs.mean)
     if default is not None:
         mean = np.where(np.isnan(mean), default, mean)
-    _refuse_missing(facts, mean, successors, where)
+    _refuse_missing(facts, mean, support, where)
     spread = None if costs.spread is None or not costs.spread.any() else costs.spread
     return Costs(mean, spread, None if spread is None else costs.group, costs.degrees, costs.note)
 
 
-def _from_log(log: LogCounts | None, successors: Successors) -> Costs:
+def _from_log(log: LogCounts | None, support: Support) -> Costs:
     """Means of the log's costs, of each pair or of each move, with the error they have from the noise of all rows.
 
     With `W` the squares of costs about the mean of their move, and `B` those of the moves' means about their pair's,
@@ -79,7 +79,7 @@ def _from_log(log: LogCounts | None, successors: Successors) -> Costs:
     variance, estimated from all cells that were seen more than once: `W / degrees`, or `(W + B) / degrees`. The mean of
     a cell with n rows has the error `Student(degrees + 3) * noise / sqrt(n)`.
     """
-    states, actions, _ = successors.shape
+    states, actions, _ = support.shape
     shape = (states, actions)
     if log is None or not np.any(log.cost_count > 0):
         return Costs(np.full(shape, np.nan))
@@ -95,9 +95,9 @@ def _from_log(log: LogCounts | None, successors: Successors) -> Costs:
     nothing = (ROUNDING * np.abs(mean).max()) ** 2 * number.sum()
     if _by_move(between, moves, squares, again, nothing):
         noise, degrees = (squares / again if squares > nothing else 0.0), again
-        value = _along(index, mean, successors)
-        spread = np.nan_to_num(_along(index, np.sqrt(noise / number), successors))
-        guess, error, known = _guessed(index, mean, successors)
+        value = _along(index, mean, support)
+        spread = np.nan_to_num(_along(index, np.sqrt(noise / number), support))
+        guess, error, known = _guessed(index, mean, support)
         unseen = np.isnan(value) & (rows > 0).reshape(*shape, 1)
         value, spread = np.where(unseen, guess, value), np.where(unseen, error, spread)
         note = f"of each move, {_words(noise, degrees, 'a move')}"
@@ -131,14 +131,14 @@ def _words(noise: float, degrees: float, what: str) -> str:
     return f"as the log's column cost has them: they are the same whenever {what} was seen again"
 
 
-def _guessed(index: np.ndarray, mean: np.ndarray, successors: Successors) -> tuple[np.ndarray, np.ndarray, float]:
+def _guessed(index: np.ndarray, mean: np.ndarray, support: Support) -> tuple[np.ndarray, np.ndarray, float]:
     """Costs of moves never seen, `[S, A, B]`, the error of the guess, and on how many moves that was found.
 
     A move costs what moves into the same state cost elsewhere, or what other moves of its pair do: whichever foretells
     the moves that were seen better from the others.
     """
-    states, actions, _ = successors.shape
-    followers = _followers(successors)
+    states, actions, _ = support.shape
+    followers = support.index()
     into, beside = index[:, 2], index[:, 0] * actions + index[:, 1]
     guesses = []
     for group, size in ((into, states), (beside, states * actions)):
@@ -161,27 +161,21 @@ def _guessed(index: np.ndarray, mean: np.ndarray, successors: Successors) -> tup
     )
 
 
-def _followers(successors: Successors) -> np.ndarray:
-    if successors.next_state is None:
-        return np.broadcast_to(np.arange(successors.shape[0]), successors.shape)
-    return successors.next_state
-
-
-def _along(index: np.ndarray, values: np.ndarray, successors: Successors) -> np.ndarray:
+def _along(index: np.ndarray, values: np.ndarray, support: Support) -> np.ndarray:
     """Costs of moves along the successor lists, NaN where none is given, 0 on padding."""
-    states, actions, _ = successors.shape
+    states, actions, _ = support.shape
     sizes = (states, actions, states)
     code = np.asarray(np.ravel_multi_index(tuple(index.T), sizes))
     order = np.argsort(code)
     code, values = code[order], values[order]
     s, a = np.ogrid[:states, :actions]
-    wanted = np.ravel_multi_index((s[..., None], a[..., None], _followers(successors)), sizes, mode="clip")
+    wanted = np.ravel_multi_index((s[..., None], a[..., None], support.index()), sizes, mode="clip")
     place = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
     cost = np.where(code[place] == wanted, values[place], np.nan)
-    return cost if successors.listed is None else np.where(successors.listed, cost, 0.0)
+    return cost if support.listed is None else np.where(support.allowed(), cost, 0.0)
 
 
-def _refuse_missing(facts: Facts, cost: np.ndarray, successors: Successors, where: str) -> None:
+def _refuse_missing(facts: Facts, cost: np.ndarray, support: Support, where: str) -> None:
     none = np.isnan(cost)
     # A log that has no cost of a pair has none of its moves.
     missing = np.argwhere(none.any(axis=2) if none.ndim == 3 and facts.costs is None else none)
@@ -190,7 +184,7 @@ def _refuse_missing(facts: Facts, cost: np.ndarray, successors: Successors, wher
     state, action, *slot = (int(i) for i in missing[0])
     name = facts.pair(state, action)
     if slot:
-        name += f" to state {facts.states[int(_followers(successors)[state, action, slot[0]])]}"
+        name += f" to state {facts.states[int(support.index()[state, action, slot[0]])]}"
     more = f" (nor for {len(missing) - 1} more)" if len(missing) > 1 else ""
     raise InputError(
         f"{facts.source}: {where} has no cost for {name}, which can be reached{more}; "

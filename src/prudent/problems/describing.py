@@ -8,18 +8,20 @@ import numpy as np
 
 from .case import Case
 from .memory import estimate, in_words
-from .schema import BRPG, Mixture
+from .schema import MixtureSection
 
 MOST_NAMED = 6
+
+# Abbreviations in the names of kinds.
+SPOKEN = {"cvar": "CVaR", "var": "VaR", "kl": "Kullback-Leibler", "tv": "total-variation", "brpg": "BR-PG"}
 THIN = 5
 
 
-def coverage(case: Case) -> dict[str, Any]:
+def log_coverage(case: Case) -> dict[str, Any]:
     """How much of the problem the log has seen, as plain numbers."""
     states, actions, _ = case.shape
     reachable = np.broadcast_to((case.reachable & ~case.terminal)[:, None], (states, actions))
     counts = case.counts()
-    counts = np.zeros((states, actions)) if counts is None else counts
     unseen = np.argwhere((counts == 0) & reachable)
     log = case.facts.log
     return {
@@ -36,7 +38,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
     """Lines of (label, text): what a problem asks, and what its log shows."""
     facts, file = case.facts, case.facts.file
     states, actions, width = case.shape
-    seen = coverage(case)
+    seen = log_coverage(case)
     lines = [
         ("states", f"{states:,}: {_some(facts.states)}"),
         ("actions", f"{actions:,}: {_some(facts.actions)}"),
@@ -84,31 +86,29 @@ def _posterior(section: Any) -> str:
 
 def risk_name(section: Any) -> str:
     """A risk in words, such as `CVaR 0.9`."""
-    if isinstance(section, Mixture):
+    if isinstance(section, MixtureSection):
         return " + ".join(f"{part.share:g} {risk_name(part.risk)}" for part in section.parts)
-    words = {
-        "cvar": "CVaR",
-        "kl-ball": "Kullback-Leibler ball",
-        "tv-ball": "total-variation ball",
-        "entropic-var": "entropic VaR",
-    }
-    kind: str = words.get(section.kind) or section.kind.replace("-", " ")
+    kind = _spoken(section.kind)
     numbers = section.model_dump(exclude={"kind"})
     if len(numbers) == 1:
         return f"{kind} {next(iter(numbers.values())):g}"
     return kind + "".join(f", {name} {value:g}" for name, value in numbers.items())
 
 
+def _spoken(kind: str) -> str:
+    """A kind in words: `entropic-var` as `entropic VaR`."""
+    return " ".join(SPOKEN.get(word, word) for word in kind.split("-"))
+
+
 def loss_name(section: Any) -> str:
     """A loss in words."""
-    return "expected discounted cost" if section.kind == "expected-cost" else section.kind.replace("-", " ")
+    return "expected discounted cost" if section.kind == "expected-cost" else _spoken(section.kind)
 
 
 def solver_name(section: Any) -> str:
     """A solver in words, with the settings that the file names."""
-    kind = "BR-PG" if isinstance(section, BRPG) else section.kind.replace("-", " ")
-    given = section.model_dump(exclude={"kind"}, exclude_none=True)
-    return kind + "".join(f", {name} {value:g}" for name, value in given.items())
+    given = section.model_dump(exclude={"kind"}, exclude_unset=True)
+    return _spoken(section.kind) + "".join(f", {name} {value:g}" for name, value in given.items())
 
 
 def _some(names: Any) -> str:

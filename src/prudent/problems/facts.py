@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..tables import LogCounts, Names, count_log, entries_of, read_table
-from ..tables.counting import LARGEST_COST
-from .schema import Imitation, ProblemFile, QuadraticDistance
+from ..tables import LARGEST_COST, LogCounts, Names, count_log, entries_of, read_table
+from .schema import ProblemFile
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,13 @@ class Facts:
     def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
         return f"state {self.states[state]}, action {self.actions[action]}"
+
+    def loss(self) -> Any:
+        """The loss that the file asks for; what its class refuses is refused."""
+        try:
+            return self.file.loss.made(**({} if self.target is None else {"target": self.target}))
+        except InputError as error:
+            raise InputError(f"{self.source}: loss: {error}") from None
 
     def with_log(self, sources: Any, again: bool = False) -> Facts:
         """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
@@ -225,10 +231,11 @@ def _successors(file: ProblemFile, names: dict[str, Names], folder: Path, source
 
 
 def _target(file: ProblemFile, states: Names, actions: Names, folder: Path) -> np.ndarray | None:
-    if not isinstance(file.loss, Imitation | QuadraticDistance):
+    given = getattr(file.loss, "target", None)
+    if given is None:
         return None
     names = {"state": states, "action": actions}
-    table = read_table(file.loss.target, names, ["probability"], ["action"], folder)
+    table = read_table(given, names, ["probability"], ["action"], folder)
     columns = [column for column in names if column in table.indices]
     sizes = [len(names[column]) for column in columns]
     target = np.zeros(sizes)

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..models import AbstractFamily
+from ..posteriors import Posterior
+from ..transitions import Transitions
 
 
 class Trusted(NamedTuple):
@@ -20,8 +23,17 @@ class Trusted(NamedTuple):
     """
 
     name: str
-    model: Any
-    prior: Any
+    model: AbstractFamily
+    prior: Posterior
+
+    def after(self, log: Transitions | None) -> Posterior:
+        """The belief after a log."""
+        update = getattr(self.prior, "update", None)
+        if log is None:
+            return self.prior
+        if update is None:
+            raise InputError(f"the prior of family {self.name!r} has no update(log), and there is a log")
+        return update(log)
 
 
 def import_family(name: str, options: dict[str, Any], folder: Path, trust: bool) -> Trusted:
@@ -45,9 +57,6 @@ def import_family(name: str, options: dict[str, Any], folder: Path, trust: bool)
         ) from None
     finally:
         sys.path.remove(str(folder))
-    from ..models import AbstractFamily
-    from ..posteriors import Posterior
-
     model, prior = made if isinstance(made, tuple) and len(made) == 2 else (made, getattr(made, "prior", None))
     if not isinstance(model, AbstractFamily) or not isinstance(prior, Posterior):
         raise InputError(

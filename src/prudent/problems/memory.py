@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
-from .schema import (
-    BRPG,
-    USUAL_EVALUATION,
-    USUAL_FIRST,
-    USUAL_LARGEST,
-    USUAL_SAMPLES,
-    SampleAverage,
-)
+from ..evaluation import CHEAP_DRAWS, CHEAP_KERNELS, USUAL_DRAWS
+from ..solvers import SampleAverage
 
 # The largest sample takes no more than this where the file does not say how large it may get. It depends on the
 # problem alone and not on the machine, since the answer depends on it.
@@ -23,12 +18,6 @@ SAMPLE_BYTES = 2**30
 # Copies of the evaluation's and of an iteration's kernels that are alive at once, by measurement. A growing sample goes
 # through in chunks: 1.2 copies of it and a third for the smaller ones before it.
 EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 2, 12
-
-# Draws on which the answers of a growing sample are compared.
-HELD_OUT = 1000
-
-# Most draws on which a risk is reported where the file does not say how many, and what their kernels take at most.
-EVALUATED, DRAWN_BYTES = 100_000, 2**27
 
 
 def available() -> int:
@@ -62,42 +51,32 @@ def _control_group() -> int | None:
         return None
 
 
-def largest_sample(shape: tuple[int, int, int], solver: SampleAverage) -> int:
-    """Most draws of a sample of the default solver, for a kernel of `[S, A, B]`.
-
-    >>> largest_sample((3, 2, 2), SampleAverage(kind="sample-average"))
-    8192
-    """
+def largest_sample(shape: tuple[int, int, int], solver: Any) -> int:
+    """Most draws of a sample that grows, for a kernel of `[S, A, B]` and a file's `[solver]`."""
     if solver.largest is not None:
         return solver.largest
     fit = SAMPLE_BYTES // max(1, 8 * math.prod(shape))
-    return max(solver.samples or USUAL_FIRST, min(USUAL_LARGEST, fit))
+    return max(solver.samples, min(SampleAverage().largest, fit))
 
 
-def estimate(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:
-    """Bytes that solving will take at its peak, for a kernel of `[S, A, B]`.
-
-    >>> estimate((3, 2, 2), BRPG(kind="brpg", samples=30, evaluation=1000)) < 2**20
-    True
-    """
-    if isinstance(solver, SampleAverage):
-        samples = GROWING_COPIES * largest_sample(shape, solver) + HELD_OUT
+def estimate(shape: tuple[int, int, int], solver: Any) -> int:
+    """Bytes that solving will take at its peak, for a kernel of `[S, A, B]` and a file's `[solver]`."""
+    if solver.grows:
+        # Answers of a growing sample are compared on held-out draws.
+        samples = GROWING_COPIES * largest_sample(shape, solver) + USUAL_DRAWS
     else:
-        samples = SAMPLE_COPIES * (solver.samples or USUAL_SAMPLES)
-    draws = EVALUATION_COPIES * (solver.evaluation or _evaluated(shape)) + samples
-    return 8 * math.prod(shape) * (draws + TABLE_COPIES)
+        samples = SAMPLE_COPIES * solver.samples
+    kernel = 8 * math.prod(shape)
+    evaluated = solver.evaluation or max(USUAL_DRAWS, min(CHEAP_DRAWS, CHEAP_KERNELS // kernel))
+    return kernel * (EVALUATION_COPIES * evaluated + samples + TABLE_COPIES)
 
 
-def _evaluated(shape: tuple[int, int, int]) -> int:
-    return max(USUAL_EVALUATION, min(EVALUATED, DRAWN_BYTES // (8 * math.prod(shape))))
-
-
-def require_fit(shape: tuple[int, int, int], solver: SampleAverage | BRPG) -> int:
+def require_fit(shape: tuple[int, int, int], solver: Any) -> int:
     """The estimate, refused if there is not that much memory."""
     need, have = estimate(shape, solver), available()
     if need > have:
         states, actions, successors = shape
-        size = "largest" if isinstance(solver, SampleAverage) else "samples"
+        size = "largest" if solver.grows else "samples"
         raise InputError(
             f"{states:,} states, {actions:,} actions and {successors:,} successors a pair need about "
             f"{in_words(need)} of memory, and {in_words(have)} are free; list the successors of each pair "

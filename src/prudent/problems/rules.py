@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
-from ..tables.names import Names, suggest
-from .section import Name, Section
+from ..tables import Names, suggest
+from .sections import Name, Section
 
 Levels = Annotated[int, Field(ge=0, le=2**31)]
 

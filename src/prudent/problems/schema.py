@@ -1,179 +1,189 @@
-"""What a problem file may say: every key with its type, its range, its default and a line on what it means."""
+"""What a problem file may say: every key with its type, its range, its default and a line on what it means.
+
+Tables of a kind (`[risk]`, `[loss]`, `[solver]`) are made from the classes that they stand for. To make another class
+usable from a problem file, give it a kind in `RISKS`, `LOSSES` or `SOLVERS`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..tables.names import MOST_NAMES
+from ..losses import (
+    ChiSquare,
+    ExpectedCost,
+    Hellinger,
+    Imitation,
+    JensenShannon,
+    KullbackLeibler,
+    NegativeEntropy,
+    QuadraticDistance,
+    ReverseKullbackLeibler,
+    TotalVariation,
+)
+from ..risks import (
+    ChiSquareBall,
+    CVaR,
+    EntropicVaR,
+    Expectation,
+    KullbackLeiblerBall,
+    MeanSemideviation,
+    Mixture,
+    QuantileDeviation,
+    TotalVariationBall,
+    WorstCase,
+)
+from ..solvers import BRPG, SampleAverage
+from ..tables import MOST_NAMES
+from .memory import largest_sample
 from .rules import RuleOrWord
-from .section import Level, Name, NotNegative, Positive, Section, by_kind
+from .sections import Checked, Level, Made, Name, NotNegative, Section, kinds_of, one_of
 
 
-class RiskSection(Section):
+class RiskSection(Checked):
     """One kind of `[risk]`."""
 
 
-class LossSection(Section):
+class LossSection(Made):
     """One kind of `[loss]`."""
 
+    def made(self, **more: Any) -> Any:
+        """The loss; one with a target is given it."""
+        name = getattr(self, "divergence", None)
+        more |= {} if name is None else {"divergence": DIVERGENCES[name]()}
+        return super().made(**more)
 
-class SolverSection(Section):
+
+class SolverSection(Checked):
     """One kind of `[solver]`."""
 
+    @property
+    def grows(self) -> bool:
+        """Whether its sample grows, up to `largest`."""
+        return "largest" in type(self).model_fields
 
-class Expectation(RiskSection):
-    """The posterior mean of the loss."""
-
-    kind: Literal["expectation"]
-    number: ClassVar[str | None] = None
-
-
-class CVaR(RiskSection):
-    """The mean of the worst `1 - level` share of the posterior."""
-
-    kind: Literal["cvar"]
-    level: Level = Field(default=0.9, description="in [0, 1); 0 is the mean, 0.9 the mean of the worst tenth")
-    number: ClassVar[str | None] = "level"
+    def made(self, shape: tuple[int, int, int] = (1, 1, 1), **more: Any) -> Any:
+        """The solver for a kernel of a shape."""
+        return super().made(**({"largest": largest_sample(shape, self)} if self.grows else {}), **more)
 
 
-class WorstCase(RiskSection):
-    """The largest loss of the sample."""
-
-    kind: Literal["worst-case"]
-    number: ClassVar[str | None] = None
-
-
-class MeanSemideviation(RiskSection):
-    """The mean plus `weight` times the semideviation of `order`."""
-
-    kind: Literal["mean-semideviation"]
-    weight: Annotated[float, Field(ge=0.0, le=1.0)] = Field(default=1.0, description="in [0, 1]")
-    order: Annotated[float, Field(ge=1.0, le=1e6)] = Field(default=1.0, description="at least 1")
-    number: ClassVar[str | None] = "weight"
-
-
-class QuantileDeviation(RiskSection):
-    """The mean plus `weight` times the deviation from the quantile of `level`."""
-
-    kind: Literal["quantile-deviation"]
-    level: Level = Field(default=0.9, description="in [0, 1)")
-    weight: NotNegative = Field(default=1.0, description="in [0, 1 / (1 - level)]")
-    number: ClassVar[str | None] = "level"
-
-    @model_validator(mode="after")
-    def _coherent(self) -> QuantileDeviation:
-        if self.weight * (1.0 - self.level) > 1.0 + 1e-12:
-            raise PydanticCustomError(
-                "weight", "weight must be at most 1 / (1 - level) = {most}", {"most": f"{1 / (1 - self.level):g}"}
-            )
-        return self
-
-
-class EntropicVaR(RiskSection):
-    """The entropic value at risk, an upper bound of CVaR at the same level."""
-
-    kind: Literal["entropic-var"]
-    level: Level = Field(default=0.9, description="in [0, 1)")
-    number: ClassVar[str | None] = "level"
-
-
-class KullbackLeiblerBall(RiskSection):
-    """The worst mean over reweightings within `radius` nats of the posterior."""
-
-    kind: Literal["kl-ball"]
-    radius: NotNegative = Field(description="at least 0")
-    number: ClassVar[str | None] = "radius"
-
-
-class ChiSquareBall(RiskSection):
-    """The worst mean over reweightings within a chi-square distance of `radius`."""
-
-    kind: Literal["chi-square-ball"]
-    radius: NotNegative = Field(description="at least 0")
-    number: ClassVar[str | None] = "radius"
-
-
-class TotalVariationBall(RiskSection):
-    """The worst mean over reweightings that move at most `radius` of the posterior's mass."""
-
-    kind: Literal["tv-ball"]
-    radius: Annotated[float, Field(ge=0.0, le=1.0)] = Field(description="in [0, 1]")
-    number: ClassVar[str | None] = "radius"
-
-
-Simple = (
-    Expectation
-    | CVaR
-    | WorstCase
-    | MeanSemideviation
-    | QuantileDeviation
-    | EntropicVaR
-    | KullbackLeiblerBall
-    | ChiSquareBall
-    | TotalVariationBall
+RISKS = kinds_of(
+    RiskSection,
+    {
+        "expectation": Expectation,
+        "cvar": CVaR,
+        "worst-case": WorstCase,
+        "mean-semideviation": MeanSemideviation,
+        "quantile-deviation": QuantileDeviation,
+        "entropic-var": EntropicVaR,
+        "kl-ball": KullbackLeiblerBall,
+        "chi-square-ball": ChiSquareBall,
+        "tv-ball": TotalVariationBall,
+    },
+    {},
 )
+
+DIVERGENCES = {
+    "kullback-leibler": KullbackLeibler,
+    "reverse-kullback-leibler": ReverseKullbackLeibler,
+    "chi-square": ChiSquare,
+    "total-variation": TotalVariation,
+    "jensen-shannon": JensenShannon,
+    "hellinger": Hellinger,
+}
+
+TARGET = {"target": (str, Field(description="file with `state`, `probability`, and `action` if it is over pairs"))}
+
+
+def _usual(makes: type, key: str) -> Any:
+    """The default of an argument of a class that makes its fields itself."""
+    return inspect.signature(makes).parameters[key].default
+
+
+LOSSES = kinds_of(
+    LossSection,
+    {
+        "expected-cost": ExpectedCost,
+        "negative-entropy": NegativeEntropy,
+        "imitation": Imitation,
+        "quadratic-distance": QuadraticDistance,
+    },
+    {
+        "negative-entropy": {
+            "over_states": (
+                bool,
+                Field(_usual(NegativeEntropy, "over_states"), description="of the states, not of the pairs"),
+            )
+        },
+        "imitation": TARGET
+        | {
+            "divergence": (
+                Literal[tuple(DIVERGENCES)],
+                Field("kullback-leibler", description="how the difference is measured"),
+            ),
+            "floor": (float, Field(_usual(Imitation, "floor"), description="least probability of the target")),
+        },
+        "quadratic-distance": TARGET
+        | {"weight": (float, Field(_usual(QuadraticDistance, "weight"), description="of the distance; above 0"))},
+    },
+)
+
+SOLVERS = kinds_of(
+    SolverSection,
+    {"sample-average": SampleAverage, "brpg": BRPG},
+    {
+        "sample-average": {
+            "largest": (
+                int | None,
+                Field(None, ge=1, description="most draws of a sample; when left out, so many as take up to 1 GiB"),
+            )
+        }
+    },
+)
+
+if TYPE_CHECKING:
+    Risk = RiskSection
+    SimpleRisk = RiskSection
+    Loss = LossSection
+    Solver = SolverSection
+else:
+    # A mixture is one of its own parts' kinds, which have to be there first.
+    SimpleRisk = one_of(RISKS)
 
 
 class Part(Section):
     """One risk of a mixture."""
 
-    share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(description="the shares sum to 1")
-    risk: Annotated[Simple, Field(discriminator="kind")] = Field(description="any risk but a mixture")
+    share: float = Field(description="the shares sum to 1")
+    risk: SimpleRisk = Field(description="any risk but a mixture")
 
 
-class Mixture(RiskSection):
+class MixtureSection(RiskSection):
     """A weighted sum of risks."""
 
-    kind: Literal["mixture"]
+    kind: Literal["mixture"]  # pyright: ignore[reportIncompatibleVariableOverride]
     parts: Annotated[list[Part], Field(min_length=1, max_length=20)] = Field(description="its parts")
-    number: ClassVar[str | None] = None
 
-    @model_validator(mode="after")
-    def _whole(self) -> Mixture:
-        total = sum(part.share for part in self.parts)
-        if abs(total - 1.0) > 1e-9:
-            raise PydanticCustomError("shares", "the shares sum to {total}, not to 1", {"total": f"{total:.9g}"})
-        return self
+    def made(self, **more: Any) -> Any:
+        """The mixture."""
+        del more
+        return Mixture([part.risk.made() for part in self.parts], [part.share for part in self.parts])
 
 
-Risk = Annotated[Simple | Mixture, Field(discriminator="kind")]
+RISKS["mixture"] = MixtureSection
 
 
-class ExpectedCost(LossSection):
-    """The expected discounted cost."""
-
-    kind: Literal["expected-cost"]
-
-
-class NegativeEntropy(LossSection):
-    """Minus the entropy of the visited states: low where everything is explored evenly."""
-
-    kind: Literal["negative-entropy"]
+def _with_kind(value: Any) -> Any:
+    """A table without a kind is of the usual one."""
+    return {"kind": "sample-average", **value} if isinstance(value, dict) else value
 
 
-class Imitation(LossSection):
-    """The divergence from an expert's visits."""
-
-    kind: Literal["imitation"]
-    target: str = Field(description="file with the columns `state`, `probability`, and `action` if it is over pairs")
-    divergence: Literal[
-        "kullback-leibler", "reverse-kullback-leibler", "chi-square", "total-variation", "jensen-shannon", "hellinger"
-    ] = Field(default="kullback-leibler", description="how the difference is measured")
-    floor: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=1e-6, description="least probability of the target")
-
-
-class QuadraticDistance(LossSection):
-    """`weight` times the squared distance from a target of visits."""
-
-    kind: Literal["quadratic-distance"]
-    target: str = Field(description="file with the columns `state`, `probability`, and `action` if it is over pairs")
-    weight: Positive = Field(default=1.0, description="greater than 0")
-
-
-Loss = Annotated[ExpectedCost | NegativeEntropy | Imitation | QuadraticDistance, Field(discriminator="kind")]
+if not TYPE_CHECKING:
+    Risk, Loss = one_of(RISKS), one_of(LOSSES)
+    Solver = Annotated[one_of(SOLVERS), BeforeValidator(_with_kind)]
 
 Costs = dict[str, dict[str, float]]
 Successors = dict[str, dict[str, list[Name]]]
@@ -250,65 +260,6 @@ class Posterior(Section):
         return self.support == "all" if self.kind is None else self.kind == "pooled"
 
 
-# What pr.solve draws when the file does not say.
-USUAL_FIRST, USUAL_LARGEST, USUAL_SAMPLES, USUAL_EVALUATION = 128, 8192, 30, 1000
-
-Iterations = Annotated[int, Field(ge=0, le=10_000_000)]
-Draws = Annotated[int, Field(ge=1, le=10_000_000)]
-Evaluation = Annotated[int, Field(ge=2, le=10_000_000)]
-
-
-class SampleAverage(SolverSection):
-    """Descent on a fixed posterior sample, from many starts, on growing samples: nothing to tune."""
-
-    kind: Literal["sample-average"]
-    iterations: Iterations | None = Field(default=None, description="iterations at most, over all samples")
-    samples: Draws | None = Field(default=None, description="posterior draws of the first sample")
-    largest: Draws | None = Field(
-        default=None, description="most draws of a sample; when left out, fewer for large models, to take up to 1 GiB"
-    )
-    starts: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        default=None, description="policies the search begins from"
-    )
-    tolerance: NotNegative | None = Field(
-        default=None, description="converged when the gain that is left, to first order, is this share of the loss"
-    )
-    evaluation: Evaluation | None = Field(default=None, description="fresh draws on which the risk is reported")
-
-    @model_validator(mode="after")
-    def _grows(self) -> SampleAverage:
-        first = USUAL_FIRST if self.samples is None else self.samples
-        if self.largest is not None and self.largest < first:
-            raise PydanticCustomError(
-                "largest", "largest is below samples, which is {first}; lower samples, too", {"first": first}
-            )
-        return self
-
-
-class BRPG(SolverSection):
-    """The paper's algorithm: a gradient step an iteration, each on fresh draws."""
-
-    kind: Literal["brpg"]
-    iterations: Iterations | None = Field(default=None, description="iterations at most")
-    samples: Draws | None = Field(default=None, description="posterior draws an iteration")
-    step: Positive | None = Field(default=None, description="length of a gradient step")
-    tolerance: NotNegative | None = Field(
-        default=None, description="converged when the gradient's norm is at most this; 0 never stops early"
-    )
-    evaluation: Evaluation | None = Field(default=None, description="fresh draws on which the risk is reported")
-
-
-def _with_kind(value: Any) -> Any:
-    """A table without a kind is of the usual one."""
-    return {"kind": "sample-average", **value} if isinstance(value, dict) else value
-
-
-Solver = Annotated[
-    Annotated[SampleAverage | BRPG, Field(discriminator="kind")],
-    BeforeValidator(_with_kind),
-]
-
-
 class Rivals(Section):
     """The plans the policy is compared with in the report."""
 
@@ -354,9 +305,11 @@ class ProblemFile(Section):
     options: dict[str, Any] = Field(default={}, description="arguments by name for the family's function")
     data: Data = Field(default=Data(), description="the files")
     posterior: Posterior = Field(default=Posterior(), description="what is believed before the log")
-    risk: Risk = Field(default=CVaR(kind="cvar"), description="what is minimised over the posterior")
-    loss: Loss = Field(default=ExpectedCost(kind="expected-cost"), description="what a policy loses in a known model")
-    solver: Solver = Field(default=SampleAverage(kind="sample-average"), description="how it is solved")
+    risk: Risk = Field(default=RISKS["cvar"](kind="cvar"), description="what is minimised over the posterior")
+    loss: Loss = Field(
+        default=LOSSES["expected-cost"](kind="expected-cost"), description="what a policy loses in a known model"
+    )
+    solver: Solver = Field(default=SOLVERS["sample-average"](kind="sample-average"), description="how it is solved")
     rivals: Rivals = Field(default=Rivals(), description="what it is compared with")
     layout: Layout = Field(default=Layout(), description="how it is drawn")
 
@@ -388,6 +341,3 @@ class ProblemFile(Section):
             if self.family is None and given is None and name in ("discount", "start"):
                 raise PydanticCustomError("required", "{name} is missing", {"name": name})
         return self
-
-
-RISKS, LOSSES, SOLVERS = by_kind(RiskSection), by_kind(LossSection), by_kind(SolverSection)

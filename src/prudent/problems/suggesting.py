@@ -14,7 +14,7 @@ from ..errors import InputError
 from .case import Case, case_of
 from .rules import RuleOrWord, moves_of, widest
 from .schema import Posterior, ProblemFile
-from .section import Section
+from .sections import Section
 
 # Fewer moves than the first say nothing of a rule; fewer than the second are said to be few.
 LEAST, FEW = 20, 100
@@ -154,11 +154,7 @@ def _with(file: ProblemFile, tables: dict[str, dict[str, Any]]) -> ProblemFile:
 
 def _mean(case: Case) -> float:
     """Successors of a pair that can be reached and left, on average."""
-    successors = case.successors
-    assert successors is not None
-    states, actions, width = successors.shape
-    number = np.full((states, actions), width) if successors.listed is None else successors.listed.sum(axis=2)
-    return float(number[case.reachable & ~case.terminal].mean())
+    return float(case.support.allowed().sum(axis=2)[case.reachable & ~case.terminal].mean())
 
 
 def _size(case: Case, each: _Candidate) -> float | None:

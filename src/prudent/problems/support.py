@@ -1,13 +1,11 @@
-"""Which successors each pair may have, as arrays, and which states can be reached along them."""
+"""Which successors each pair may have."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
-from ..graphs import reachable
+from ..kernels import Graph, Support
 from .facts import Facts
 from .memory import require_fit
 from .rules import moves_of, numbers_of, widest
@@ -17,28 +15,6 @@ LARGEST_DENSE = 2_000_000
 
 # Moves of an action, the most frequent first, that are foreseen from every state of a large model.
 MOST_MOVES = 32
-
-
-class Successors(NamedTuple):
-    """Successor lists `[S, A, B]`, padded; both None where every state can follow every pair.
-
-    Attributes:
-        next_state: the lists.
-        listed: False where a shorter list was padded; None when nothing was.
-        shape: `(S, A, B)`.
-    """
-
-    next_state: np.ndarray | None
-    listed: np.ndarray | None
-    shape: tuple[int, int, int]
-
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """From and to of every possible move, flattened; repeats are left in."""
-        assert self.next_state is not None
-        source = np.broadcast_to(np.arange(self.shape[0])[:, None, None], self.shape)
-        if self.listed is None:
-            return source.ravel(), self.next_state.ravel()
-        return source[self.listed], self.next_state[self.listed]
 
 
 def moves_allowed(facts: Facts, terminal: np.ndarray) -> np.ndarray:
@@ -104,7 +80,7 @@ def never_entered(facts: Facts) -> np.ndarray:
     return never
 
 
-def successors_of(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> Successors:
+def support_of(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> Support:
     """The moves as lists; their memory is estimated before they are made."""
     states, actions = len(facts.states), len(facts.actions)
     support, solver = facts.file.posterior.support, facts.file.solver
@@ -120,7 +96,7 @@ def successors_of(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> Succ
     width = max(1, int(degree.max(initial=0)), len(anyone) if anywhere.any() else 0)
     if anywhere.all() and len(anyone) == states:
         require_fit((states, actions, states), solver)
-        return Successors(None, None, (states, actions, states))
+        return Support.dense(states, actions)
     require_fit((states, actions, width), solver)
     index = np.repeat(np.repeat(np.arange(states, dtype=np.int32), actions)[:, None], width, axis=1)
     order = np.argsort(pair, kind="stable")
@@ -134,8 +110,10 @@ def successors_of(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> Succ
     index[pair[order], slot] = moves[order, 2]
     length = np.where(anywhere, len(anyone), np.where(alone, 1, degree))
     shape = (states, actions, width)
-    listed = (np.arange(width)[None] < length[:, None]).reshape(shape)
-    return Successors(index.reshape(shape), None if listed.all() else listed, shape)
+    index, listed = index.reshape(shape), (np.arange(width)[None] < length[:, None]).reshape(shape)
+    listed = None if listed.all() else listed
+    # The lists are made here, of what was checked: no second look at a nested list.
+    return Support(index, listed, Graph.of(index, listed), *shape, observed=support == "observed")
 
 
 def _foreseeable(facts: Facts) -> np.ndarray:
@@ -181,10 +159,3 @@ def _refuse_unlisted(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> N
             f"{facts.source}: the log goes from {facts.pair(log.state[k], log.action[k])} to state "
             f"{facts.states[log.next_state[k]]}, which {said} or correct the log"
         )
-
-
-def reached(successors: Successors, start: np.ndarray) -> np.ndarray:
-    """`[S]` whether a state can be reached from the start by some policy."""
-    if successors.next_state is None:
-        return np.ones(successors.shape[0], dtype=bool)
-    return reachable(*successors.edges(), start)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import InputError
-from ..tables.names import suggest
+from ..tables import suggest
 from .schema import LOSSES, RISKS, SOLVERS, ProblemFile
 
 LARGEST_FILE = 32 * 2**20
@@ -51,10 +51,11 @@ def risk_from_words(words: str) -> dict[str, Any]:
         )
     table: dict[str, Any] = {"kind": kind}
     if colon:
-        if known.number is None:  # pyright: ignore[reportAttributeAccessIssue]
+        key = known.alone()
+        if key is None:
             raise InputError(f"--risk {words!r}: {kind} takes no number")
         try:
-            table[known.number] = float(number)  # pyright: ignore[reportAttributeAccessIssue]
+            table[key] = float(number)
         except ValueError:
             raise InputError(f"--risk {words!r}: {number!r} is not a number; write it like cvar:0.9") from None
     return table
@@ -100,7 +101,8 @@ def _message(error: ValidationError, text: str) -> str:
             f" in [{'.'.join(path)}]" if path else ""
         )
     name = ".".join(path)
-    said = first["msg"][:1].lower() + first["msg"][1:]
+    # What a class refuses begins with its name; pydantic begins its sentences with a capital.
+    said = first["msg"] if first["type"] == "settings" else first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "missing":
         said = "is missing"
     elif first["type"] == "union_tag_not_found":
@@ -109,7 +111,7 @@ def _message(error: ValidationError, text: str) -> str:
         tag, kinds = (first.get("ctx", {})[name] for name in ("tag", "expected_tags"))
         near = suggest(tag, [kind.strip(" '") for kind in kinds.split(",")])
         said = f"kind {tag!r} is unknown{near or '; use ' + kinds}"
-    elif isinstance(shown, str | int | float) and first["type"] not in ("support", "shares", "rule"):
+    elif isinstance(shown, str | int | float) and first["type"] not in ("support", "settings", "rule"):
         said += f", got {str(shown)[:60]!r}" if isinstance(shown, str) else f", got {str(shown)[:40]}"
     return f"{_line_of(text, path)}: {name and name + ': '}{said}"
 

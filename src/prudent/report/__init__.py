@@ -1,18 +1,35 @@
-"""Records to one self-contained HTML page; nothing is computed here that a record does not hold."""
+"""The record of a run, and one self-contained HTML page of it, which computes nothing that the record does not hold."""
 
-from .canvas import NEUTRAL as NEUTRAL
-from .canvas import TAIL as TAIL
-from .canvas import axis as axis
-from .canvas import blank as blank
-from .canvas import faded as faded
-from .canvas import named_places as named_places
-from .data import Difference as Difference
-from .data import Driver as Driver
-from .data import PlanView as PlanView
-from .data import ReportData as ReportData
+from .page import NEUTRAL as NEUTRAL
+from .page import TAIL as TAIL
+from .page import axis as axis
+from .page import blank as blank
+from .page import faded as faded
 from .page import figure_html as figure_html
+from .page import named_places as named_places
 from .page import plotly_graphs as plotly_graphs
 from .page import render as render
+from .parts import CertificateRecord as CertificateRecord
+from .parts import CoverageRecord as CoverageRecord
+from .parts import Difference as Difference
+from .parts import DriverRecord as DriverRecord
+from .parts import FootingRecord as FootingRecord
+from .parts import PairRecord as PairRecord
+from .parts import PriorRecord as PriorRecord
+from .parts import footing_record as footing_record
+from .record import PolicyRecord as PolicyRecord
+from .record import SolutionRecord as SolutionRecord
+from .record import arrays_of as arrays_of
+from .record import policy_record as policy_record
+from .record import problem_fields as problem_fields
+from .record import record_from as record_from
+from .record import solution_record as solution_record
+from .record import versions as versions
+from .words import between as between
+from .words import compared as compared
 from .words import figure_text as figure_text
+from .words import footing_words as footing_words
+from .words import nominally as nominally
 from .words import number as number
+from .words import with_error as with_error
 from .writing import write_report as write_report

@@ -6,26 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import BOTTOM, LARGEST, NEUTRAL, TAIL, axis, blank, drawable, faded, named_places, plan_colour
-from .data import Driver, PlanView, ReportData
-from .page import plotly_graphs
+from .page import BOTTOM, LARGEST, NEUTRAL, TAIL, axis, blank, drawable, faded, named_places, plan_colour, plotly_graphs
+from .parts import DriverRecord
+from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, percent, with_error
 
 BINS = 60
 POINTS = 1500  # of a curve; more cannot be told apart on a screen
 
 
-def loss_range(
-    plans: tuple[PlanView, ...], shares: np.ndarray | None = None, most: float = 0.995
-) -> tuple[float, float] | None:
-    """One range for all plans: from the smallest loss to the far tail, every mark included; None if none is finite."""
-    both = [(np.asarray(plan.losses, float), _equal(plan) if shares is None else shares) for plan in plans]
-    found = [(losses[drawable(losses)], share[drawable(losses)]) for losses, share in both]
+def loss_range(record: SolutionRecord) -> tuple[float, float] | None:
+    """One range for all plans: from the smallest loss to the far tail, every mark included; None if none can be drawn.
+
+    Nothing of a posterior that is known whole is left out.
+    """
+    most, shares = 1.0 if record.exact else 0.995, record.draw_probabilities
+    found = [(plan.losses[drawable(plan.losses)], shares[drawable(plan.losses)]) for plan in record.plans]
     found = [(losses, share) for losses, share in found if share.sum() > 0]
     if not found:
         return None
-    marks = [mark for plan in plans for mark in (plan.value_at_risk, plan.tail_mean, plan.mean)]
-    marked = [float(mark) for mark in marks if mark is not None and drawable(mark)]
+    marks = [mark for plan in record.plans for mark in (plan.value_at_risk, plan.tail_mean, plan.mean)]
+    marked = [mark for mark in marks if mark is not None and drawable(mark)]
     low = min([float(losses.min()) for losses, _ in found] + marked)
     tails = [np.quantile(losses, most, method="inverted_cdf", weights=share) for losses, share in found]
     high = max([float(tail) for tail in tails] + marked)
@@ -35,22 +36,11 @@ def loss_range(
     return low, high + 0.02 * (high - low)
 
 
-def _equal(plan: PlanView) -> np.ndarray:
-    return np.full(len(plan.losses), 1.0 / max(len(plan.losses), 1))
-
-
-def loss_figure(
-    plan: PlanView,
-    position: int,
-    limits: tuple[float, float],
-    label: str,
-    last: bool,
-    shares: np.ndarray | None = None,
-) -> Any:
+def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, float]) -> Any:
     """The histogram of one plan's losses, its tail in full colour, with VaR and CVaR marked."""
-    shares = _equal(plan) if shares is None else shares
     graphs = plotly_graphs()
-    losses = np.asarray(plan.losses, float)
+    plan, shares, last = record.plans[position], record.draw_probabilities, position == len(record.plans) - 1
+    losses = plan.losses
     edges = np.linspace(*limits, BINS + 1)
     drawn = drawable(losses)
     edge = plan.value_at_risk if plan.value_at_risk is not None and drawable(plan.value_at_risk) else np.inf
@@ -88,7 +78,7 @@ def loss_figure(
                 )
             )
     figure.update_layout(
-        xaxis=axis(figure_text(label, 40) if last else "", range=list(limits), showgrid=False),
+        xaxis=axis(figure_text(record.loss_name, 40) if last else "", range=list(limits), showgrid=False),
         yaxis=axis("% of posterior", range=[0.0, top], nticks=4, rangemode="tozero"),
         bargap=0,
         barmode="overlay",
@@ -96,38 +86,31 @@ def loss_figure(
     return figure
 
 
-def losses_left_out(plan: PlanView, limits: tuple[float, float] | None, shares: np.ndarray | None = None) -> str:
+def losses_left_out(plan: PolicyRecord, shares: np.ndarray, limits: tuple[float, float] | None) -> str:
     """What a histogram does not show, in words."""
-    losses, shares = np.asarray(plan.losses, float), _equal(plan) if shares is None else shares
-    finite = np.isfinite(losses)
-    strange = float(shares[~finite].sum())
-    beyond = float(shares[finite & (losses > limits[1])].sum()) if limits else 0.0
-    parts = [f"{percent(beyond)} of the posterior lies further right"] if beyond else []
-    parts += [f"{percent(strange)} of the posterior has an infinite or undefined loss"] if strange else []
-    return "; ".join(parts)
+    beyond = float(shares[plan.losses > limits[1]].sum()) if limits else 0.0
+    return f"{percent(beyond)} of the posterior lies further right" if beyond else ""
 
 
-def risk_figure(data: ReportData) -> Any | None:
-    """Every plan's risk with two standard errors to each side; None if no risk is finite."""
+def risk_figure(record: SolutionRecord) -> Any | None:
+    """Every plan's risk with two standard errors to each side; None if no risk can be drawn."""
     graphs = plotly_graphs()
-    rows: list[tuple[str, float, float, str, str]] = []
-    for position, plan in enumerate(data.plans):
-        rows.append((plan.name, plan.risk, plan.risk_standard_error, plan_colour(position), "circle"))
-    if data.known_theta_risk is not None:
-        rows.append(
-            ("if θ were known", data.known_theta_risk, data.known_theta_standard_error or 0.0, NEUTRAL, "diamond")
-        )
-    few = data.bound_draws is not None and data.bound_draws < len(data.plans[0].losses)
+    rows: list[tuple[str, float | None, float | None, str, str]] = [
+        (plan.name, plan.risk, plan.risk_standard_error, plan_colour(position), "circle")
+        for position, plan in enumerate(record.plans)
+    ]
+    known, bound = record.known_theta_risk, record.lower_bound
+    rows.append(("if θ were known", known, record.known_theta_risk_standard_error, NEUTRAL, "diamond"))
     # A bound that is the risk if theta were known is drawn once, and one on fewer draws does not compare.
-    if data.lower_bound is not None and data.lower_bound != data.known_theta_risk and not few:
-        rows.append(("lower bound", data.lower_bound, 0.0, NEUTRAL, "line-ns"))
+    if bound != known and not record.on_few:
+        rows.append(("lower bound", bound, 0.0, NEUTRAL, "line-ns"))
     rows = [row for row in rows if drawable(row[1])]
     if not rows:
         return None
     places, room = named_places([name for name, *_ in rows])
     figure = blank(BOTTOM + 14 + 34 * len(rows), left=room)
     for place, (name, value, error, colour, symbol) in enumerate(rows):
-        error = error if drawable(error) else 0.0
+        error = error if error is not None and drawable(error) else 0.0
         figure.add_trace(
             graphs.Scatter(
                 x=[value],
@@ -140,7 +123,7 @@ def risk_figure(data: ReportData) -> Any | None:
             )
         )
     figure.update_layout(
-        xaxis=axis(figure_text(data.risk_name, 28), nticks=5),
+        xaxis=axis(figure_text(record.risk_name, 28), nticks=5),
         yaxis=places,
     )
     return figure
@@ -148,7 +131,6 @@ def risk_figure(data: ReportData) -> Any | None:
 
 def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """A curve of at most `POINTS` points: places, means over equal blocks, and the length of a block."""
-    values = np.asarray(values, float)
     block = max(1, -(-values.size // POINTS))
     starts = np.arange(0, values.size, block)
     lengths = np.diff(np.append(starts, values.size))
@@ -203,11 +185,11 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
     return figure
 
 
-def driver_figure(drivers: tuple[Driver, ...]) -> Any:
+def driver_figure(drivers: tuple[DriverRecord, ...]) -> Any:
     """How far the risk's weights move each unknown, in posterior standard deviations."""
     graphs = plotly_graphs()
     places, room = named_places([driver.name for driver in drivers])
-    shifts = [driver.shift if drawable(driver.shift) else 0.0 for driver in drivers]
+    shifts = [driver.shift if driver.shift is not None and drawable(driver.shift) else 0.0 for driver in drivers]
     figure = blank(BOTTOM + 14 + 24 * len(drivers), left=room)
     figure.add_trace(
         graphs.Bar(

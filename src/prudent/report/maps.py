@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import BOTTOM, NEUTRAL, amounts, axis, blank, faded, named_places, plan_colour, shades
-from .data import PlanView, ReportData
-from .page import plotly_graphs
+from .page import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, plotly_graphs, shades
+from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, several, short_names
 
 ROWS = 40  # of a heat map with one row a state
@@ -22,29 +21,30 @@ STEPS = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1
 FAINTEST = 0.05  # probability below which an arrow is left out
 
 
-def visits(plan: PlanView) -> np.ndarray:
-    """Discounted visits of each state, with what is no number counted as nothing."""
-    return amounts(plan.occupancy).sum(axis=1)
+def visits(plan: PolicyRecord) -> np.ndarray:
+    """Discounted visits of each state."""
+    assert plan.occupancy is not None
+    return plan.occupancy.sum(axis=1)
 
 
-def busiest(plan: PlanView, most: int) -> np.ndarray:
+def busiest(plan: PolicyRecord, most: int) -> np.ndarray:
     """The states a plan visits most, at most so many, in their own order."""
     chosen = np.argsort(-visits(plan), kind="stable")[:most]
     return np.sort(chosen)
 
 
-def has_arrows(data: ReportData) -> bool:
+def has_arrows(record: SolutionRecord) -> bool:
     """Whether the policy can be drawn as arrows on a map."""
-    known = data.directions is not None and all(direction in STEPS for direction in data.directions)
-    return known and data.grid is not None and max(data.grid) <= LARGEST_GRID
+    known = record.directions is not None and all(direction in STEPS for direction in record.directions)
+    return known and record.grid is not None and max(record.grid) <= LARGEST_GRID
 
 
-def arrow_figure(data: ReportData, position: int) -> Any:
+def arrow_figure(record: SolutionRecord, position: int) -> Any:
     """The policy as arrows on the grid, longer for likelier actions, over the share of time spent in each cell."""
-    assert data.grid is not None and data.directions is not None
+    assert record.grid is not None and record.directions is not None
     graphs = plotly_graphs()
-    rows, columns = data.grid
-    plan = data.plans[position]
+    rows, columns = record.grid
+    plan = record.plans[position]
     shares = visits(plan) / max(float(visits(plan).sum()), 1e-100)
     figure = blank(None, left=2, right=2, top=2, bottom=2)
     figure.add_trace(
@@ -54,17 +54,17 @@ def arrow_figure(data: ReportData, position: int) -> Any:
             zmax=max(float(shares.max()), 1e-12),
             colorscale=shades(plan_colour(position)),
             showscale=False,
-            hovertext=np.array(_cell_texts(data, plan, shares), dtype=object).reshape(rows, columns),
+            hovertext=np.array(_cell_texts(record, plan, shares), dtype=object).reshape(rows, columns),
             hoverinfo="text",
         )
     )
-    if max(len(state) for state in data.states) <= 36 // columns + 1:
+    if max(len(state) for state in record.state_names) <= 36 // columns + 1:
         figure.add_trace(
             graphs.Scatter(
                 x=np.arange(rows * columns) % columns - 0.5,
                 y=np.arange(rows * columns) // columns - 0.44,
                 mode="text",
-                text=[figure_text(state) for state in data.states],
+                text=[figure_text(state) for state in record.state_names],
                 textposition="bottom right",
                 textfont={"size": 9},
                 hoverinfo="skip",
@@ -75,7 +75,13 @@ def arrow_figure(data: ReportData, position: int) -> Any:
     figure.update_layout(
         shapes=[
             {"type": "path", "path": _frame(rows, columns), "line": {"color": faded(NEUTRAL, 0.4), "width": 1}},
-            {"type": "path", "path": _arrows(data, plan), "fillcolor": NEUTRAL, "line": {"width": 0}, "layer": "above"},
+            {
+                "type": "path",
+                "path": _arrows(record, plan),
+                "fillcolor": NEUTRAL,
+                "line": {"width": 0},
+                "layer": "above",
+            },
         ],
         xaxis={**hidden, "range": [-0.52, columns - 0.48], "constraintoward": "left"},
         yaxis={**hidden, "range": [rows - 0.48, -0.52], "scaleanchor": "x", "constraintoward": "top"},
@@ -89,13 +95,13 @@ def _frame(rows: int, columns: int) -> str:
     return " ".join(across + down)
 
 
-def _arrows(data: ReportData, plan: PlanView) -> str:
+def _arrows(record: SolutionRecord, plan: PolicyRecord) -> str:
     """One path of all arrows: a sure action's arrow fills its cell, others begin at the centre and point outwards."""
-    assert data.grid is not None and data.directions is not None
-    columns = data.grid[1]
+    assert record.grid is not None and record.directions is not None
+    columns, probabilities = record.grid[1], np.asarray(plan.probabilities)
     parts = ["M 0 0 Z"]  # a path may not be empty
-    for state, row in enumerate(np.minimum(amounts(plan.probabilities), 1.0)):
-        for direction, chance in zip(data.directions, row, strict=True):
+    for state, row in enumerate(probabilities):
+        for direction, chance in zip(record.directions, row, strict=True):
             if chance < FAINTEST:
                 continue
             length, middle = 0.18 + 0.47 * chance, min(0.25, 0.5 * (1.0 - chance))
@@ -113,25 +119,28 @@ def _arrows(data: ReportData, plan: PlanView) -> str:
     return " ".join(parts)
 
 
-def _cell_texts(data: ReportData, plan: PlanView, shares: np.ndarray) -> list[str]:
+def _cell_texts(record: SolutionRecord, plan: PolicyRecord, shares: np.ndarray) -> list[str]:
     texts = []
-    for state, name in enumerate(data.states):
+    for state, name in enumerate(record.state_names):
         lines = [figure_text(name, 60), f"{number(100.0 * shares[state], 3)} % of discounted time"]
-        row = np.asarray(plan.probabilities, float)[state]
+        row = np.asarray(plan.probabilities)[state]
         likeliest = np.argsort(-row, kind="stable")[:6]
-        lines += [f"{figure_text(data.actions[a], 40)}: {number(row[a], 3)}" for a in likeliest if row[a] > 0]
+        lines += [f"{figure_text(record.action_names[a], 40)}: {number(row[a], 3)}" for a in likeliest if row[a] > 0]
         texts.append("<br>".join(lines))
     return texts
 
 
-def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colour: str, unit: str, top: float) -> Any:
+def table_figure(
+    record: SolutionRecord, values: np.ndarray, states: np.ndarray, colour: str, unit: str, top: float
+) -> Any:
     """A heat map with one row a state and one column an action, its numbers written in where there is room."""
     graphs = plotly_graphs()
-    values = np.asarray(values, float)[states]
-    places, room = named_places([data.states[state] for state in states])
-    columns = len(data.actions)
+    values = values[states]
+    names = record.state_names
+    places, room = named_places([names[state] for state in states])
+    columns = len(record.action_names)
     marked = np.unique(np.linspace(0, columns - 1, min(columns, COLUMN_LABELS)).round().astype(int))
-    heads = short_names([data.actions[action] for action in marked], 10)
+    heads = short_names([record.action_names[action] for action in marked], 10)
     longest = max(len(head) for head in heads)
     slanted = longest * len(heads) > 24
     above = 14 + 7 * longest if slanted else 30
@@ -150,8 +159,8 @@ def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colou
             textfont={"size": 11},
             hovertext=[
                 [
-                    f"{figure_text(data.states[state], 60)}<br>{figure_text(action, 60)}<br>{number(value, 4)} {unit}"
-                    for action, value in zip(data.actions, row, strict=True)
+                    f"{figure_text(names[state], 60)}<br>{figure_text(action, 60)}<br>{number(value, 4)} {unit}"
+                    for action, value in zip(record.action_names, row, strict=True)
                 ]
                 for state, row in zip(states, values, strict=True)
             ],
@@ -173,29 +182,33 @@ def table_figure(data: ReportData, values: np.ndarray, states: np.ndarray, colou
 
 
 def _cell(value: float) -> str:
-    if not np.isfinite(value):
-        return "?"
     # Two decimals have room; the exact number is in the hover text.
     text = f"{value:.0f}" if value >= 100 else f"{value:.2f}".removesuffix(".00")
     return text.removeprefix("0") if text.startswith("0.") else text
 
 
-def policy_figure(data: ReportData, position: int) -> Any:
+def policy_figure(record: SolutionRecord, position: int) -> Any:
     """The policy as a heat map of the states that the answer visits most."""
-    plan = data.plans[position]
+    plan = record.plans[position]
     return table_figure(
-        data, plan.probabilities, busiest(data.plans[0], ROWS), plan_colour(position), "probability", 1.0
+        record,
+        np.asarray(plan.probabilities),
+        busiest(record.plans[0], ROWS),
+        plan_colour(position),
+        "probability",
+        1.0,
     )
 
 
-def occupancy_figure(data: ReportData) -> Any:
+def occupancy_figure(record: SolutionRecord) -> Any:
     """Discounted visits of the busiest states, one bar for each plan."""
     graphs = plotly_graphs()
-    every = np.stack([visits(plan) for plan in data.plans])
+    every = np.stack([visits(plan) for plan in record.plans])
     states = np.argsort(-every.max(axis=0), kind="stable")[:BARS]
-    places, room = named_places([data.states[state] for state in states])
-    figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(data.plans)), left=room)
-    for position, (plan, seen) in enumerate(zip(data.plans, every, strict=True)):
+    names = record.state_names
+    places, room = named_places([names[state] for state in states])
+    figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(record.plans)), left=room)
+    for position, (plan, seen) in enumerate(zip(record.plans, every, strict=True)):
         figure.add_trace(
             graphs.Bar(
                 x=seen[states],
@@ -203,8 +216,7 @@ def occupancy_figure(data: ReportData) -> Any:
                 orientation="h",
                 marker={"color": plan_colour(position), "line": {"width": 0}},
                 hovertext=[
-                    f"{figure_text(data.states[state], 60)}<br>"
-                    f"{figure_text(plan.name, 60)}: {number(seen[state])} visits"
+                    f"{figure_text(names[state], 60)}<br>{figure_text(plan.name, 60)}: {number(seen[state])} visits"
                     for state in states
                 ],
                 hoverinfo="text",
@@ -219,20 +231,20 @@ def occupancy_figure(data: ReportData) -> Any:
     return figure
 
 
-def left_out(data: ReportData, most: int, reason: str) -> str:
+def left_out(record: SolutionRecord, most: int, reason: str) -> str:
     """What a figure of the busiest states leaves out, in words."""
-    total = len(data.states)
+    total = len(record.state_names)
     if total <= most:
         return ""
     return f"{several(most, 'state')} of {total:,} shown: {reason}. The other {total - most:,} are left out here."
 
 
-def counts_figure(data: ReportData) -> Any:
+def counts_figure(record: SolutionRecord) -> Any:
     """Rows of the log for each pair, on a scale of square roots, so that few can be told from none."""
-    assert data.counts is not None
-    counts = amounts(data.counts)
-    states = busiest(data.plans[0], ROWS)
-    figure = table_figure(data, counts, states, NEUTRAL, "times seen", float(counts[states].max()))
+    assert record.counts is not None
+    counts = record.counts
+    states = busiest(record.plans[0], ROWS)
+    figure = table_figure(record, counts, states, NEUTRAL, "times seen", float(counts[states].max()))
     figure.data[0].z = np.sqrt(counts[states])
     figure.data[0].zmax = max(float(np.sqrt(counts[states].max())), 1.0)
     return figure

@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-from .data import Difference, Standing, UnderPrior
+from .parts import Difference, FootingRecord, PriorRecord
 
 # Characters that reorder what stands around them; a name may not do that to the page.
 REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -61,15 +61,11 @@ def figure_text(text: str, length: int = 1000) -> str:
 def number(value: float | None, digits: int = 4) -> str:
     """A number with so many significant digits, without an exponent where it is readable without.
 
-    >>> number(1234.5678), number(0.00001234), number(float("inf")), number(None)
-    ('1235', '1.234e-05', '∞', 'not known')
+    >>> number(1234.5678), number(0.00001234), number(None)
+    ('1235', '1.234e-05', 'not known')
     """
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "not known"
-    if math.isnan(value):
-        return "not a number"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
@@ -77,16 +73,18 @@ def number(value: float | None, digits: int = 4) -> str:
     return text.replace("-", "−", 1) if text.startswith("-") else text
 
 
-def with_error(value: float | None, error: float | None) -> str:
-    """A number with its standard error; the error has two digits, and the number ends where the error does.
+def with_error(value: float | None, error: float | None, digits: int = 4) -> str:
+    """A number with its standard error, which has two digits, and the number ends where the error does.
 
-    >>> with_error(12.3456, 0.0789), with_error(3.0, float("nan")), with_error(None, None)
-    ('12.346 ± 0.079', '3.000', 'not known')
+    Nothing stands behind a number without error, which gets so many digits.
+
+    >>> with_error(12.3456, 0.0789), with_error(3.0, 0.0), with_error(3.0, None), with_error(None, None)
+    ('12.346 ± 0.079', '3.000', '3.000 ± unknown', 'not known')
     """
-    if value is None or error is None or not math.isfinite(value) or not math.isfinite(error):
-        return number(value)
-    if error <= 1e-12 * abs(value):
-        return number(value)
+    if value is None or (error is not None and error <= 1e-12 * abs(value)):
+        return number(value, digits)
+    if error is None:
+        return f"{number(value, digits)} ± unknown"
     decimals = 1 - math.floor(math.log10(error))
     if decimals > 8 or decimals < -5:
         return f"{number(value)} ± {number(error, 2)}"
@@ -94,33 +92,52 @@ def with_error(value: float | None, error: float | None) -> str:
     return f"{value:.{decimals}f} ± {error:.{decimals}f}".replace("-", "−", 1)
 
 
+def between(low: float | None, high: float | None, confidence: str, digits: int = 3) -> str:
+    """A confidence interval, with what it holds.
+
+    >>> between(1.0, 2.0, "95 %"), between(None, None, "95 %")
+    ('95 % interval 1.00 to 2.00', 'interval not known')
+    >>> between(1.0, 2.0, "95 % nominally: only 7 draws in the tail")
+    'interval 1.00 to 2.00, 95 % nominally: only 7 draws in the tail'
+    """
+    if low is None or high is None:
+        return "interval not known"
+    ends = f"interval {number(low, digits)} to {number(high, digits)}"
+    return f"{confidence} {ends}" if confidence.endswith("%") else f"{ends}, {confidence}"
+
+
+def nominally(confidence: str) -> str:
+    """What is to be said behind "95 % confidence".
+
+    >>> nominally("95 %"), nominally("95 % nominally: only 7 draws in the tail")
+    ('', ' (nominally: only 7 draws in the tail)')
+    """
+    rest = confidence.removeprefix("95 %").strip()
+    return f" ({rest})" if rest else ""
+
+
 def compared(difference: Difference | None) -> str:
     """How one risk compares with another on the same draws, in words that hold whatever the numbers.
 
-    >>> compared(Difference(0.5, 0.1, 0.3, 0.7)), compared(Difference(-0.5, 0.0, -0.5, -0.5))
+    >>> def apart(value, error, low, high):
+    ...     return compared(Difference(value=value, standard_error=error, low=low, high=high))
+    >>> apart(0.5, 0.1, 0.3, 0.7), apart(-0.5, 0.0, -0.5, -0.5)
     ('0.500 more (95 % interval 0.300 to 0.700)', '0.500 less (exact)')
-    >>> compared(Difference(0.02, 0.1, -0.18, 0.22)), compared(Difference(0.0, 0.0, 0.0, 0.0))
+    >>> apart(0.02, 0.1, -0.18, 0.22), apart(0.0, 0.0, 0.0, 0.0)
     ('not clearly different (0.0200 more on these draws, 95 % interval −0.180 to 0.220)', 'the same')
     """
     if difference is None:
         return "not compared"
     value, low, high = difference.value, difference.low, difference.high
-    if not math.isfinite(value):
+    if value is None:
         return "not comparable"
     size = f"{number(abs(value), 3)} {'more' if value > 0 else 'less'}"
     if value == low == high:
         return f"{size} (exact)" if value else "the same"
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if low is None or high is None:
         return f"{size} on these draws, with an error that is not known" if value else "the same on these draws"
-    interval = f"95 % interval {number(low, 3)} to {number(high, 3)}"
-    if is_clear(difference):
-        return f"{size} ({interval})"
-    return f"not clearly different ({size} on these draws, {interval})"
-
-
-def is_clear(difference: Difference | None) -> bool:
-    """Whether the interval of a difference leaves no doubt about its sign."""
-    return difference is not None and bool(difference.low > 0.0 or difference.high < 0.0)
+    interval = between(low, high, difference.confidence)
+    return f"{size} ({interval})" if difference.clear else f"not clearly different ({size} on these draws, {interval})"
 
 
 def percent(share: float) -> str:
@@ -129,8 +146,6 @@ def percent(share: float) -> str:
     >>> percent(0.1234), percent(0.0), percent(0.0001), percent(0.9999), percent(1.0)
     ('12 %', '0 %', 'under 0.1 %', 'over 99.9 %', '100 %')
     """
-    if not math.isfinite(share):
-        return "an unknown share"
     hundred = 100.0 * share
     if 0 < hundred < 0.1:
         return "under 0.1 %"
@@ -140,37 +155,35 @@ def percent(share: float) -> str:
     return f"{hundred:.1f} %" if fine else f"{hundred:.0f} %"
 
 
-def standing_words(standing: Standing, risk_name: str) -> list[tuple[str, str]]:
-    """What an answer stands on, as (label, text).
+def footing_words(footing: FootingRecord, risk_name: str) -> list[tuple[str, str]]:
+    """What a risk stands on, as (label, text).
 
-    >>> standing_words(Standing(None, "no counts", 5, None, None, None, (), 0, ()), "CVaR 0.9")
+    >>> footing_words(FootingRecord(word=None, message="no counts", few=5), "CVaR 0.9")
     [('footing', 'not judged: no counts')]
     """
-    if standing.word is None or standing.time is None or standing.tail_time is None:
-        return [("footing", f"not judged: {standing.message}")]
-    leans = f"{percent(standing.time)} of its discounted time, {percent(standing.tail_time)} in the tail"
-    rows = [("footing", f"{standing.word}: {standing.message}")]
-    rows += [("other prior", f"{other.name}: {under_prior(other, risk_name)}") for other in standing.others]
-    rows.append((f"under {standing.few} rows", leans + (f": {_pairs(standing)}" if standing.pairs else "")))
-    return rows
+    if footing.word is None or footing.time is None or footing.tail_time is None:
+        return [("footing", f"not judged: {footing.message}")]
+    leans = f"{percent(footing.time)} of its discounted time, {percent(footing.tail_time)} in the tail"
+    named = [f"{each.state}/{each.action} ({several(round(each.rows), 'row')})" for each in footing.pairs[:4]]
+    more = len(footing.pairs) - len(named) + footing.pairs_left_out
+    named += [f"{more:,} more"] if more else []
+    return [
+        ("footing", f"{footing.word}: {footing.message}"),
+        *(("other prior", f"{other.name}: {under_prior(other, risk_name)}") for other in footing.others),
+        (f"under {footing.few} rows", leans + (f": {', '.join(named)}" if named else "")),
+    ]
 
 
-def under_prior(other: UnderPrior, risk_name: str) -> str:
+def under_prior(other: PriorRecord, risk_name: str) -> str:
     """The answer under another prior.
 
-    >>> under_prior(UnderPrior("seen successors only", 12.0, 0.25, None), "CVaR 0.9")
+    >>> under_prior(PriorRecord(name="seen successors only", risk=12.0, exceeded=0.25, gain=None), "CVaR 0.9")
     'CVaR 0.9 12.00, loss above the stated risk in 25 % of its draws'
     """
     gain = "" if other.gain is None else f", a plan for its mean loses {number(other.gain, 3)} less there"
     return (
         f"{risk_name} {number(other.risk)}, loss above the stated risk in {percent(other.exceeded)} of its draws{gain}"
     )
-
-
-def _pairs(standing: Standing) -> str:
-    named = [f"{each.state}/{each.action} ({several(round(each.rows), 'row')})" for each in standing.pairs[:4]]
-    more = len(standing.pairs) - len(named) + standing.pairs_left_out
-    return ", ".join(named) + (f", {more:,} more" if more else "")
 
 
 def several(count: int, noun: str) -> str:
@@ -188,8 +201,6 @@ def seconds(value: float) -> str:
     >>> seconds(0.25), seconds(75.0), seconds(7260.0)
     ('0.250 s', '1 min 15 s', '2 h 1 min')
     """
-    if not math.isfinite(value):
-        return number(value)
     if value < 60:
         return f"{number(value, 3)} s"
     minutes, rest = divmod(round(value), 60)

@@ -11,8 +11,9 @@ from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, as_float
+from ..settings import number
 from .base import Risk
-from .quantiles import CVaR, WorstCase, excess_moments, normalised
+from .quantiles import BEYOND, LEVEL, CVaR, WorstCase, excess_moments, normalised
 
 # Every other step at least halves the bracket, so this is enough for any sample.
 NEWTON_STEPS = 120
@@ -41,10 +42,9 @@ class KullbackLeiblerBall(Risk):
     3.993432
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        self._require("radius", "[0, inf)", "use WorstCase() for no bound at all")
+    radius: Float[Array, "*batch"] = eqx.field(
+        converter=as_float, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
+    )
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`exp(C / t) / E exp(C / t)`, the exponential tilt that uses up the radius."""
@@ -65,10 +65,7 @@ class EntropicVaR(Risk):
     5.540838
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        self._require("level", "[0, 1)", "use WorstCase() for the limit 1.")
+    level: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """As in `KullbackLeiblerBall`."""
@@ -231,10 +228,9 @@ class ChiSquareBall(Risk):
     4.527525
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        self._require("radius", "[0, inf)", "use WorstCase() for no bound at all")
+    radius: Float[Array, "*batch"] = eqx.field(
+        converter=as_float, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
+    )
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(C - v)^+ / E (C - v)^+` at the v that uses up the radius."""
@@ -285,10 +281,7 @@ class TotalVariationBall(Risk):
     [0.0, 1.0, 1.0, 2.0]
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        self._require("radius", "[0, 1)", "use WorstCase() for the limit 1.")
+    radius: Float[Array, "*batch"] = eqx.field(converter=as_float, metadata=number("[0, 1)", "0 is the mean", BEYOND))
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the worst case and of CVaR, mixed."""

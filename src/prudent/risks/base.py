@@ -24,10 +24,10 @@ from ..arrays import (
     is_concrete,
     require_distribution,
     require_finite,
-    require_number,
     to_numpy,
 )
 from ..errors import InputError
+from ..settings import check_settings
 from .intervals import Estimate, confidence_interval, effective_draws
 
 
@@ -71,9 +71,8 @@ class Risk(eqx.Module, Mixable):
     Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1.
     """
 
-    def _require(self, name: str, allowed: str, fix: str = "") -> None:
-        """Refuse a field that is not one number of the interval; what is traced passes."""
-        require_number(f"{type(self).__name__} {name}", getattr(self, name), allowed, fix)
+    def __check_init__(self) -> None:
+        check_settings(self)
 
     @property
     def monotone(self) -> bool:

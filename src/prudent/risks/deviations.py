@@ -10,8 +10,9 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, is_concrete
 from ..errors import InputError
+from ..settings import check_settings, number
 from .base import Risk
-from .quantiles import CVaR
+from .quantiles import BEYOND, LEVEL, CVaR
 
 
 class MeanSemideviation(Risk):
@@ -26,12 +27,16 @@ class MeanSemideviation(Risk):
     3.5
     """
 
-    order: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
-    weight: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
-
-    def __check_init__(self) -> None:
-        self._require("order", "[1, inf)", "use WorstCase() for the limit")
-        self._require("weight", "[0, 1]", "above 1 it is not monotone, below 0 not convex")
+    order: Float[Array, "*batch"] = eqx.field(
+        converter=as_float,
+        default=1.0,
+        metadata=number("[1, inf)", "of the semideviation", "use WorstCase() for the limit"),
+    )
+    weight: Float[Array, "*batch"] = eqx.field(
+        converter=as_float,
+        default=1.0,
+        metadata=number("[0, 1]", "of the deviation", "above 1 it is not monotone, below 0 not convex", alone=True),
+    )
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`1 + c (zeta - E zeta)` with `zeta = ((C - E C)^+ / semideviation)^(p - 1)`, 0 at the mean and below."""
@@ -73,12 +78,15 @@ class QuantileDeviation(Risk):
     3.75
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    weight: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    level: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
+    weight: Float[Array, "*batch"] = eqx.field(
+        converter=as_float,
+        default=1.0,
+        metadata=number("[0, inf)", "of the deviation, at most 1 / (1 - level)", "it is at most 1 / (1 - level)"),
+    )
 
     def __check_init__(self) -> None:
-        self._require("level", "[0, 1)", "use WorstCase() for the limit 1.")
-        self._require("weight", "[0, inf)", "it is at most 1 / (1 - level)")
+        check_settings(self)
         # A little more than the bound, so that 1 / (1 - level) itself is let through.
         if is_concrete(self.level) and is_concrete(self.weight) and self._share() > 1.0 + 1e-12:
             raise InputError(

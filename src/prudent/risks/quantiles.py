@@ -13,7 +13,11 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, is_concrete, require_finite
 from ..errors import InputError
+from ..settings import number
 from .base import Risk
+
+# What a level means, and what to do beyond it.
+LEVEL, BEYOND = "0 is the mean, 0.9 is for the worst tenth", "use WorstCase() for the limit 1."
 
 # Up to this many losses, comparing all pairs is faster than sorting them.
 LARGEST_PAIRWISE = 64
@@ -46,10 +50,7 @@ class CVaR(Risk):
     4.666667
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float)
-
-    def __check_init__(self) -> None:
-        self._require("level", "[0, 1)", "use WorstCase() for the limit 1.")
+    level: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`clip((tail - mass above) / mass at the same loss, 0, 1) / tail` with `tail = 1 - level`."""
@@ -246,12 +247,14 @@ class SmoothedVaR(Risk):
     [0.5, 1.5, 1.5, 0.5]
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.05)
-
-    def __check_init__(self) -> None:
-        self._require("level", "(0, 1)", "use WorstCase() for the limit 1.")
-        self._require("width", "(0, 1]", "0.05 averages over a tenth of the draws")
+    level: Float[Array, "*batch"] = eqx.field(
+        converter=as_float, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
+    )
+    width: Float[Array, "*batch"] = eqx.field(
+        converter=as_float,
+        default=0.05,
+        metadata=number("(0, 1]", "of the average over nearby quantiles", "0.05 averages over a tenth of the draws"),
+    )
 
     @property
     def coherent(self) -> bool:

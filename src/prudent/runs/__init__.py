@@ -1,19 +1,19 @@
 """A problem solved into a folder, and what can be done with the folder afterwards."""
 
-from .comparing import Comparison, compare_runs, evaluate_problem
-from .record import versions
-from .reporting import report_run
+from .comparing import Comparison, compare_runs, evaluate_problem, footing_before
+from .folder import read_record
+from .reporting import record_solution, report_run
 from .solving import Run, continue_run, solve_problem
-from .view import View
 
 __all__ = [
     "Comparison",
     "Run",
-    "View",
     "compare_runs",
     "continue_run",
     "evaluate_problem",
+    "footing_before",
+    "read_record",
+    "record_solution",
     "report_run",
     "solve_problem",
-    "versions",
 ]

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..problems import Case, Facts, case_of
-from ..problems.facts import Counted
-from ..problems.toml_file import parse
+from ..problems import Case, Counted, Facts, case_of, import_family, parse
 from ..tables import LogCounts, Names
-from .tensors import read_tensors, write_tensors
+from .folder import read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from ..solvers import Optimiser, Solution
+    from ..solvers import Solution
 else:
-    Optimiser = Solution = Any  # importing them would import JAX, which refusing bad input does not need
+    Solution = Any  # importing them would import JAX, which refusing bad input does not need
 
 KIND = "prudent checkpoint, version 4"
 LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
@@ -67,7 +65,7 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
         arrays |= {f"{name}{place}": leaf for place, leaf in named_leaves(tree).items()}
     record = {
         "kind": KIND,
-        "file": facts.file.model_dump(mode="json"),
+        "file": facts.file.model_dump(mode="json", exclude_unset=True),
         "source": facts.source,
         "states": _names(facts.states),
         "actions": _names(facts.actions),
@@ -151,8 +149,6 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
     facts = Facts(file, states, actions, log, listed, costs, values, target, str(record["source"]), counted)
     if file.family is None:
         return case_of(facts)
-    from ..problems.family import import_family
-
     family = import_family(file.family, file.options, Path(facts.source).parent, trust)
     if family.model.support.shape[:2] != sizes[:2]:
         raise InputError(f"{source}: family {file.family!r} has other sizes than when the run was made")
@@ -188,7 +184,7 @@ def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
     return array
 
 
-def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
+def restored(saved: Saved, path: Path) -> Solution:
     """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
     from ..evaluation import Evaluation
     from ..policies import TabularPolicy
@@ -198,7 +194,7 @@ def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = settings.state_from(saved.trees["state"], objective, theta)
+        state = arguments["solver"].state_from(saved.trees["state"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)
@@ -221,6 +217,17 @@ def restored(saved: Saved, settings: Optimiser, path: Path) -> Solution:
         parameters=parameters,
         checkpoint=Checkpoint(state, saved.key),
     )
+
+
+def episode_seed(seed: Any, episode: int) -> Any:
+    """The seed of an episode: the file's own at first, then keys that follow from it."""
+    if episode == 0:
+        return seed
+    import jax
+
+    from ..arrays import as_key
+
+    return jax.random.fold_in(as_key(seed), episode)
 
 
 def _column(array: np.ndarray) -> np.ndarray:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..problems import Case, read_problem
-from ..report.data import Difference
-from .checkpoint import Saved
-from .footing import standing_of
-from .policy_files import read_policy
-from .solving import episode_seed, saved_policy
-from .view import View
+from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
+from .checkpoint import episode_seed, read_checkpoint
+from .folder import read_policy, read_record, require_run
+
+# A plan is judged before anything is solved on so many draws, in problems of at most so many states.
+MEAN_PLAN_DRAWS, MOST_STATES = 1000, 128
 
 
 def evaluate_problem(
     policy: Any, problem: str | Path | Case, *, samples: int | None = None, trust: bool = False
-) -> View:
+) -> PolicyRecord:
     """Judge any policy on the draws that `solve_problem` reports on: those of the problem's seed.
 
     Args:
@@ -31,27 +31,49 @@ def evaluate_problem(
     >>> import prudent as pr, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     problem = pr.write_example(folder)[0]
-    ...     view = pr.evaluate_problem([[1, 0, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]], problem, samples=200)
-    >>> bool(view.risk > view.mean)
+    ...     judged = pr.evaluate_problem([[1, 0, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]], problem, samples=200)
+    >>> judged.risk > judged.mean
     True
     """
     case = problem if isinstance(problem, Case) else read_problem(problem, trust=trust)
-    table = policy
+    table, name, facts = policy, "policy", case.facts
     if isinstance(policy, str | Path):
-        table = read_policy(policy, case.facts.states, case.facts.actions)
-    name = str(policy) if isinstance(policy, str | Path) else "policy"
-    court = _court(case, 0, samples)
-    view = court.view(name, table, occupancy=False)
-    return replace(view, standing=standing_of(case, court.footing(view)))
+        table, name = read_policy(policy, facts.states, facts.actions), str(policy)
+    return _evaluator(case, 0, samples).record(name, table, occupancy=False, stands_on=(facts.states, facts.actions))
 
 
-def _court(case: Case, episode: int, samples: int | None) -> Any:
-    from .judging import Court, tail_level_of
+def _evaluator(case: Case, episode: int, samples: int | None) -> Any:
+    from .judging import Evaluator
 
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    draws = samples or case.facts.file.solver.evaluation
-    return Court(arguments, draws, tail_level_of(arguments["risk"]))
+    return Evaluator(**arguments, evaluation=samples or arguments["solver"].evaluation)
+
+
+def footing_before(case: Case) -> FootingRecord | None:
+    """What a plan for the posterior mean would stand on, before anything is solved; None where that takes long.
+
+    By NumPy, with nothing compiled, so for expected costs alone.
+    """
+    if case.family is not None or case.shape[0] > MOST_STATES:
+        return None
+    import numpy as np
+
+    from ..evaluation import judged
+    from ..losses import ExpectedCost
+    from ..objectives import costs_at, plainly
+    from ..planning import plan_many
+    from .judging import Evaluator
+
+    arguments = case.arguments()
+    if not isinstance(arguments["loss"], ExpectedCost):
+        return None
+    model, mean = arguments["model"], np.asarray(arguments["belief"].mean())
+    chosen = plan_many(model.support, mean[None], costs_at(model, mean[None]), float(model.discount)).action[0]
+    table, evaluator = np.eye(model.support.actions)[chosen], Evaluator(**arguments, evaluation=MEAN_PLAN_DRAWS)
+    losses = plainly(evaluator.objective, table, evaluator.draws.thetas)[0]
+    found = judged(evaluator.risk, losses, evaluator.draws)
+    return evaluator.footing(table, found, case.facts.states, case.facts.actions)
 
 
 @dataclass(frozen=True)
@@ -67,16 +89,16 @@ class Comparison:
 
     Attributes:
         folder: of the run.
-        saved: what it holds.
-        view: its policy under the first run's problem.
+        record: what its own `solution.json` says.
+        policy: its policy under the first run's problem.
         risk_difference: its risk minus the first run's, draw by draw.
         mean_difference: the mean of its losses minus that of the first run's, draw by draw.
         same_problem: whether it was solved for the same question.
     """
 
     folder: Path
-    saved: Saved
-    view: View
+    record: SolutionRecord
+    policy: PolicyRecord
     risk_difference: Difference
     mean_difference: Difference
     same_problem: bool
@@ -88,7 +110,7 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
     Args:
         folders: of runs with the same states and actions.
         samples: how many draws; those of the first run when left out.
-        trust: import the code that a run's `family` names.
+        trust: import the code that the first run's `family` names.
 
     >>> import prudent as pr, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,21 +121,25 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
     ...     [row.same_problem for row in pr.compare_runs([f"{folder}/0.0", f"{folder}/0.9"])]
     [True, False]
     """
-    saved = [saved_policy(folder, trust) for folder in folders]
-    if not saved:
+    records = [read_record(Path(folder)) for folder in folders]
+    if not records:
         raise InputError("compare needs the folder of at least one run")
-    first = saved[0]
-    for folder, other in zip(folders, saved, strict=True):
-        if (other.case.states, other.case.actions) != (first.case.states, first.case.actions):
+    first = records[0]
+    for folder, other in zip(folders, records, strict=True):
+        if (other.states, other.actions) != (first.states, first.actions):
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
     from ..risks import Expectation
 
-    court = _court(first.case, first.episode, samples)
-    views = [court.view(str(folder), each.policy, occupancy=False) for folder, each in zip(folders, saved, strict=True)]
+    saved = read_checkpoint(require_run(Path(folders[0])), trust)
+    evaluator = _evaluator(saved.case, saved.episode, samples)
+    policies = [
+        evaluator.record(str(folder), record.probabilities, occupancy=False)
+        for folder, record in zip(folders, records, strict=True)
+    ]
     rows = []
-    for folder, each, view in zip(folders, saved, views, strict=True):
-        same = each.record["problem"] == first.record["problem"]
-        both = view.losses, views[0].losses
-        apart = court.difference(*both), court.difference(*both, risk=Expectation())
-        rows.append(Comparison(Path(folder), each, view, *apart, same))
+    for folder, record, policy in zip(folders, records, policies, strict=True):
+        both = policy.losses, policies[0].losses
+        apart = evaluator.difference(*both), evaluator.difference(*both, risk=Expectation())
+        same = record.problem.digest == first.problem.digest
+        rows.append(Comparison(Path(folder), record, policy, *apart, same))
     return rows

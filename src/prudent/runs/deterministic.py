@@ -17,8 +17,8 @@ from ..arrays import in_float64
 from ..baselines import plug_in
 from ..errors import InputError
 from ..objectives import chunk_size, losses_on, slopes_on
-from .judging import Court
-from .view import View
+from ..report import PolicyRecord
+from .judging import Evaluator
 
 # Up to this many deterministic policies are all looked at.
 MOST_LISTED = 256
@@ -40,16 +40,16 @@ ROUNDING = 1e-10
 class _Search:
     """Policies `[K, S]` of one action a state, judged on the draws set aside."""
 
-    def __init__(self, court: Court):
-        self.court, self.objective = court, court.objective
+    def __init__(self, evaluator: Evaluator):
+        self.objective, self.risk = evaluator.objective, evaluator.risk
         size = self.objective.size()
         models = WORK[size.cached] // size.bytes
         draws = int(np.clip(models // (BATCHES * AT_ONCE), FEWEST_DRAWS, MOST_DRAWS))
-        self.thetas, self.share, *_ = court.aside(draws)
+        self.thetas, self.share, *_ = evaluator.aside(draws)
         self.left = max(AT_ONCE, models // len(self.thetas))
 
     def tables(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, "K S A"]:
-        return np.eye(self.court.model.support.actions)[choices]
+        return np.eye(self.objective.shape[1])[choices]
 
     def losses(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, "K M"]:
         self.left -= len(choices)
@@ -57,7 +57,7 @@ class _Search:
 
     def risks(self, choices: Int[np.ndarray, "K S"]) -> Float[np.ndarray, " K"]:
         def risk(losses: np.ndarray) -> float:
-            return float(self.court.risk(losses, self.share).value) if np.all(np.isfinite(losses)) else np.inf
+            return float(self.risk(losses, self.share).value) if np.all(np.isfinite(losses)) else np.inf
 
         return np.array([risk(losses) for losses in self.losses(choices)])
 
@@ -65,7 +65,7 @@ class _Search:
         """What each action instead of the one taken adds to the risk, to first order."""
         tables = self.tables(choice[None])
         losses = self.losses(choice[None])[0]
-        weights = self.share * np.asarray(self.court.risk(losses, self.share).weights)
+        weights = self.share * np.asarray(self.risk(losses, self.share).weights)
         tail, slope = np.flatnonzero(weights), np.zeros(tables.shape[1:])
         for begin in range(0, len(tail), chunk_size(self.objective)):
             rows = tail[begin : begin + chunk_size(self.objective)]
@@ -75,13 +75,13 @@ class _Search:
 
 
 @in_float64
-def best_deterministic(court: Court, views: list[View]) -> View:
-    """The best deterministic policy found, judged on the reported draws beside the first of the views."""
-    search = _Search(court)
-    tables = [*(view.probabilities for view in views), *_planned(court)]
-    first = np.unique([table.argmax(axis=1) for table in tables], axis=0)
-    own = views[0].probabilities.argmax(axis=1)
-    states, actions = court.model.support.shape[:2]
+def best_deterministic(evaluator: Evaluator, policies: list[PolicyRecord]) -> PolicyRecord:
+    """The best deterministic policy found, judged on the reported draws beside the first of the policies."""
+    search = _Search(evaluator)
+    given = [policy.probabilities for policy in policies if policy.probabilities is not None]
+    first = np.unique([table.argmax(axis=1) for table in [*given, *_planned(evaluator)]], axis=0)
+    own = given[0].argmax(axis=1)
+    states, actions = evaluator.objective.shape
     if states * np.log(actions) <= np.log(MOST_LISTED):
         first = np.array(list(itertools.product(range(actions), repeat=states)))
         choice = first[int(search.risks(first).argmin())]
@@ -89,19 +89,20 @@ def best_deterministic(court: Court, views: list[View]) -> View:
         choice = _descended(search, first)
     # Where it never comes, the policy's own action is as good as any.
     table = search.tables(choice[None])[0]
-    visits = court.objective.mean_occupancies(table, search.thetas, search.share[None])[0].sum(axis=1)
+    visits = evaluator.objective.mean_occupancies(table, search.thetas, search.share[None])[0].sum(axis=1)
     choice = np.where(visits > 0.0, choice, own)
     table = search.tables(choice[None])[0]
-    return court.view("deterministic policy", table, beside=views[0], kind="deterministic")
+    return evaluator.record("deterministic policy", table, beside=policies[0], kind="deterministic")
 
 
-def _planned(court: Court) -> list[Float[np.ndarray, "S A"]]:
+def _planned(evaluator: Evaluator) -> list[Float[np.ndarray, "S A"]]:
     """The plan at the posterior mean, where there is one: a run without rivals begins there, too."""
-    parts = {name: court.arguments[name] for name in ("loss", "risk", "seed")}
+    parts = {"loss": evaluator.objective.loss, "risk": evaluator.risk, "seed": evaluator.seed}
     try:
-        return [np.asarray(plug_in(court.model, court.belief, evaluation=2, **parts).policy.probabilities)]
+        plan = plug_in(evaluator.objective.family, evaluator.belief, evaluation=2, **parts)
     except InputError:
         return []
+    return [np.asarray(plan.policy.probabilities)]
 
 
 def _descended(search: _Search, first: Int[np.ndarray, "K S"]) -> Int[np.ndarray, " S"]:

@@ -1,4 +1,4 @@
-"""How good policies are on one set of fresh draws: any policy, the rivals, and two risks draw by draw."""
+"""Policies judged on one set of fresh draws, as records: any policy, the rivals, and two risks draw by draw."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import numpy as np
 from ..arrays import as_key, in_float64, key_words
 from ..baselines import rivals, row_radius
 from ..errors import InputError
-from ..evaluation import judge, judged, usual_draws
-from ..objectives import Footing, TabularObjective
+from ..evaluation import Evaluation, judge, judged, usual_draws
+from ..objectives import objective_of
 from ..posteriors import Dirichlet, WeightedDraws, WithCosts
 from ..problems import Case
-from ..problems.parts import pair_counts
-from ..report.data import Difference
-from ..risks import CVaR, Expectation, Risk
-from ..solvers import Job, JobDraws, fresh_draws
-from .view import View
+from ..report import Difference, FootingRecord, PolicyRecord, footing_record, policy_record
+from ..risks import CVaR, Risk, effective_draws
+from ..solvers import Job, JobDraws, Solution, fresh_draws
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
 OCCUPANCY_DRAWS = 512
@@ -28,22 +26,39 @@ OCCUPANCY_DRAWS = 512
 ROUNDING = 1e-12
 
 
-class Court:
-    """One problem with its fresh draws: those on which `solve` reports the risk under the same seed.
+class Evaluator:
+    """Judges policies of one question on one set of fresh draws.
 
     Args:
-        arguments: of `solve`.
-        evaluation: how many draws; as many as `solve` takes when None.
-        tail_level: where value at risk and tail mean are taken.
-        solution: its draws are taken; else they are drawn anew.
+        model: a family, or any objective.
+        belief: posterior of theta.
+        risk: `CVaR(0.9)` when left out.
+        loss: of a family; expected discounted cost when left out.
+        seed: of the draws; those on which `solve` reports the risk under the same seed.
+        evaluation: how many draws; as many as `solve` takes when left out.
+        draws: the draws themselves, where there are some.
+        more: what else `solve` is given.
     """
 
-    def __init__(self, arguments: dict[str, Any], evaluation: int | None, tail_level: float, solution: Any = None):
-        self.arguments, self.tail_level = arguments, tail_level
-        self.model, self.belief, self.risk = arguments["model"], arguments["belief"], arguments["risk"]
-        self.words = key_words(as_key(arguments["seed"]))
-        self.objective: TabularObjective = self.model.objective(loss=arguments["loss"])
-        self.fresh = self._fresh(evaluation) if solution is None else solution.evaluation.draws
+    def __init__(
+        self,
+        model: Any,
+        belief: Any,
+        *,
+        risk: Risk | None = None,
+        loss: Any = None,
+        seed: Any = 0,
+        evaluation: int | None = None,
+        draws: WeightedDraws | None = None,
+        **more: Any,
+    ):
+        del more
+        self.objective: Any = objective_of(model, loss=loss)
+        self.belief, self.risk, self.seed = belief, CVaR(0.9) if risk is None else risk, seed
+        self.tail_level = tail_level_of(self.risk)
+        self.words = key_words(as_key(seed))
+        self.draws = self._fresh(evaluation) if draws is None else draws
+        self.tabular = self.objective.table(self.draws.thetas[0]) is not None
 
     @in_float64
     def _fresh(self, evaluation: int | None) -> WeightedDraws:
@@ -54,106 +69,116 @@ class Court:
         return JobDraws([Job(self.belief, self.risk, self.words, None)]).held_out(number)[0]
 
     @in_float64
-    def view(
+    def record(
         self,
         name: str,
         policy: Any,
-        losses: Any = None,
+        *,
+        known: Evaluation | None = None,
+        beside: PolicyRecord | None = None,
         occupancy: bool = True,
-        beside: View | None = None,
-        kind: str = "policy",
-        status: str = "",
-    ) -> View:
-        """A policy judged on the draws; its losses there may be known already."""
-        probabilities, share = self.objective.point_from(policy), self.fresh.probabilities
-        if losses is None:
-            losses = judge(self.objective, self.risk, probabilities, self.fresh).losses
-        losses, exact = np.asarray(losses), self.fresh.exact
-        if not np.all(np.isfinite(losses)):
-            raise InputError(f"the loss of {name} is not a finite number at every posterior draw; check costs and loss")
-        assessed, mean = self.risk(losses, share), Expectation()
-        return View(
-            name=name,
-            probabilities=probabilities,
-            losses=losses,
-            weights=np.asarray(assessed.weights),
-            draw_probabilities=share,
-            exact=exact,
-            risk=float(assessed.value),
-            risk_standard_error=0.0 if exact else float(self.risk.standard_error(losses, share)),
-            mean=float(mean(losses, share).value),
-            mean_standard_error=0.0 if exact else float(mean.standard_error(losses, share)),
-            value_at_risk=float(np.quantile(losses, self.tail_level, method="inverted_cdf", weights=share)),
-            tail_mean=float(CVaR(self.tail_level)(losses, share).value),
-            occupancy=self.mean_occupancy(probabilities) if occupancy else None,
-            kind=kind,
-            status=status,
-            difference=None if beside is None else self.difference(losses, beside.losses),
-        )
+        stands_on: tuple[Any, Any] | None = None,
+        **more: Any,
+    ) -> PolicyRecord:
+        """A policy judged on the draws.
 
-    @in_float64
-    def footing(self, view: View) -> Footing:
-        """What the risk of a view stands on."""
-        answer = judged(self.risk, view.losses, self.fresh)
-        return self.objective.footing(self.belief, self.risk, view.probabilities, answer, self.words)
+        Args:
+            name: what the reader calls it.
+            policy: as `evaluate` takes it.
+            known: what it is there, if it was judged before.
+            beside: a policy whose risk is taken from its own.
+            occupancy: whether the mean occupancy is asked for.
+            stands_on: names of states and actions, where it is asked what the risk stands on.
+            more: other fields of the record.
+        """
+        point = self.objective.point_from(policy)
+        found = judge(self.objective, self.risk, point, self.draws) if known is None else known
+        if not np.all(np.isfinite(found.losses)):
+            raise InputError(f"the loss of {name} is not a finite number at every posterior draw; check costs and loss")
+        if self.tabular:
+            more["probabilities"] = point
+            more["occupancy"] = self.mean_occupancy(point) if occupancy else None
+        if beside is not None:
+            more["difference"] = self.difference(np.asarray(found.losses), beside.losses)
+        if stands_on is not None:
+            more["footing"] = self.footing(point, found, *stands_on)
+        return policy_record(name, found, self.tail_level, **more)
 
     def difference(self, losses: np.ndarray, others: np.ndarray, risk: Risk | None = None) -> Difference:
         """The risk of losses less that of others, draw by draw."""
-        return risk_difference(self.risk if risk is None else risk, losses, others, self.fresh)
+        return risk_difference(self.risk if risk is None else risk, losses, others, self.draws)
 
-    def mean_occupancy(self, probabilities: np.ndarray) -> np.ndarray:
+    def mean_occupancy(self, point: np.ndarray) -> np.ndarray:
         """`[S, A]` over the first draws, or over the whole posterior."""
-        thetas, share, exact, _ = self.fresh
+        thetas, share, exact, _ = self.draws
         few = len(thetas) if exact else min(len(thetas), OCCUPANCY_DRAWS)
         weights = share[None, :few] / share[:few].sum()
-        return self.objective.mean_occupancies(probabilities, thetas[:few], weights)[0]
+        return self.objective.mean_occupancies(point, thetas[:few], weights)[0]
 
-    def rivals(self, case: Case, ours: View, iterations: int) -> list[View]:
-        """The plans of `pr.rivals`, beside ours; one that cannot be made for this problem is left out."""
-        common = {name: self.arguments[name] for name in ("loss", "risk", "seed", "solver")}
-        # A run that goes on makes a few iterations more; the risk-neutral one begins anew and gets as many as all.
-        most = max(iterations, common["solver"].iterations)
-        common["solver"] = dataclasses.replace(common["solver"], iterations=most)
-        made = rivals(self.model, self.belief, radius=self._radius(case), evaluation=2, **common)
-        views = []
-        for name, plan in made.items():
-            words = plan.status.name
-            known = name if words in ("PLANNED", "CONVERGED") else f"{name} ({words.lower().replace('_', ' ')})"
-            try:
-                views.append(self.view(known, plan.policy, beside=ours, kind="rival", status=words))
-            except InputError:
-                continue
-        return views
+    @in_float64
+    def footing(self, point: np.ndarray, found: Evaluation, states: Any, actions: Any) -> FootingRecord:
+        """What the risk of a policy stands on, by these names."""
+        footing = self.objective.footing(self.belief, self.risk, point, found, self.words)
+        return footing_record(footing, states, actions)
 
-    def _radius(self, case: Case) -> Any:
-        """The file's radius; else that of `pr.rivals`, where the log's rows stand in for a Dirichlet's counts."""
-        given = case.facts.file.rivals.robust_radius
-        belief = self.belief.posterior if isinstance(self.belief, WithCosts) else self.belief
-        if given is not None or isinstance(belief, Dirichlet):
-            return given
-        return row_radius(self.model.support, pair_counts(case) + 1.0)
+    def gap_confidence(self, solution: Solution) -> str:
+        """What an interval on the draws of a solution's certificate holds."""
+        draws = len(self.draws) if solution.certificate is None else solution.certificate.draws
+        if draws == len(self.draws):
+            return solution.evaluation.confidence
+        return judged(self.risk, np.asarray(solution.losses)[:draws], self.draws.first(draws)).confidence
 
 
 @in_float64
 def risk_difference(risk: Risk, losses: np.ndarray, others: np.ndarray, draws: WeightedDraws) -> Difference:
     """The risk of losses less that of others on the same draws, with its standard error and 95 % interval.
 
-    Both are NaN where they are not known, and nothing is left open where the draws are the whole posterior.
+    Both are unknown where they cannot be had, and nothing is left open where the draws are the whole posterior.
     """
     if losses is others:
         # A policy beside itself.
-        return Difference(0.0, 0.0, 0.0, 0.0)
+        return Difference(value=0.0, standard_error=0.0, low=0.0, high=0.0, confidence="exact")
     ours, theirs = (judged(risk, each, draws) for each in (losses, others))
     value = ours.risk - theirs.risk
     if draws.exact:
         value = 0.0 if abs(value) <= ROUNDING * max(abs(ours.risk), abs(theirs.risk)) else value
-        return Difference(value, 0.0, value, value)
+        return Difference(value=value, standard_error=0.0, low=value, high=value, confidence="exact")
     low, high = risk.difference_interval(losses, others, draws.probabilities)
     error = ours.error_of_difference(theirs) if np.isfinite(low) else math.nan
-    return Difference(value, error, low, high)
+    # The tail with fewer draws is the one that tells least.
+    fewest = min((ours, theirs), key=lambda each: effective_draws(each.weights, each.probabilities))
+    return Difference(value=value, standard_error=error, low=low, high=high, confidence=fewest.confidence)
 
 
 def tail_level_of(risk: Any) -> float:
-    """The level of a risk, or of a file's section on it, that has one; 0.9 for any other."""
+    """The level of a risk that has one; 0.9 for any other."""
     level = getattr(risk, "level", None)
     return 0.9 if level is None or not 0.0 < float(level) < 1.0 else float(level)
+
+
+def rival_records(
+    evaluator: Evaluator, case: Case, arguments: dict[str, Any], beside: PolicyRecord, iterations: int
+) -> list[PolicyRecord]:
+    """The plans of `pr.rivals`; one that cannot be made for this problem is left out."""
+    # A run that goes on makes a few iterations more; the risk-neutral one begins anew and gets as many as all.
+    solver = arguments["solver"]
+    solver = dataclasses.replace(solver, iterations=max(iterations, solver.iterations))
+    made = rivals(**arguments | {"solver": solver}, radius=_radius(case, arguments), evaluation=2)
+    records = []
+    for name, plan in made.items():
+        status = plan.status.name
+        known = name if status in ("PLANNED", "CONVERGED") else f"{name} ({status.lower().replace('_', ' ')})"
+        try:
+            records.append(evaluator.record(known, plan.policy, beside=beside, kind="rival", status=status))
+        except InputError:
+            continue
+    return records
+
+
+def _radius(case: Case, arguments: dict[str, Any]) -> Any:
+    """The file's radius; else that of `pr.rivals`, where the log's rows stand in for a Dirichlet's counts."""
+    given, belief = case.facts.file.rivals.robust_radius, arguments["belief"]
+    belief = belief.posterior if isinstance(belief, WithCosts) else belief
+    if given is not None or isinstance(belief, Dirichlet):
+        return given
+    return row_radius(arguments["model"].support, case.counts() + 1.0)

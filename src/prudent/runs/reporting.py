@@ -1,22 +1,21 @@
-"""The report of a run, from its record."""
+"""The page of a run, or of a solution that was found in Python."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import InputError
-from . import folder as places
-from .footing import standing_from
-from .record import Record, read_record
+from ..report import SolutionRecord, solution_record, write_report
+from .folder import REPORT, read_record
+from .naming import by_index, driver_records
 
 if TYPE_CHECKING:
-    from ..report import ReportData
+    from ..solvers import Solution
 else:
-    ReportData = Any  # importing it would import what the extra report installs
+    Solution = Any  # importing it would import JAX, which writing a page again does not need
 
 NEEDED = ("plotly", "jinja2")
 
@@ -24,6 +23,13 @@ NEEDED = ("plotly", "jinja2")
 def can_report() -> bool:
     """Whether what the report is drawn with is installed."""
     return all(importlib.util.find_spec(name) is not None for name in NEEDED)
+
+
+def write_page(record: SolutionRecord, path: Path) -> Path:
+    """Write the page of a record."""
+    if not can_report():
+        raise InputError("reports need the extra report: pip install 'prudent[report]'")
+    return write_report(record, path)
 
 
 def report_run(folder: str | Path) -> Path:
@@ -38,75 +44,50 @@ def report_run(folder: str | Path) -> Path:
     """
     if not can_report():
         raise InputError("reports need the extra report: pip install 'prudent[report]'")
-    places.require_run(Path(folder))
-    path = Path(folder) / places.RECORD
-    return write_report_of(read_record(path), Path(folder) / places.REPORT)
+    return write_page(read_record(Path(folder)), Path(folder) / REPORT)
 
 
-def write_report_of(record: Record, path: Path) -> Path:
-    """Write the page."""
-    from .. import report
+def record_solution(
+    solution: Solution,
+    model: Any,
+    belief: Any,
+    *,
+    risk: Any = None,
+    loss: Any = None,
+    seed: int = 0,
+    rivals: Mapping[str, Any] | None = None,
+    **shown: Any,
+) -> SolutionRecord:
+    """The record of a solution of `pr.solve`, for any kind of objective; of a run in a folder it is `Run.record`.
 
-    return report.write_report(report_data(record), path)
+    Args:
+        solution: what `solve` gave.
+        model: the family, or any `Objective`, that was solved.
+        belief: as in `solve`.
+        risk: as in `solve`; `CVaR(0.9)` when left out.
+        loss: as in `solve`.
+        seed: as in `solve`.
+        rivals: by name, solutions to set beside it, such as those of `pr.rivals`.
+        shown: other fields of the record, such as `title`, `loss_name`, `states` and `actions`.
 
+    >>> import prudent as pr
+    >>> wide = pr.FunctionObjective(lambda alpha, theta: (alpha[0] - theta[0]) ** 2, start=[0.0])
+    >>> belief, risk = pr.Draws([[-1.0], [3.0]]), pr.CVaR(0.5)
+    >>> record = pr.record_solution(pr.solve(wide, belief, risk=risk), wide, belief, risk=risk, title="A parabola")
+    >>> record.exact, round(record.risk, 4), record.probabilities
+    (True, 4.0, None)
+    """
+    from ..advice import risk_words
+    from .judging import Evaluator
 
-def report_data(record: Record) -> ReportData:
-    """The record in the words of the report."""
-    from .. import report
-
-    summary = record.summary
-    certificate = summary["certificate"] or {}
-    plans = tuple(
-        report.PlanView(
-            name=view.name,
-            risk=view.risk,
-            risk_standard_error=view.risk_standard_error,
-            mean=view.mean,
-            mean_standard_error=view.mean_standard_error,
-            losses=view.losses,
-            value_at_risk=view.value_at_risk,
-            tail_mean=view.tail_mean,
-            probabilities=view.probabilities,
-            occupancy=np.asarray(view.occupancy),
-            kind=view.kind,
-            difference=view.difference,
-        )
-        for view in record.views
-    )
-    return report.ReportData(
-        title=summary["settings"]["title"] or Path(summary["problem"]["file"]).stem,
-        asked=record.asked,
-        status=summary["status"],
-        status_message=summary["message"],
-        ok=summary["usable"],
-        risk_name=record.risk_name,
-        loss_name=record.loss_name,
-        tail_level=summary["tail_level"],
-        states=record.states,
-        actions=record.actions,
-        grid=record.grid,
-        directions=record.directions,
-        plans=plans,
-        known_theta_risk=summary["known_theta_risk"],
-        known_theta_standard_error=summary["known_theta_risk_standard_error"],
-        lower_bound=summary["lower_bound"],
-        gap=summary["gap"],
-        gap_limit=summary["gap_limit"],
-        bound_draws=certificate.get("draws"),
-        no_bound_because=certificate.get("no_bound_because") or "",
-        draw_probabilities=record.views[0].draw_probabilities,
-        exact=summary["exact"],
-        weights=record.views[0].weights,
-        drivers_considered=certificate.get("drivers_considered"),
-        solver=summary["settings"]["solver"]["kind"],
-        history_objective=record.objective,
-        history_gradient_norm=record.gradient_norm,
-        drivers=record.drivers,
-        counts=record.counts,
-        certain=record.certain,
-        seed=summary["seed"],
-        seconds=summary["seconds"],
-        iterations=summary["iterations"],
-        versions=tuple(summary["versions"].items()),
-        standing=standing_from(summary["footing"]),
-    )
+    evaluator = Evaluator(model, belief, risk=risk, loss=loss, seed=seed, draws=solution.evaluation.draws)
+    status = solution.status.name
+    answer = evaluator.record("this policy", solution.policy, known=solution.evaluation, status=status)
+    others = [
+        evaluator.record(name, plan.policy, beside=answer, kind="rival", status=plan.status.name)
+        for name, plan in (rivals or {}).items()
+    ]
+    pairs = (0, 0) if answer.probabilities is None else answer.probabilities.shape
+    usual = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss", "seed": seed}
+    usual |= {"states": pairs[0], "actions": pairs[1], "drivers": driver_records(solution, by_index)}
+    return solution_record(solution, answer, evaluator.gap_confidence(solution), rivals=tuple(others), **usual | shown)

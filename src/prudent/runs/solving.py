@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +11,12 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import write_whole
-from ..problems import Case, read_problem
+from ..problems import Case, parse, read_problem
+from ..report import SolutionRecord, footing_record, problem_fields, solution_record
 from . import folder as places
-from .checkpoint import Saved, read_checkpoint, restored, save_checkpoint
-from .drivers import drivers_of, unknowns
-from .policy_files import csv_text, deterministic_text, policy_text
-from .record import Record, is_solved, record_of, write_record
-from .reporting import can_report, write_report_of
+from .checkpoint import episode_seed, read_checkpoint, restored, save_checkpoint
+from .naming import driver_records, moves_of, unknowns
+from .reporting import can_report, write_page
 
 if TYPE_CHECKING:
     from ..solvers import Solution
@@ -51,13 +48,13 @@ class Run:
     folder: Path
     case: Case
     solution: Solution
-    record: Record
+    record: SolutionRecord
     files: tuple[Path, ...]
 
     @property
     def solved(self) -> bool:
         """Whether the solver says that it is done; a policy was written in any case."""
-        return is_solved(self.solution)
+        return self.record.solved
 
 
 def solve_problem(
@@ -135,8 +132,6 @@ def continue_run(
     ...     pr.continue_run(f"{folder}/run", iterations=2, report=False).solution.iterations
     5
     """
-    from ..problems.parts import solver_of
-
     source = places.require_run(Path(folder))
     saved = read_checkpoint(source, trust)
     changes = {k: v for k, v in (("iterations", iterations), ("tolerance", tolerance)) if v is not None}
@@ -144,34 +139,20 @@ def continue_run(
     if data is not None:
         several = data if isinstance(data, list | tuple) else [data]
         case, episode = case.with_log(several, again), episode + 1
+    before = restored(saved, source)
+    case = _changed(case, changes)
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    before = restored(saved, solver_of(saved.case.facts.file.solver, saved.case.shape), source)
-    case = _changed(case, changes)
-    arguments["solver"] = solver_of(case.facts.file.solver, case.shape)
     target = Path(folder) if out is None else places.prepare(Path(out), force)
     if data is None:
         return _carry_out(case, arguments, target, episode, report, progress, resume=before)
     return _carry_out(case, arguments, target, episode, report, progress, start=before.parameters)
 
 
-def episode_seed(seed: Any, episode: int) -> Any:
-    """The seed of an episode: the file's own at first, then keys that follow from it."""
-    if episode == 0:
-        return seed
-    import jax
-
-    from ..arrays import as_key
-
-    return jax.random.fold_in(as_key(seed), episode)
-
-
 def _changed(case: Case, solver: dict[str, Any]) -> Case:
     """The case with other settings of the solver, checked."""
-    from ..problems.toml_file import parse
-
-    content = case.facts.file.model_dump(mode="json")
-    content["solver"] |= solver
+    content = case.facts.file.model_dump(mode="json", exclude_unset=True)
+    content["solver"] = content.get("solver", {}) | solver
     file = parse(content, "the options")
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
@@ -192,7 +173,7 @@ def _carry_out(
     **more: Any,
 ) -> Run:
     from .deterministic import best_deterministic
-    from .judging import Court, tail_level_of
+    from .judging import Evaluator, rival_records
 
     solution = _solve(arguments, progress=progress, **more)
     if not np.all(np.isfinite(solution.losses)):
@@ -200,17 +181,23 @@ def _carry_out(
             f"the loss of the policy is not a finite number at every posterior draw ({solution.status.value}); "
             "check the costs"
         )
-    tail_level = tail_level_of(arguments["risk"])
-    court = Court(arguments, len(solution.losses), tail_level, solution)
-    ours = court.view("this policy", solution.policy, solution.losses, status=solution.status.name)
+    evaluator = Evaluator(**arguments, draws=solution.evaluation.draws)
+    footing = None if solution.footing is None else footing_record(solution.footing, case.states, case.actions)
     # The solver's own numbers: computed in another batch, the last digit may differ.
-    same = {name: getattr(solution, name) for name in ("risk", "risk_standard_error")}
-    ours = dataclasses.replace(ours, weights=np.asarray(solution.weights), **same)
-    rivals = court.rivals(case, ours, solution.iterations) if report else []
-    views = [ours, best_deterministic(court, [ours, *rivals]), *rivals]
-    settings = settings_of(case.facts.file.solver, arguments["solver"])
-    record = record_of(case, solution, views, drivers_of(case, solution, ours), tail_level, episode, settings)
-    return Run(target, case, solution, record, _write(target, case, solution, record, episode, report))
+    known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
+    answer = evaluator.record("this policy", solution.policy, **known)
+    rivals = rival_records(evaluator, case, arguments, answer, solution.iterations) if report else []
+    record = solution_record(
+        solution,
+        answer,
+        evaluator.gap_confidence(solution),
+        **problem_fields(case, solution, answer, settings_of(case.facts.file.solver, arguments["solver"])),
+        episode=episode,
+        drivers=driver_records(solution, moves_of(case)),
+        deterministic=best_deterministic(evaluator, [answer, *rivals]),
+        rivals=tuple(rivals),
+    )
+    return Run(target, case, solution, record, _write(target, case, solution, record, report))
 
 
 def settings_of(section: Any, solver: Any) -> dict[str, Any]:
@@ -220,38 +207,31 @@ def settings_of(section: Any, solver: Any) -> dict[str, Any]:
     return given | {name: np.asarray(value).item() for name, value in usual.items() if np.ndim(value) == 0}
 
 
-def _write(
-    target: Path, case: Case, solution: Solution, record: Record, episode: int, report: bool
-) -> tuple[Path, ...]:
+def _write(target: Path, case: Case, solution: Solution, record: SolutionRecord, report: bool) -> tuple[Path, ...]:
     """Write the files, the checkpoint first: from it alone a run can go on, whatever happens to the others."""
-    probabilities = np.asarray(solution.policy.probabilities)
-    certain = record.views[1].probabilities
-    texts: dict[str, Callable[[], str]] = {
-        places.POLICY: lambda: policy_text(probabilities, case.states, case.actions),
-        places.DETERMINISTIC: lambda: deterministic_text(certain, case.states, case.actions),
-        places.WEIGHTS: lambda: weights_text(case, solution, record.views[0].draw_probabilities),
-        places.SOLUTION: lambda: json.dumps(record.summary, indent=2, allow_nan=False) + "\n",
-    }
-    written = [save_checkpoint(target / places.CHECKPOINT, case, solution, episode)]
-    written.append(write_record(target / places.RECORD, record))
+    written = [save_checkpoint(target / places.CHECKPOINT, case, solution, record.episode)]
+    written += places.write_record(target, record)
     if report and can_report():
-        written.append(write_report_of(record, target / places.REPORT))
-    written += [write_whole(target / name, text()) for name, text in texts.items()]
+        written.append(write_page(record, target / places.REPORT))
+    for name, text in (
+        (places.POLICY, places.policy_text(np.asarray(record.probabilities), case.states, case.actions)),
+        (
+            places.DETERMINISTIC,
+            places.deterministic_text(np.asarray(record.plans[1].probabilities), case.states, case.actions),
+        ),
+        (places.WEIGHTS, weights_text(case, solution)),
+    ):
+        written.append(write_whole(target / name, text))
     places.remove_stale(target, {path.name for path in written})
     return tuple(written)
 
 
-def weights_text(case: Case, solution: Solution, probabilities: np.ndarray) -> str:
+def weights_text(case: Case, solution: Solution) -> str:
     """The posterior draws the risk was taken on: number, probability, xi*, loss, and the unknowns unless too many."""
     thetas = np.asarray(solution.thetas)
     named = unknowns(case, thetas.shape[1:]) if thetas[0].size <= 50 * MOST_UNKNOWNS else {}
     named = named if len(named) <= MOST_UNKNOWNS else {}
     flat = thetas.reshape(len(thetas), -1)[:, list(named.values())]
-    columns = np.column_stack([probabilities, np.asarray(solution.weights), np.asarray(solution.losses), flat])
-    rows = ([str(k), *(repr(float(value)) for value in row)] for k, row in enumerate(columns))
-    return csv_text(("draw", "probability", "weight", "loss", *named), rows)
-
-
-def saved_policy(folder: str | Path, trust: bool = False) -> Saved:
-    """What a run's folder holds."""
-    return read_checkpoint(places.require_run(Path(folder)), trust)
+    judged = [np.asarray(column) for column in (solution.probabilities, solution.weights, solution.losses)]
+    rows = ([str(k), *(repr(float(v)) for v in row)] for k, row in enumerate(np.column_stack([*judged, flat])))
+    return places.csv_text(("draw", "probability", "weight", "loss", *named), rows)

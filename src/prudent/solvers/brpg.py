@@ -14,15 +14,16 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_kind, require_size, to_numpy
+from ..arrays import Array, as_float, as_whole, in_float64, require_kind, to_numpy
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator, SampledRisk
 from ..objectives import Objective
 from ..parameter_sets import projected
 from ..risks import Risk
+from ..settings import check_settings, number, whole
 from .draws import Chance, JobDraws, stacked
-from .optimiser import Optimiser, Outcome, require_evaluation
+from .optimiser import EVALUATION, Optimiser, Outcome
 from .outputs import Kept, LastIterate, Output, start, where
 from .progress import Progress
 from .solution import Solution, Status, checkpoint_of
@@ -57,25 +58,29 @@ class BRPG(Optimiser):
         keep_iterates: whether the solution holds the parameters of every iteration, `Solution.iterates`.
     """
 
-    samples: int = eqx.field(static=True, converter=as_whole, default=30)
-    iterations: int = eqx.field(static=True, converter=as_whole, default=100)
-    step: float | optax.GradientTransformation = eqx.field(static=True, default=1.0)
-    tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
+    samples: int = eqx.field(
+        static=True, converter=as_whole, default=30, metadata=whole(1, "posterior draws an iteration")
+    )
+    iterations: int = eqx.field(static=True, converter=as_whole, default=100, metadata=whole(0, "iterations at most"))
+    step: float | optax.GradientTransformation = eqx.field(
+        static=True, default=1.0, metadata=number("(0, inf)", "length of a gradient step", checked=False)
+    )
+    tolerance: Float[Array, ""] = eqx.field(
+        converter=as_float,
+        default=0.0,
+        metadata=number("[0, inf)", "converged when the gradient's norm is at most this; 0 never stops early"),
+    )
     output: Output = LastIterate()
-    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None)
+    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
     keep_iterates: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
-        for name, least in (("samples", 1), ("iterations", 0)):
-            require_size(f"BRPG {name}", getattr(self, name), least)
-        require_evaluation("BRPG", self.evaluation)
+        check_settings(self)
         if not isinstance(self.step, optax.GradientTransformation) and not (
             isinstance(self.step, int | float) and self.step is not True and 0 < self.step < float("inf")
         ):
             raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
-        if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
-            raise InputError(f"BRPG tolerance must be one number >= 0, got {self.tolerance}")
 
     def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
         """Every objective and every estimator will do."""

@@ -12,12 +12,13 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import require_size
 from ..gradients import GradientEstimator
 from ..objectives import Objective
 from .draws import JobDraws
 from .solution import Solution, Status
 from .states import Arrays
+
+EVALUATION = "fresh draws on which the risk is reported; when left out, 1000, or more where that is cheap"
 
 
 class Outcome(NamedTuple):
@@ -42,12 +43,6 @@ class Outcome(NamedTuple):
     in_sample: float
     state: Any
     iterates: Any = None
-
-
-def require_evaluation(kind: str, evaluation: int | None) -> None:
-    """Refuse a number of fresh draws that is none."""
-    if evaluation is not None:
-        require_size(f"{kind} evaluation", evaluation)
 
 
 def digest_of(part: Any) -> str:

@@ -10,28 +10,18 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import (
-    Array,
-    Stream,
-    as_float,
-    as_whole,
-    in_float64,
-    is_concrete,
-    require_kind,
-    require_size,
-    stream,
-    to_numpy,
-)
+from ..arrays import Array, Stream, as_float, as_whole, in_float64, require_kind, stream, to_numpy
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator
 from ..objectives import Objective, Unit
 from ..parameter_sets import projected
 from ..posteriors import equally_weighted
+from ..settings import check_settings, number, whole
 from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin
 from .draws import Job, JobDraws, draw
 from .natural import NaturalGradient
-from .optimiser import Optimiser, Outcome, require_evaluation
+from .optimiser import EVALUATION, Optimiser, Outcome
 from .polish import PointLosses, polish
 from .progress import Progress
 from .prox_linear import ProxLinear
@@ -81,23 +71,30 @@ class SampleAverage(Optimiser):
             put a hundred into the risk's tail where that is cheap.
     """
 
-    samples: int = eqx.field(static=True, converter=as_whole, default=128)
-    largest: int = eqx.field(static=True, converter=as_whole, default=8192)
-    starts: int = eqx.field(static=True, converter=as_whole, default=8)
-    iterations: int = eqx.field(static=True, converter=as_whole, default=300)
+    samples: int = eqx.field(
+        static=True, converter=as_whole, default=128, metadata=whole(1, "posterior draws of the first sample")
+    )
+    largest: int = eqx.field(static=True, converter=as_whole, default=8192, metadata=whole(1, "most draws of a sample"))
+    starts: int = eqx.field(
+        static=True, converter=as_whole, default=8, metadata=whole(1, "policies the search begins from")
+    )
+    iterations: int = eqx.field(
+        static=True, converter=as_whole, default=300, metadata=whole(0, "iterations at most, over all samples")
+    )
     step: Step | None = None
-    tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=1e-4)
-    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None)
+    tolerance: Float[Array, ""] = eqx.field(
+        converter=as_float, default=1e-4, metadata=number("[0, inf)", "converged when so small a share is left to gain")
+    )
+    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
 
     def __check_init__(self) -> None:
-        for name, least in (("samples", 1), ("starts", 1), ("iterations", 0)):
-            require_size(f"SampleAverage {name}", getattr(self, name), least)
-        require_evaluation("SampleAverage", self.evaluation)
-        require_size("SampleAverage largest", self.largest, self.samples)
+        check_settings(self)
+        if self.largest < self.samples:
+            raise InputError(
+                f"SampleAverage largest is {self.largest}, below samples, which is {self.samples}; lower samples, too"
+            )
         if self.step is not None:
             require_kind("step", self.step, Step, "ProxLinear(), NaturalGradient() or LBFGS()")
-        if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
-            raise InputError(f"SampleAverage tolerance must be one number >= 0, got {self.tolerance}")
 
     def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
         """It needs the exact gradient, and steps in a table need one."""

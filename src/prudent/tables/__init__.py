@@ -1,8 +1,19 @@
 """Tables from files, frames and datasets: read in batches, checked by row, counted. Imports no JAX."""
 
-from .counting import LogCounts, count_log
-from .names import Names, suggest
+from .counting import LARGEST_COST, LogCounts, count_log
+from .names import MOST_NAMES, Names, suggest
 from .reading import Batch, require_text_name
 from .small import entries_of, read_table
 
-__all__ = ["Batch", "LogCounts", "Names", "count_log", "entries_of", "read_table", "require_text_name", "suggest"]
+__all__ = [
+    "LARGEST_COST",
+    "MOST_NAMES",
+    "Batch",
+    "LogCounts",
+    "Names",
+    "count_log",
+    "entries_of",
+    "read_table",
+    "require_text_name",
+    "suggest",
+]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from prudent import InputError
 from prudent.files import write_whole
-from prudent.runs import versions
+from prudent.report import versions
 
 
 class RunFolder(NamedTuple):
