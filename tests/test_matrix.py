@@ -16,7 +16,7 @@ import prudent as pr
 from prudent.gradients import SampledRisk
 from prudent.parameter_sets import ParameterSet
 
-from .catalogue import RISKS
+from .catalogue import RISKS, losses
 
 STATES, ACTIONS, DRAWS, STEP = 3, 2, 5, 1e-3
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
@@ -48,20 +48,7 @@ class AnyRisk(pr.Risk):
         return among(self.number, [case.build(np.float64(LEVEL)).density for case in RISKS], losses, probabilities)
 
 
-LOSSES = {
-    "expected cost": pr.ExpectedCost(),
-    "kl of states": pr.Imitation(TARGET.sum(axis=1)),
-    "kl": pr.Imitation(TARGET),
-    "reverse kl": pr.Imitation(TARGET, pr.ReverseKullbackLeibler()),
-    "chi-square": pr.Imitation(TARGET, pr.ChiSquare()),
-    "total variation": pr.Imitation(TARGET, pr.TotalVariation(0.1)),
-    "jensen-shannon": pr.Imitation(TARGET, pr.JensenShannon()),
-    "hellinger": pr.Imitation(TARGET, pr.Hellinger()),
-    "negative entropy": pr.NegativeEntropy(),
-    "quadratic": pr.QuadraticDistance(TARGET),
-    "constrained": pr.ConstrainedCost(
-        RANDOM.uniform(size=(4, STATES, ACTIONS)), multiplier=0.5, limit=2.0, risk=pr.CVaR(0.5)
-    ),
+LOSSES = losses(TARGET, RANDOM.uniform(size=(4, STATES, ACTIONS))) | {
     "user's": pr.Numerical(lambda occupancy, mdp: jnp.log(jnp.exp(occupancy - mdp.cost).sum())),
 }
 
