@@ -351,7 +351,7 @@ def test_a_loss_that_is_no_number_somewhere_is_stepped_around():
 
 @table(
     ("no draws", lambda: pr.SampleAverage(samples=0), r"samples must be a whole number >= 1"),
-    ("shrinking", lambda: pr.SampleAverage(samples=64, largest=32), r"largest must be a whole number >= 64"),
+    ("shrinking", lambda: pr.SampleAverage(samples=64, largest=32), r"largest is 32, below samples, which is 64"),
     ("no starts", lambda: pr.SampleAverage(starts=0), r"starts must be a whole number >= 1"),
     (
         "a step length",
