@@ -188,13 +188,13 @@ def restored(saved: Saved, path: Path) -> Solution:
     """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
     from ..evaluation import Evaluation
     from ..policies import TabularPolicy
-    from ..solvers import Checkpoint, History, Solution, Status, state_from
+    from ..solvers import Checkpoint, History, Solution, Status
 
     states, actions, _ = saved.case.shape
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = state_from(saved.trees["state"], arguments["solver"], objective, theta)
+        state = arguments["solver"].state_from(saved.trees["state"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)
