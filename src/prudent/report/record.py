@@ -316,7 +316,6 @@ def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: st
         )
     return SolutionRecord(
         **dict(answer),
-        message=message_of(solution.status),
         solved=solution.status.name == "CONVERGED",
         usable=solution.status.ok,
         iterations=solution.iterations,
@@ -342,6 +341,7 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
         coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, case.states, case.actions, THIN)
     return {
         "title": file.title or Path(facts.source).stem,
+        "message": message_of(solution.status),
         "asked": (("problem file", facts.source), *describe(case)),
         "risk_name": risk_name(file.risk),
         "loss_name": loss_name(file.loss),

@@ -89,5 +89,10 @@ def record_solution(
     ]
     pairs = (0, 0) if answer.probabilities is None else answer.probabilities.shape
     usual = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss", "seed": seed}
-    usual |= {"states": pairs[0], "actions": pairs[1], "drivers": driver_records(solution, by_index)}
+    usual |= {
+        "message": solution.status.value,
+        "states": pairs[0],
+        "actions": pairs[1],
+        "drivers": driver_records(solution, by_index),
+    }
     return solution_record(solution, answer, evaluator.gap_confidence(solution), rivals=tuple(others), **usual | shown)
