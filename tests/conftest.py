@@ -1,4 +1,4 @@
-"""Shared set-up: hypothesis is deterministic, so that a red build can be repeated; long files come first; a solved run."""
+"""Shared set-up: hypothesis is deterministic, so that a red build can be repeated; long files first; a solved run."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +25,7 @@ SMALL = {"solver.iterations": 12, "solver.samples": 20, "solver.evaluation": 100
 
 @pytest.fixture(scope="session")
 def problem(tmp_path_factory):
+    """A small problem of the example's, quickly solved."""
     path = pr.write_example(tmp_path_factory.mktemp("problem"))[0]
     # Two successors a pair: few unknowns, whose numbers can be foretold.
     text = path.read_text().replace('kind = "pooled"', 'kind = "dirichlet"').replace('"all"', '"observed"')
@@ -38,11 +39,12 @@ def problem(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(problem):
+    """It solved by the library, without the report."""
     return pr.solve_problem(problem, problem.parent / "in-process", report=False)
 
 
 @pytest.fixture(scope="session")
 def commanded(problem):
-    """The command, with the report."""
+    """It solved by the command, with the report: the result and the folder."""
     folder = problem.parent / "by-command"
     return CliRunner().invoke(app, ["solve", str(problem), "--out", str(folder)]), folder

@@ -1,4 +1,4 @@
-"""Policies judged from a problem file: rivals, the deterministic policy, differences draw by draw, runs side by side."""
+"""Policies judged from a problem file: rivals, one action a state, differences draw by draw, runs side by side."""
 
 import itertools
 import json

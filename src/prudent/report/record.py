@@ -11,13 +11,16 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from ..errors import InputError
-from ..problems import THIN, describe, log_coverage, loss_name, risk_name
+from ..evaluation import Evaluation
+from ..problems import THIN, Case, describe, log_coverage, loss_name, risk_name
+from ..risks import CVaR
+from ..solvers import Solution
 from .parts import (
     ROUNDING,
     Array,
@@ -36,11 +39,6 @@ from .parts import (
     Two,
     coverage_record,
 )
-
-if TYPE_CHECKING:
-    from ..evaluation import Evaluation
-    from ..problems import Case
-    from ..solvers import Solution
 
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
 
@@ -272,8 +270,6 @@ def message_of(status: Any) -> str:
 
 def policy_record(name: str, judged: Evaluation, tail_level: float, **more: Any) -> PolicyRecord:
     """A policy's evaluation as a record; `more` are fields that it does not tell."""
-    from ..risks import CVaR
-
     return PolicyRecord(
         name=name,
         draws=len(judged.losses),
