@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import gammaln
+from scipy.stats import gamma, kstest
 
 import prudent as pr
 from prudent.posteriors.learning import EXPECTED, Rows, likely_grid
@@ -192,6 +193,37 @@ def test_a_run_under_pooled_rows_goes_on_as_if_it_had_not_stopped():
     assert parts.policy.probabilities.tobytes() == whole.policy.probabilities.tobytes()
 
 
+def test_data_on_what_was_seen_once_are_worth_more_than_on_what_was_seen_often():
+    belief = pr.Pooled(POSSIBLE).update(SHORTCUT)
+    model = pr.TabularFamily(POSSIBLE, COSTS, 0, 0.95)
+    worth = pr.worth_of_data(
+        model,
+        belief,
+        risk=pr.Expectation(),
+        observations=200,
+        replications=6,
+        places=[(0, 0), (0, 1)],
+        solver=SOLVER,
+    )
+    # The shortcut may be safe, and then it is taken; of the safe action all is known.
+    assert [row.place for row in worth.rows] == [(0, 1), (0, 0)]
+    assert worth.rows[0].worth > 1.0 and worth.rows[1].worth == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_run_under_pooled_rows_goes_on_from_its_folder(tmp_path):
+    path = pr.write_example(tmp_path)[0]
+    assert 'kind = "pooled"' in path.read_text()
+    settings = {"solver.samples": 16, "solver.largest": 16, "solver.evaluation": 50, "solver.tolerance": 0.0}
+    whole, half = (
+        pr.solve_problem(path, tmp_path / name, report=False, changes=settings | {"solver.iterations": n})
+        for name, n in (("whole", 4), ("half", 2))
+    )
+    on = pr.continue_run(half.folder, iterations=2, report=False)
+    assert isinstance(pr.read_problem(path).arguments()["belief"], pr.Pooled)
+    assert (on.folder / "policy.csv").read_bytes() == (whole.folder / "policy.csv").read_bytes()
+    assert on.solution.risk == whole.solution.risk and on.solution.iterations == whole.solution.iterations
+
+
 @pytest.mark.parametrize(("name", "grid"), [("lake_8x8", (8, 8)), ("cliff", (4, 12)), ("river_swim", (8,))])
 def test_the_grid_is_learned_from_the_moves(name, grid):
     known = pr.envs.known_environment(name)
@@ -204,9 +236,14 @@ def test_the_grid_is_learned_from_the_moves(name, grid):
     assert likely_grid(support, np.asarray(counts)) == grid
 
 
-def test_small_gamma_variates_have_their_moments():
-    for shape in (0.02, 0.3, 1.0, 4.0):
+def test_gamma_variates_have_their_law():
+    for shape in (0.02, 0.3, 0.9, 1.0, 1.2, 4.0):
         drawn = _gamma(np.random.default_rng(0), np.full((200_000,), shape, np.float32)).astype(float)
+        # Those that may vanish are all together.
+        some, law = drawn[drawn > 1e-3], gamma(shape)
+        below = law.cdf(1e-3)
+        assert np.mean(drawn <= 1e-3) == pytest.approx(below, abs=4.5 * np.sqrt(below / len(drawn)) + 1e-4)
+        assert kstest(some, lambda x, law=law, below=below: (law.cdf(x) - below) / (1.0 - below)).pvalue > 1e-3
         error = np.sqrt(shape / len(drawn))
         assert abs(drawn.mean() - shape) < 4.5 * error + 1e-3 * shape
         assert drawn.var() == pytest.approx(shape, rel=0.08)

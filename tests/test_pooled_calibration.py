@@ -7,6 +7,7 @@ import prudent as pr
 
 STATES, ACTIONS, DISCOUNT, DRAWS = 8, 2, 0.9, 199
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
+PRIOR = pr.Pooled(SUPPORT)
 COST = np.random.default_rng(8).random((STATES, ACTIONS)) + np.arange(STATES)[:, None]
 
 
@@ -31,8 +32,8 @@ def log_of(table: np.ndarray, steps: int, random: np.random.Generator) -> pr.Tra
 def replication(seed: int) -> tuple[int, bool, bool]:
     """Of the plan at the posterior mean: the truth's rank among draws, whether CVaR 0.9 and the 90 % quantile hold."""
     random = np.random.default_rng([9, seed])
-    truth = pr.Pooled(SUPPORT).sample(seed, 1)[0]
-    belief = pr.Pooled(SUPPORT).update(log_of(truth, (30, 100, 300)[seed % 3], random))
+    truth = PRIOR.sample(seed, 1)[0]
+    belief = PRIOR.update(log_of(truth, (30, 100, 300)[seed % 3], random))
     mean = np.asarray(belief.mean())
     policy = np.asarray(pr.plan(pr.MDP(pr.Kernel.dense(mean), COST, 0, DISCOUNT)).policy.probabilities)
     drawn = np.sort(losses(belief.sample(seed + 1, DRAWS), policy))

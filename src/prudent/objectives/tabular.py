@@ -16,7 +16,7 @@ from ..arrays import Array, require_kind, to_numpy
 from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
-from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
+from ..occupancies import Exact, Method, Truncated, batch_axis, measure
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
@@ -148,8 +148,7 @@ class TabularObjective(Objective):
     def size(self) -> Size:
         """The kernel, or the matrix that is factorised."""
         states, actions, successors = self.family.support.shape
-        method = self.occupancy
-        direct = isinstance(method, Exact) and isinstance(method.solver, Elimination)
+        direct = self.occupancy.solver_for(self.family.support).direct
         largest = max(actions * successors, states if direct else 1)
         return Size(8 * states * largest, 8 * states * actions * successors, direct)
 
@@ -244,7 +243,7 @@ class TabularObjective(Objective):
         """All but the family, which is large, and whose log may have grown."""
         method = self.occupancy
         # Of a linear solver the kind: what it was prepared for follows from the family.
-        how = method if isinstance(method, Truncated) else type(method.solver).__name__
+        how = type(method.solver_for(self.family.support)).__name__ if method.horizon is None else method
         return {"loss": self.loss, "policy": self.parametrisation, "occupancy": how}
 
     @property

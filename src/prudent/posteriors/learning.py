@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy import sparse
 from scipy.special import digamma, gammaln
 
 from ..kernels import Support
@@ -21,8 +23,14 @@ FOR_ONE, MOST = 4.0, 30.0
 # How many observations, all laws alike, what is expected before any counts for.
 EXPECTED = 1.0
 
+# How many rows count for even chances of all kinds.
+EVEN = 1.0
+
 # Kinds of a row that are less likely than its likeliest by this factor are left out.
 NEGLIGIBLE = 1e-3
+
+# A share of its mean that every weight of a law keeps.
+TINY = 1e-9
 
 # How much of a count speaks of a law before it is known how closely rows keep to it.
 MOST_TOLD = 4.0
@@ -41,7 +49,8 @@ class Learned:
         weights: `[P, K, C]` the chance of each base and concentration, row by row.
         common: `[K, C]` the same for a row without counts.
         allowed: `[P, B]` where a row may lead.
-        index: `[K, P, B]` the pools' indices, one behind the other.
+        sums: `[H, J]` of all pools, for all laws one behind the other.
+        index: `[K, P, B]` which weight of all laws, or from J on which sum, each entry of the table has.
     """
 
     pools: tuple[Pool, ...]
@@ -49,6 +58,7 @@ class Learned:
     weights: Float[np.ndarray, "P K C"]
     common: Float[np.ndarray, "K C"]
     allowed: Bool[np.ndarray, "P B"]
+    sums: sparse.csr_matrix
     index: Int[np.ndarray, "K P B"]
 
     @property
@@ -56,13 +66,34 @@ class Learned:
         """Rows that may lead to more than one state."""
         return self.allowed.sum(axis=1) > 1
 
+    @cached_property
+    def _likely(self) -> tuple[Int[np.ndarray, " U"], Float[np.ndarray, "U P"]]:
+        """Kinds that some row may have, and the chance of each row to have one of those up to it."""
+        weights = self.weights.reshape(len(self.weights), -1)
+        used = np.flatnonzero(weights.any(axis=0))
+        return used, np.ascontiguousarray(np.cumsum(weights[:, used], axis=1).T)
+
     def kinds(self, uniforms: Float[np.ndarray, "N P"]) -> Int[np.ndarray, "N P"]:
         """The base and concentration, numbered together, that uniform numbers stand for."""
-        cumulative = np.cumsum(self.weights.reshape(len(self.weights), -1), axis=1)
-        kinds = np.zeros(uniforms.shape, dtype=np.int64)
-        for column in cumulative[:, :-1].T:
-            kinds += uniforms >= column
-        return kinds
+        used, cumulative = self._likely
+        number = np.zeros(uniforms.shape, dtype=np.int8)
+        for upto in cumulative[:-1]:
+            number += uniforms >= upto
+        return used[number]
+
+    def shapes(self, laws: Float[np.ndarray, "N J"], kinds: Int[np.ndarray, "N P"]) -> Float[np.ndarray, "N P B"]:
+        """`c base_k` of each row, where the laws of all pools, one behind the other, and the rows' kinds were drawn."""
+        # A law may vanish wherever a row can lead; its mean then stands in.
+        laws = laws + (TINY * np.concatenate(self.laws)).astype(laws.dtype)
+        parts = np.concatenate([laws, (self.sums @ laws.T).T], axis=1)
+        pool, concentration = np.divmod(kinds, len(CONCENTRATIONS))
+        place = self.index[pool, np.arange(kinds.shape[1])]
+        place += (parts.shape[1] * np.arange(len(kinds), dtype=place.dtype))[:, None, None]
+        shapes = parts.ravel().take(place)
+        total = np.einsum("npb->np", shapes)
+        scale = np.array(CONCENTRATIONS, parts.dtype)[concentration] / np.where(total > 0, total, 1.0)
+        shapes *= scale.astype(parts.dtype)[..., None]
+        return shapes
 
 
 def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[int]) -> Learned:
@@ -93,9 +124,19 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
         + _discounted(pool, pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1)))
         for k, pool in enumerate(pools)
     ]
-    ends = np.cumsum([pool.size for pool in pools])
-    index = np.stack([pool.index + end - pool.size for pool, end in zip(pools, ends, strict=True)])
-    return Learned(pools, tuple(final), weights, common, allowed, index.astype(np.int32))
+    return Learned(pools, tuple(final), weights, common, allowed, *_joined(pools))
+
+
+def _joined(pools: Sequence[Pool]) -> tuple[sparse.csr_matrix, Int[np.ndarray, "K P B"]]:
+    """The sums of all pools in one matrix, and their indices as if the pools' laws were one."""
+    sizes = np.array([len(pool.first) for pool in pools])
+    sums = sparse.csr_matrix(sparse.block_diag([pool.sums for pool in pools]))
+    before = np.cumsum(sizes) - sizes
+    summed = np.array([pool.size for pool in pools]) - sizes
+    behind = sizes.sum() + np.cumsum(summed) - summed - sizes
+    both = zip(pools, sizes, before, behind, strict=True)
+    index = [pool.index + np.where(pool.index < size, first, second) for pool, size, first, second in both]
+    return sums, np.stack(index).astype(np.int32)
 
 
 def likely_grid(support: Support, counts: Float[np.ndarray, "S A B"]) -> tuple[int, ...]:
@@ -133,7 +174,7 @@ def _weights(
     for _ in range(STEPS):
         chance = scaled[seen] * common
         chance /= chance.sum(axis=(1, 2), keepdims=True)
-        common = chance.sum(axis=0) + 1.0 / common.size
+        common = chance.sum(axis=0) + EVEN / common.size
         common /= common.sum()
     weights = scaled * common
     weights = np.where(weights > NEGLIGIBLE * weights.max(axis=(1, 2), keepdims=True), weights, 0.0)

@@ -17,16 +17,16 @@ from ..kernels import Support
 from ..transitions import Transitions
 from .base import AbstractTable, require_counts, require_table
 from .dirichlet import frequencies, sticks, sum_counts, unbroken
-from .learning import CONCENTRATIONS, Learned, learn, likely_grid
+from .learning import CONCENTRATIONS, TINY, Learned, learn, likely_grid
 
-# Draws whose rows are made together.
-CHUNK = 32
+# Entries of draws that are made together: few enough for what is made on the way to stay in the processor's cache.
+BLOCK = 1 << 18
 
-# A gamma variate that is smaller than another one by a factor of exp(-VANISHING) is 0.
+# A gamma variate below exp(-VANISHING) may be 0.
 VANISHING = np.float32(8.0)
 
-# A share of its mean that every weight of a law keeps.
-TINY = 1e-9
+# Keeps logarithms finite.
+SMALLEST = np.float32(1e-8)
 
 
 class Pooled(AbstractTable):
@@ -96,45 +96,27 @@ class Pooled(AbstractTable):
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
-        tables = np.empty((n, *self.learned.allowed.shape))
-        for first in range(0, n, CHUNK):
-            rows = tables[first : first + CHUNK]
-            laws = [self._law(generator, k, len(rows)) for k in range(len(self.learned.laws))]
-            kinds = self.learned.kinds(generator.random(rows.shape[:2]))
-            rows[:] = _gamma(generator, self._shapes(laws, kinds))
-            total = rows.sum(axis=2, keepdims=True)
+        learned, counts = self.learned, self._flat_counts().astype(np.float32)
+        expected = np.concatenate(learned.laws).astype(np.float32)
+        tables = np.empty((n, *counts.shape))
+        step = max(1, BLOCK // max(counts.size, expected.size))
+        for first in range(0, n, step):
+            rows = tables[first : first + step]
+            laws = _gamma(generator, np.tile(expected, (len(rows), 1)))
+            shapes = learned.shapes(laws, learned.kinds(generator.random(rows.shape[:2])))
+            shapes += counts
+            rows[:] = _gamma(generator, shapes)
+            total = np.einsum("npb->np", rows)[..., None]
             if not total.all():
                 draw, row = np.nonzero(total[..., 0] == 0)
                 # All variates vanished: the row leads to one of its successors, as likely as its parameters say.
-                rows[draw, row] = _one(generator, self._shapes(laws, kinds)[draw, row])
+                rows[draw, row] = _one(generator, shapes[draw, row])
                 total[draw, row] = 1.0
-            rows /= total
+            rows *= 1.0 / total
         return tables.reshape(n, *self.support.shape)
-
-    def _law(self, generator: np.random.Generator, k: int, n: int) -> Float[np.ndarray, "N J"]:
-        """Draws of one law, not normalised; its mean where no row has anything of it."""
-        law = self.learned.laws[k].astype(np.float32)
-        law = np.broadcast_to(law, (n, len(law)))
-        return _gamma(generator, law) if self.learned.weights[:, k].any() else law
 
     def _flat_counts(self) -> Float[np.ndarray, "P B"]:
         return np.asarray(self.counts).reshape(-1, self.support.successors)
-
-    def _shapes(self, laws: list[np.ndarray], kinds: np.ndarray) -> Float[np.ndarray, "N P B"]:
-        """`c base_k + counts` of each row, where laws `[N, J]` and kinds `[N, P]` were drawn."""
-        learned = self.learned
-        # A law may vanish wherever a row can lead; its mean then stands in.
-        both = zip(learned.pools, laws, learned.laws, strict=True)
-        parts = np.concatenate([pool.parts(law + (TINY * mean).astype(law.dtype)) for pool, law, mean in both], axis=1)
-        pool, concentration = np.divmod(kinds, len(CONCENTRATIONS))
-        place = learned.index[pool, np.arange(kinds.shape[1])]
-        place += (parts.shape[1] * np.arange(len(kinds), dtype=place.dtype))[:, None, None]
-        shapes = parts.ravel().take(place)
-        total = shapes.sum(axis=2)
-        scale = np.array(CONCENTRATIONS, parts.dtype)[concentration] / np.where(total > 0, total, 1.0)
-        shapes *= scale.astype(parts.dtype)[..., None]
-        shapes += self._flat_counts().astype(parts.dtype)
-        return shapes
 
     @property
     def uniform_dimension(self) -> int:
@@ -145,14 +127,14 @@ class Pooled(AbstractTable):
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         """Laws by inverse gamma CDFs, then kinds, then rows by breaking sticks."""
         learned = self.learned
-        laws, first = [], 0
-        for law in learned.laws:
-            laws.append(special.gammaincinv(law, uniforms[:, first : first + len(law)]))
-            first += len(law)
+        expected = np.concatenate(learned.laws)
+        first = len(expected)
+        laws = special.gammaincinv(expected, uniforms[:, :first])
         chances = np.zeros((len(uniforms), len(learned.allowed)))
         chances[:, learned.free] = uniforms[:, first : first + int(learned.free.sum())]
         first += int(learned.free.sum())
-        shapes = np.where(learned.allowed, np.maximum(self._shapes(laws, learned.kinds(chances)), TINY), 0.0)
+        shapes = learned.shapes(laws, learned.kinds(chances)) + self._flat_counts()
+        shapes = np.where(learned.allowed, np.maximum(shapes, TINY), 0.0)
         return unbroken(shapes, uniforms[:, first:]).reshape(-1, *self.support.shape)
 
 
@@ -172,18 +154,51 @@ def _normalised(base: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     return np.where(total > 0, base / np.where(total > 0, total, 1.0), even)
 
 
-def _gamma(generator: np.random.Generator, shapes: np.ndarray) -> np.ndarray:
-    """Gamma variates in single precision; one of a shape a below 1 is `Gamma(a + 1) U^(1 / a)`, U uniform."""
-    uniform = generator.random(shapes.shape, dtype=np.float32)
-    # Most of small shapes vanish, and need not be drawn.
-    some = np.flatnonzero(uniform > np.exp(-VANISHING * shapes))
-    shape, uniform = shapes.take(some), uniform.take(some)
-    small = shape < 1.0
-    drawn = generator.standard_gamma((shape + small).astype(np.float64)).astype(np.float32)
-    drawn *= np.where(small, np.exp(np.log(uniform) / shape), np.float32(1.0))
-    variates = np.zeros(shapes.size, np.float32)
-    variates[some] = drawn
+def _gamma(generator: np.random.Generator, shapes: np.ndarray) -> Float[np.ndarray, ...]:
+    """Gamma variates in single precision; those of shapes a below 1 by rejection, after Ahrens and Dieter (1974)."""
+    flat = shapes.ravel()
+    variates = np.zeros(flat.size, np.float32)
+    # Where p <= 1 the proposal is p^(1 / a). Most of these vanish and need not be drawn: 1 - a x < exp(-a x).
+    height = np.float32(1.0 / np.e) * flat + np.float32(1.0)
+    p = generator.random(flat.size, dtype=np.float32) * height
+    some = np.flatnonzero((p + VANISHING * flat > 1.0) & (flat < 1.0))
+    shape, p = flat.take(some), p.take(some)
+    proposed = np.exp(np.log(np.maximum(p, SMALLEST)) / shape)
+    limit = proposed.copy()
+    above = np.flatnonzero(p > 1.0)
+    rest = np.maximum(height.take(some.take(above)) - p.take(above), SMALLEST)
+    proposed[above] = np.log(shape.take(above) / rest)
+    limit[above] = (1.0 - shape.take(above)) * np.log(proposed.take(above))
+    variates[some] = proposed
+    refused = some.take(np.flatnonzero(generator.random(len(some), dtype=np.float32) > np.exp(-limit)))
+    shape = flat.take(refused)
+    boost = np.exp(np.log(generator.random(len(refused), dtype=np.float32) + SMALLEST) / shape)
+    variates[refused] = boost * _large_gamma(generator, shape + np.float32(1.0))
+    large = np.flatnonzero(flat >= 1.0)
+    variates[large] = _large_gamma(generator, flat.take(large))
     return variates.reshape(shapes.shape)
+
+
+def _large_gamma(generator: np.random.Generator, shape: Float[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:
+    """Gamma variates of shapes from 1 on, after Marsaglia and Tsang (2000): `d (1 + x / sqrt(9 d))^3`, x normal."""
+    half = (len(shape) + 1) // 2
+    uniforms = generator.random(2 * half + len(shape), dtype=np.float32)
+    radius = np.sqrt(np.float32(-2.0) * np.log(np.float32(1.0) - uniforms[:half]))
+    angle = np.float32(2.0 * np.pi) * uniforms[half : 2 * half]
+    square = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: len(shape)]
+    d = shape - np.float32(1.0 / 3.0)
+    cube = square / np.sqrt(np.float32(9.0) * d) + np.float32(1.0)
+    cube = cube * cube * cube
+    square *= square
+    variates = d * cube
+    # All but a few are accepted by a test that needs no logarithm.
+    uniform = uniforms[2 * half :]
+    unsure = np.flatnonzero((np.float32(0.0331) * square * square + uniform >= 1.0) | (cube <= 0.0))
+    cubes = np.maximum(cube.take(unsure), SMALLEST)
+    most = 0.5 * square.take(unsure) + d.take(unsure) * (1.0 - cubes + np.log(cubes))
+    refused = unsure[np.log(uniform.take(unsure) + SMALLEST) >= most]
+    variates[refused] = generator.standard_gamma(shape.take(refused), dtype=np.float32)
+    return variates
 
 
 def _one(generator: np.random.Generator, shapes: Float[np.ndarray, "M B"]) -> Float[np.ndarray, "M B"]:

@@ -18,6 +18,7 @@ from ..transitions import Transitions
 from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
+from .memory import require_fit
 from .support import moves_allowed, support_of
 from .toml_file import read_file
 
@@ -64,6 +65,11 @@ class Case:
     def shape(self) -> tuple[int, int, int]:
         """`(S, A, B)` of the kernel."""
         return self.support.shape
+
+    @property
+    def drawn_costs(self) -> int:
+        """How many costs of each pair are drawn with its probabilities: none where they are known."""
+        return 0 if self.costs is None or self.costs.spread is None else self.costs.mean[0, 0].size
 
     @property
     def cost(self) -> np.ndarray | None:
@@ -179,7 +185,9 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     support = support_of(facts, terminal, moves)
     reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
-    return Case(facts, start, terminal, support, costs_of(facts, support, terminal, reachable), reachable)
+    case = Case(facts, start, terminal, support, costs_of(facts, support, terminal, reachable), reachable)
+    require_fit(case.shape, facts.file.solver, case.drawn_costs)
+    return case
 
 
 def _start(facts: Facts) -> np.ndarray:

@@ -74,7 +74,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
         names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
         lines.append(("out of reach", f"{len(away):,}: {names}{', ...' if len(away) > MOST_NAMED else ''}"))
     lines.append(("solver", solver_name(file.solver)))
-    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver))} to solve"))
+    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver, case.drawn_costs))} to solve"))
     return lines
 
 

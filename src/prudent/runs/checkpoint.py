@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..evaluation import Evaluation
 from ..policies import TabularPolicy
 from ..problems import Case, Counted, Facts, case_of, import_family, parse
-from ..solvers import Checkpoint, History, Solution, Status, named_leaves, state_from
+from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names
 from .folder import read_tensors, write_tensors
 
@@ -188,7 +188,7 @@ def restored(saved: Saved, path: Path) -> Solution:
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = state_from(saved.trees["state"], arguments["solver"], objective, theta)
+        state = arguments["solver"].state_from(saved.trees["state"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)
