@@ -327,7 +327,9 @@ def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: st
 def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, settings: dict[str, Any]) -> dict[str, Any]:
     """What a problem file tells of a run; `settings` are those the solver ran with."""
     file, facts, certificate = case.facts.file, case.facts, solution.certificate
-    grid, directions = file.layout.grid, file.layout.directions
+    # Grids of two axes are drawn.
+    grid = file.layout.grid if file.layout.grid is None or len(file.layout.grid) == 2 else None
+    directions = None if grid is None else file.layout.directions
     counts = None if facts.log is None else case.counts()
     # The bound is the risk of one who is told theta, and not below that, where plans are exact and all draws planned.
     exact = file.loss.kind == "expected-cost" and certificate is not None and certificate.draws == answer.draws

@@ -80,4 +80,4 @@ def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
         if case.costs.mean.ndim == 2:
             return None
         slot -= width
-    return case.facts.states[case.support.index()[state, action, slot]]
+    return case.follower(state, action, slot)
