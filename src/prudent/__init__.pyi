@@ -97,6 +97,7 @@ from .posteriors import Draws as Draws
 from .posteriors import Grid as Grid
 from .posteriors import Invertible as Invertible
 from .posteriors import MCMCStatus as MCMCStatus
+from .posteriors import OutcomeLaws as OutcomeLaws
 from .posteriors import Point as Point
 from .posteriors import Pooled as Pooled
 from .posteriors import Posterior as Posterior
