@@ -114,16 +114,9 @@ def past_the_door(path):
                     yield ".".join([*target, name])
 
 
-# What still reaches inside another room; this set only shrinks.
-PENDING = {
-    ("envs/gymnasium_family.py", "episodes.worlds"),
-}
-
-
 def test_rooms_are_entered_through_their_doors():
     found = {(str(path.relative_to(PACKAGE)), module) for path in modules() for module in past_the_door(path)}
-    assert found <= PENDING, f"import these from the room itself, and export them there: {sorted(found - PENDING)}"
-    assert found >= PENDING, f"done, take them off PENDING: {sorted(PENDING - found)}"
+    assert not found, f"import these from the room itself, and export them there: {sorted(found)}"
 
 
 @pytest.mark.parametrize("room", sorted(AFTER_THE_SEAM))

@@ -358,7 +358,7 @@ def test_a_loss_that_is_no_number_somewhere_is_stepped_around():
         lambda: pr.SampleAverage(step=0.1),
         r"step must be ProxLinear\(\), NaturalGradient\(\) or LBFGS\(\)",
     ),
-    ("a negative tolerance", lambda: pr.SampleAverage(tolerance=-1.0), r"tolerance must be one number >= 0"),
+    ("a negative tolerance", lambda: pr.SampleAverage(tolerance=-1.0), r"tolerance must lie in \[0, inf\), got -1.0"),
     ("no memory", lambda: pr.LBFGS(memory=0), r"memory must be a whole number >= 1"),
     (
         "natural steps of a network",

@@ -2,4 +2,4 @@
 
 from .adaptive import ByTheorem, Scales, estimate_scales
 from .loop import Episode, Episodes, run_episodes, run_episodes_many
-from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World
+from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World, discrete_sizes

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import numpy as np
 
+from ..arrays import as_key
 from ..errors import InputError
+from ..evaluation import Evaluation
+from ..policies import TabularPolicy
 from ..problems import Case, Counted, Facts, Outcomes, case_of, import_family, parse
+from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names
 from .folder import read_tensors, write_tensors
-
-if TYPE_CHECKING:
-    from ..solvers import Solution
-else:
-    Solution = Any  # importing them would import JAX, which refusing bad input does not need
 
 KIND = "prudent checkpoint, version 5"
 LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
@@ -50,8 +50,6 @@ class Saved:
 
 def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) -> Path:
     """Write what `read_checkpoint` and `restored` need."""
-    from ..solvers import named_leaves
-
     facts = case.facts
     arrays: dict[str, np.ndarray] = {"policy": np.asarray(solution.policy.probabilities)}
     if facts.log is not None:
@@ -221,10 +219,6 @@ def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
 
 def restored(saved: Saved, path: Path) -> Solution:
     """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
-    from ..evaluation import Evaluation
-    from ..policies import TabularPolicy
-    from ..solvers import Checkpoint, History, Solution, Status
-
     states, actions, _ = saved.case.shape
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
@@ -256,13 +250,7 @@ def restored(saved: Saved, path: Path) -> Solution:
 
 def episode_seed(seed: Any, episode: int) -> Any:
     """The seed of an episode: the file's own at first, then keys that follow from it."""
-    if episode == 0:
-        return seed
-    import jax
-
-    from ..arrays import as_key
-
-    return jax.random.fold_in(as_key(seed), episode)
+    return seed if episode == 0 else jax.random.fold_in(as_key(seed), episode)
 
 
 def _column(array: np.ndarray) -> np.ndarray:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..problems import Case
 from ..report import DriverRecord
-
-if TYPE_CHECKING:
-    from ..solvers import Solution
+from ..solvers import Solution
 
 MOST_DRIVERS = 20
 
