@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 import prudent as pr
-from prudent.gradients import Adjoint, arranged, equal_shares
+from prudent.gradients import Adjoint, SampledRisk
 
 from .lapack_floor import make_floor
 from .measuring import console, ratio, report, side_by_side, verdict
@@ -35,12 +35,11 @@ def _problem(states: int, dense: bool) -> tuple[tuple[pr.Objective, pr.Risk], np
 def _compiled(problem: tuple[pr.Objective, pr.Risk], tables: np.ndarray):
     """The gradient as one executable, its arguments on the device, and the bytes it needs at its peak."""
     logits = np.random.default_rng(0).normal(size=(1, *problem[0].shape))
-    arrays, static = eqx.partition((problem, logits, arranged(problem[0], tables)), eqx.is_array)
+    arrays, static = eqx.partition((SampledRisk.on(*problem, tables), logits), eqx.is_array)
 
     @jax.jit
     def gradient(arrays):
-        problem, logits, tables = eqx.combine(arrays, static)
-        return Adjoint()(*problem, logits, tables, equal_shares(1, DRAWS), np.zeros((1, 2), np.uint32))[1]
+        return Adjoint()(*eqx.combine(arrays, static))[1]
 
     executable = gradient.lower(arrays).compile()
     memory = executable.memory_analysis()

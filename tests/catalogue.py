@@ -43,3 +43,20 @@ RISKS = (
 
 # Monotone, but not convex.
 PERCENTILE = RiskCase("smoothed_var", lambda level: pr.SmoothedVaR(0.005 + 0.99 * level, 0.2))
+
+
+def losses(target: np.ndarray, scenarios: np.ndarray) -> dict[str, pr.ConvexLoss]:
+    """Every kind of loss of the library, towards a target `[S, A]` and with penalties `[K, S, A]`."""
+    return {
+        "expected cost": pr.ExpectedCost(),
+        "kl of states": pr.Imitation(target.sum(axis=1)),
+        "kl": pr.Imitation(target),
+        "reverse kl": pr.Imitation(target, pr.ReverseKullbackLeibler()),
+        "chi-square": pr.Imitation(target, pr.ChiSquare()),
+        "total variation": pr.Imitation(target, pr.TotalVariation(0.1)),
+        "jensen-shannon": pr.Imitation(target, pr.JensenShannon()),
+        "hellinger": pr.Imitation(target, pr.Hellinger()),
+        "negative entropy": pr.NegativeEntropy(),
+        "quadratic": pr.QuadraticDistance(target),
+        "constrained": pr.ConstrainedCost(scenarios, multiplier=0.5, limit=2.0, risk=pr.CVaR(0.5)),
+    }

@@ -1,6 +1,11 @@
-"""Shared set-up: hypothesis is deterministic, so that a red build can be repeated; long files come first."""
+"""Shared set-up: hypothesis is deterministic, so that a red build can be repeated; long files first; a solved run."""
 
+import pytest
 from hypothesis import HealthCheck, settings
+from typer.testing import CliRunner
+
+import prudent as pr
+from prudent.cli import app
 
 settings.register_profile(
     "prudent", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
@@ -13,3 +18,33 @@ LONGEST = ("test_solvers", "test_matrix", "test_docs", "test_posterior_mcmc", "t
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
+SMALL = {"solver.iterations": 12, "solver.samples": 20, "solver.evaluation": 100, "solver.tolerance": 0.0}
+
+
+@pytest.fixture(scope="session")
+def problem(tmp_path_factory):
+    """A small problem of the example's, quickly solved."""
+    path = pr.write_example(tmp_path_factory.mktemp("problem"))[0]
+    # Two successors a pair: few unknowns, whose numbers can be foretold.
+    text = path.read_text().replace('kind = "pooled"', 'kind = "dirichlet"').replace('"all"', '"observed"')
+    path.write_text(text)
+    own = ("iterations", "samples", "tolerance", "evaluation")
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(own)]
+    settings = "\n".join(f"{key.removeprefix('solver.')} = {value}" for key, value in SMALL.items())
+    path.write_text("\n".join(lines) + "\n" + settings + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def run(problem):
+    """It solved by the library, without the report."""
+    return pr.solve_problem(problem, problem.parent / "in-process", report=False)
+
+
+@pytest.fixture(scope="session")
+def commanded(problem):
+    """It solved by the command, with the report: the result and the folder."""
+    folder = problem.parent / "by-command"
+    return CliRunner().invoke(app, ["solve", str(problem), "--out", str(folder)]), folder

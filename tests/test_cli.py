@@ -1,5 +1,7 @@
-"""The command line, as a user meets it: the installed command in a subprocess."""
+"""The command line, as a user meets it: what every command shares, and the commands of other packages."""
 
+import json
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -13,8 +15,15 @@ from prudent.cli import app, plugins
 COMMAND = Path(sys.executable).with_name("prudent")
 
 
-def prudent(*arguments):
-    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300)
+def prudent(*arguments, folder=None):
+    """The installed command, as a new user runs it."""
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300, cwd=folder
+    )
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, arguments)
 
 
 def test_help_names_the_commands_and_version_is_printed():
@@ -26,8 +35,8 @@ def test_help_names_the_commands_and_version_is_printed():
 
 
 def test_demo_prints_its_table_and_maps_and_writes_the_figure(tmp_path):
-    result = prudent("demo", "--out", tmp_path / "new" / "folder")
-    assert result.returncode == 0, result.stderr
+    result = invoke("demo", "--out", str(tmp_path / "new" / "folder"))
+    assert result.exit_code == 0, result.stderr
     for row in ("least CVaR 0 ", "least CVaR 0.5", "least CVaR 0.9", "plug-in plan", "reconstruction"):
         assert row in result.stdout
     assert result.stdout.count("→") > 10
@@ -39,15 +48,111 @@ def test_demo_prints_its_table_and_maps_and_writes_the_figure(tmp_path):
 def test_bad_input_exits_with_2_and_no_traceback(tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("not a folder")
-    for arguments in (
-        ("demo", "--out", in_the_way),
-        ("demo", "--seed", "-1"),
-    ):
-        result = prudent(*arguments)
-        assert result.returncode == 2, arguments
-        assert "Traceback" not in result.stderr
-        assert result.stderr.strip()
+    result = prudent("demo", "--out", in_the_way)
+    assert result.returncode == 2 and "Traceback" not in result.stderr and result.stderr.strip()
     assert in_the_way.read_text() == "not a folder"
+    negative = invoke("demo", "--seed", "-1")
+    assert negative.exit_code == 2 and negative.stderr.strip()
+
+
+def test_names_from_files_are_text_in_the_report_and_on_the_terminal(problem, tmp_path):
+    for name in ("problem.toml", "log.csv", "costs.csv"):
+        text = (problem.parent / name).read_text()
+        (tmp_path / name).write_text(text.replace("worn", "<script>alert(1)</script>").replace("used", "[red]used"))
+    result = CliRunner().invoke(app, ["solve", str(tmp_path / "problem.toml"), "--out", str(tmp_path / "run")])
+    assert result.exit_code == 1, result.output
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    checked = CliRunner().invoke(app, ["check", str(tmp_path / "problem.toml")])
+    assert "[red]used, <script>alert(1)</script>" in checked.output
+
+
+def test_json_quiet_and_completion(problem, run):
+    arguments = ["solve", str(problem), "--no-report", "--out"]
+    told = CliRunner().invoke(app, [*arguments, str(problem.parent / "json"), "--json"])
+    assert told.exit_code == 1
+    assert json.loads(told.stdout) == json.loads((problem.parent / "json" / "solution.json").read_text())
+    assert json.loads(told.stdout)["risk"] == run.solution.risk
+    quiet = CliRunner().invoke(app, [*arguments, str(problem.parent / "quiet"), "--quiet"])
+    assert (quiet.exit_code, quiet.output) == (1, "")
+
+
+def test_shell_completion_knows_the_commands(tmp_path):
+    environment = os.environ | {"_PRUDENT_COMPLETE": "complete_bash", "COMP_WORDS": "prudent co", "COMP_CWORD": "1"}
+    done = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["compare", "continue"]
+
+
+@pytest.mark.parametrize("command", ["init", "check", "solve", "evaluate", "compare", "continue", "report"])
+def test_every_command_shows_an_example(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: prudent {command}" in result.output
+
+
+WATCHED = """
+import os, sys
+from pathlib import Path
+home = Path(sys.argv[1]).resolve()
+seen = []
+def watch(event, arguments):
+    if event == "pickle.find_class":
+        seen.append(f"unpickled {arguments}")
+    if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+        path, mode, flags = arguments
+        writes = set(mode) & set("wax+") if isinstance(mode, str) else (flags or 0) & (os.O_WRONLY | os.O_RDWR)
+        if writes and os.fsdecode(path) != os.devnull and not Path(os.fsdecode(path)).resolve().is_relative_to(home):
+            seen.append(f"opened {path!r} to write")
+    if event in ("os.rename", "os.remove", "os.mkdir", "os.symlink", "os.link", "shutil.rmtree"):
+        for path in arguments[:2]:
+            if isinstance(path, str | os.PathLike) and not Path(path).resolve().is_relative_to(home):
+                seen.append(f"{event} {path!r}")
+sys.addaudithook(watch)
+# The watch sees what it is there to see.
+import pickle
+(home.parent / "outside").write_text("x")
+pickle.loads(pickle.dumps(Path))
+assert len(seen) == 2, seen
+seen.clear()
+from typer.testing import CliRunner
+from prudent.cli import app
+os.chdir(home)
+Path("more.csv").write_text("state,action,next_state\\nworn,run,worn\\n")
+for arguments in (
+    "init .",
+    "check problem.toml",
+    "solve problem.toml --out run --iterations 3",
+    "evaluate run/policy.csv problem.toml",
+    "continue run --iterations 2",
+    "continue run --data more.csv --out next --iterations 2",
+    "compare run next",
+    "report run",
+):
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code in (0, 1), (arguments, result.output, result.exception)
+print(seen)
+"""
+
+
+@pytest.mark.long
+def test_no_command_unpickles_or_writes_outside_its_folder(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"PYTHONDONTWRITEBYTECODE": "1"}
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, home], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.long
+def test_the_example_solves_as_it_is(tmp_path):
+    assert prudent("init", folder=tmp_path).returncode == 0
+    done = prudent("solve", "problem.toml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "run" / "solution.json").read_text())["status"] == "CONVERGED"
 
 
 # Commands of other packages
@@ -66,10 +171,6 @@ def offered(tmp_path, monkeypatch):
     offers = {"greet": "sound_package:greet", "broken": "broken_package:run", "demo": "broken_package:run"}
     points = {name: EntryPoint(name, value, plugins.GROUP) for name, value in offers.items()}
     monkeypatch.setattr(plugins, "_offered", lambda: points)
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, arguments)
 
 
 @pytest.mark.usefixtures("offered")

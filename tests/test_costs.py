@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import prudent as pr
-from prudent.problems import describe
+from prudent.problems import describe, memory
 from prudent.runs.naming import unknowns
 from prudent.tables import Names, count_log
 
@@ -217,6 +217,17 @@ def test_a_run_with_noisy_costs_goes_on_with_the_same_bits(tmp_path):
     assert (half / "run" / "policy.csv").read_text() == (whole / "run" / "policy.csv").read_text()
     header = (half / "run" / "weights.csv").read_text().splitlines()[0]
     assert "cost(0, 0)" in header
+
+
+def test_memory_is_estimated_with_the_draws_of_costs(tmp_path, monkeypatch):
+    case = read(tmp_path, noisy_rows(by_move=True))
+    solver = case.facts.file.solver
+    known, noisy = memory.estimate(case.shape, solver), memory.estimate(case.shape, solver, case.drawn_costs)
+    # A cost for each successor: theta is twice the kernel.
+    assert case.drawn_costs == case.shape[2] and noisy == 2 * known
+    monkeypatch.setattr(memory, "available", lambda: noisy - 1)
+    with pytest.raises(pr.InputError, match="successors a pair, with noisy costs, need about"):
+        read(tmp_path, noisy_rows(by_move=True))
 
 
 BELIEF = pr.Dirichlet.symmetric(pr.Support.dense(2, 1))

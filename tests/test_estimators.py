@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import arranged, equal_shares
+from prudent.gradients import SampledRisk
 
 STATES, ACTIONS, DRAWS, MDPS = 5, 3, 4, 50
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
@@ -41,7 +41,8 @@ def gradients(estimator, problems, logits, tables, keys):
 
     def one(arrays, logits, tables, keys):
         problem = eqx.combine(arrays, static)
-        return estimator(*problem, logits[None], tables, equal_shares(1, DRAWS), keys[None])[1][0]
+        sampled = SampledRisk(*problem, tables, np.full((1, DRAWS), 1.0 / DRAWS))
+        return estimator(sampled, logits[None], keys[None])[1][0]
 
     arrays, static = problems
     return jax.vmap(one)(arrays, logits, tables, keys)
@@ -58,7 +59,7 @@ def random_problems(name):
         problems.append((family.objective(loss=LOSSES[name](random)), risk))
         logits.append(random.normal(size=(STATES, ACTIONS)))
         drawn = random.dirichlet(np.ones(STATES), size=(1, DRAWS, STATES, ACTIONS))
-        tables.append(arranged(problems[-1][0], drawn))
+        tables.append(SampledRisk.on(*problems[-1], drawn).thetas)
     arrays, static = zip(*(eqx.partition(problem, eqx.is_array) for problem in problems), strict=True)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *arrays)
     return (stacked, static[0]), np.stack(logits), np.stack(tables)

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
+from prudent.objectives import plainly
 from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
 from prudent.objectives.grounds import Ground, ground_of
-from prudent.planning.many import followed
 from prudent.runs.folder import write_record
 
 QUICK = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=400)
@@ -46,16 +46,15 @@ def occupancy_by_hand(support, table, policy, start, discount):
 
 
 @pytest.mark.parametrize("support", [RAGGED, pr.Support.dense(3, 2)], ids=["ragged", "dense"])
-@pytest.mark.parametrize("by_transition", [False, True])
-def test_policies_are_followed_as_the_equations_say(support, by_transition):
+def test_policies_are_followed_as_the_equations_say(support):
     tables = belief_of(support, 20).sample(0, 7)
     policy = np.random.default_rng(1).dirichlet([1.0, 1.0], size=3)
-    costs = np.broadcast_to(COST, (7, 3, 2)) + (np.arange(7)[:, None, None] if by_transition else 0.0)
-    losses, occupancies = followed(support, tables, costs, np.eye(3)[1], 0.9, policy)
+    objective = pr.TabularFamily(support, COST, start=1, discount=0.9).objective()
+    losses, occupancies = plainly(objective, policy, tables)
     for k, table in enumerate(tables):
         wanted = occupancy_by_hand(support, table, policy, 1, 0.9)
         np.testing.assert_allclose(occupancies[k], wanted, rtol=1e-12)
-        assert losses[k] == pytest.approx((wanted * costs[k]).sum(), rel=1e-12)
+        assert losses[k] == pytest.approx((wanted * COST).sum(), rel=1e-12)
 
 
 def test_the_shares_of_time_are_sums_over_occupancies():

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, arranged, equal_shares
+from prudent.gradients import Adjoint, SampledRisk
 from prudent.occupancies import measure
 
 from .problems import numpy_occupancy, random_mdp, random_policy, softmax
 
 DRAWS = 6
-NO_CHANCE = np.zeros((1, 2), np.uint32)
 ACTIONS = 3
 MDPS_A_CASE = 20
 RISKS = {"expectation": pr.Expectation(), "cvar": pr.CVaR(0.6), "worst case": pr.WorstCase()}
@@ -65,7 +64,8 @@ def all_gradients(objectives, logits, tables):
     for loss_name, objective in objectives.items():
         for risk_name, risk in RISKS.items():
             stacked = jax.tree.map(lambda leaf: leaf[None], risk)
-            result, gradient = Adjoint()(objective, stacked, logits[None], tables, equal_shares(1, DRAWS), NO_CHANCE)
+            shares = np.full((1, DRAWS), 1.0 / DRAWS)
+            result, gradient = Adjoint()(SampledRisk(objective, stacked, tables, shares), logits[None])
             out[loss_name, risk_name] = (result.value[0], gradient[0])
     return out
 
@@ -155,10 +155,8 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
     objective, risk = family.objective(loss=spread), jax.tree.map(lambda level: level[None], pr.CVaR(0.6))
     logits = random.normal(size=(states, ACTIONS))
     with jax.enable_x64(True):
-        thetas = arranged(objective, probability[None])
-        _, gradient = eqx.filter_jit(lambda o, r, x, t: Adjoint()(o, r, x, t, equal_shares(1, DRAWS), NO_CHANCE))(
-            objective, risk, logits[None], thetas
-        )
+        sampled = SampledRisk.on(objective, risk, probability[None])
+        _, gradient = eqx.filter_jit(lambda sampled, logits: Adjoint()(sampled, logits))(sampled, logits[None])
     tables = full_tables(support, probability)
     for _ in range(5):
         direction = random.normal(size=logits.shape)
@@ -217,14 +215,14 @@ def test_batched_gradients_are_the_single_ones():
     objective = lake.objective()
 
     @eqx.filter_jit
-    def compiled(objective, risk, logits, thetas):
-        return Adjoint()(objective, risk, logits, thetas, equal_shares(len(logits), 5), NO_CHANCE)
+    def compiled(sampled, logits):
+        return Adjoint()(sampled, logits)
 
     def batch(levels):
         return jax.tree.map(lambda *several: np.stack(several), *(pr.CVaR(level) for level in levels))
 
     def gradient(risk, logits, thetas):
-        return compiled(objective, risk, logits, arranged(objective, thetas))
+        return compiled(SampledRisk.on(objective, risk, thetas), logits)
 
     with jax.enable_x64(True):
         together, slopes = gradient(batch(levels), logits, thetas)

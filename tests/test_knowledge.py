@@ -101,6 +101,15 @@ RULES = {
         (3, 4),
         lambda s, a, t: t == s or (t == s + 1 and s % 4 < 3) or t == s + 4,
     ),
+    "three axes": (
+        "{ steps = 1, forward = [1, 0, 1] }",
+        (2, 3, 2),
+        lambda s, a, t: (
+            (d := np.subtract(np.unravel_index(t, (2, 3, 2)), np.unravel_index(s, (2, 3, 2)))) is not None
+            and np.abs(d).sum() <= 1
+            and d[1] <= 0
+        ),
+    ),
     "only, and also": (
         "{ back = 0, only = [3, 7], also = ['0'] }",
         None,

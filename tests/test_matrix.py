@@ -13,10 +13,10 @@ import pytest
 from jax import lax
 
 import prudent as pr
-from prudent.gradients import arranged, equal_shares, risk_of_losses
+from prudent.gradients import SampledRisk
 from prudent.parameter_sets import ParameterSet
 
-from .catalogue import RISKS
+from .catalogue import RISKS, losses
 
 STATES, ACTIONS, DRAWS, STEP = 3, 2, 5, 1e-3
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
@@ -48,20 +48,7 @@ class AnyRisk(pr.Risk):
         return among(self.number, [case.build(np.float64(LEVEL)).density for case in RISKS], losses, probabilities)
 
 
-LOSSES = {
-    "expected cost": pr.ExpectedCost(),
-    "kl of states": pr.Imitation(TARGET.sum(axis=1)),
-    "kl": pr.Imitation(TARGET),
-    "reverse kl": pr.Imitation(TARGET, pr.ReverseKullbackLeibler()),
-    "chi-square": pr.Imitation(TARGET, pr.ChiSquare()),
-    "total variation": pr.Imitation(TARGET, pr.TotalVariation(0.1)),
-    "jensen-shannon": pr.Imitation(TARGET, pr.JensenShannon()),
-    "hellinger": pr.Imitation(TARGET, pr.Hellinger()),
-    "negative entropy": pr.NegativeEntropy(),
-    "quadratic": pr.QuadraticDistance(TARGET),
-    "constrained": pr.ConstrainedCost(
-        RANDOM.uniform(size=(4, STATES, ACTIONS)), multiplier=0.5, limit=2.0, risk=pr.CVaR(0.5)
-    ),
+LOSSES = losses(TARGET, RANDOM.uniform(size=(4, STATES, ACTIONS))) | {
     "user's": pr.Numerical(lambda occupancy, mdp: jnp.log(jnp.exp(occupancy - mdp.cost).sum())),
 }
 
@@ -135,18 +122,14 @@ def objectives(loss, policy, estimator):
     return np.stack([solution.history.objective for solution in solutions])
 
 
-def shares(logits):
-    return equal_shares(logits.shape[0], DRAWS)
+@eqx.filter_jit
+def gradients(sampled, logits):
+    return pr.Adjoint()(sampled, logits)[1]
 
 
 @eqx.filter_jit
-def gradients(problem, logits, thetas):
-    return pr.Adjoint()(*problem, logits, thetas, shares(logits), jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
-
-
-@eqx.filter_jit
-def values(problem, logits, thetas):
-    return risk_of_losses(*problem, logits, thetas, shares(logits)).value
+def values(sampled, logits):
+    return sampled.at(logits).value
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -154,14 +137,14 @@ def test_the_gradient_of_every_risk_of_a_loss_agrees_with_differences(loss):
     """Along random directions, at a random policy; risks in a batch."""
     random = np.random.default_rng(len(loss))
     risks = len(RISKS)
-    problem = FAMILY.objective(loss=one_loss(loss)), AnyRisk(np.arange(risks))
-    thetas = arranged(problem[0], np.broadcast_to(TABLES, (risks, *TABLES.shape)))
+    tables = np.broadcast_to(TABLES, (risks, *TABLES.shape))
+    sampled = SampledRisk.on(FAMILY.objective(loss=one_loss(loss)), AnyRisk(np.arange(risks)), tables)
     logits = np.broadcast_to(random.normal(size=(STATES, ACTIONS)), (risks, STATES, ACTIONS))
     with jax.enable_x64(True):
-        exact = np.asarray(gradients(problem, logits, thetas))
+        exact = np.asarray(gradients(sampled, logits))
         for _ in range(3):
             direction = random.normal(size=(STATES, ACTIONS))
-            ahead, behind = (np.asarray(values(problem, logits + h * direction, thetas)) for h in (1e-5, -1e-5))
+            ahead, behind = (np.asarray(values(sampled, logits + h * direction)) for h in (1e-5, -1e-5))
             slope = (exact * direction).sum(axis=(1, 2))
             scale = np.linalg.norm(exact, axis=(1, 2)) * np.linalg.norm(direction)
             np.testing.assert_array_less(np.abs((ahead - behind) / 2e-5 - slope), 1e-6 * scale + 1e-10)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import prudent as pr
 from prudent.arrays import in_float64
-from prudent.objectives import chunks, losses_on, mean_visits, slopes_on
+from prudent.objectives import chunk_sizes, chunks, losses_on, mean_visits, slopes_on
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
 
@@ -105,3 +105,21 @@ def test_the_papers_algorithm_takes_any_objective_and_parameters_may_be_a_tree()
 def test_refusals(call, message):
     with pytest.raises(pr.InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("draws", [8, 100, 129, 1000])
+@pytest.mark.parametrize("size", [60, 1_000, 10_000, 100_000])
+def test_what_fills_chunks_up_is_at_most_half_of_what_is_asked_for(size, draws):
+    """Few sizes of chunks, whatever the number of models; in the cache one, which takes milliseconds."""
+    support = pr.Support.lists(np.stack([np.arange(size)] * 3, axis=1).reshape(size, 1, 3))
+    objective = pr.TabularFamily(support, np.zeros((size, 1)), start=0, discount=0.9).objective()
+    sizes = chunk_sizes(objective, draws)
+    small = 2**20 // objective.size().bytes
+    assert draws <= sum(sizes) <= max(1.5 * draws, small)
+    assert len(set(sizes)) <= 2
+    assert len({size for count in range(1, 2000) for size in chunk_sizes(objective, count)}) <= 5
+
+
+def test_chunks_in_the_cache_have_one_size():
+    objective = pr.envs.frozen_lake().objective()
+    assert {size for count in range(1, 2000) for size in chunk_sizes(objective, count)} == {512}

@@ -16,6 +16,7 @@ from .problems import densified, numpy_occupancy, random_mdp, random_policy
 def solver_methods(support):
     """Every way to the exact occupancy on a support."""
     return {
+        "on the host": None,
         "chosen by size": pr.Exact(),
         "elimination": pr.Exact(pr.Elimination.of(support)),
         "krylov": pr.Exact(pr.Krylov.of(support)),
@@ -26,7 +27,7 @@ def solver_methods(support):
 SIZES = [(1, 1, 1), (2, 2, 2), (6, 3, 2), (13, 2, 13), (23, 3, 4)]
 
 
-@pytest.mark.parametrize("name", ["chosen by size", "elimination", "krylov", "fixed point only"])
+@pytest.mark.parametrize("name", ["on the host", "chosen by size", "elimination", "krylov", "fixed point only"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dense", [False, True])
 def test_every_solver_agrees_with_numpy(size, name, dense):
@@ -36,7 +37,7 @@ def test_every_solver_agrees_with_numpy(size, name, dense):
     expected = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, 0.95)
     mdp = densified(mdp) if dense else mdp
     found = pr.occupancy(mdp, policy, solver_methods(mdp.kernel.support)[name])
-    tolerance = 1e-12 if name in ("elimination", "chosen by size") else 1e-8
+    tolerance = 1e-12 if name in ("on the host", "elimination", "chosen by size") else 1e-8
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * expected.max())
 
 
@@ -69,7 +70,8 @@ def test_a_hub_and_padded_lists_on_the_iterative_path():
     mdp = pr.MDP(kernel, np.ones((states, 2)), 3, 0.95)
     policy = random_policy(random, states, 2)
     expected = numpy_occupancy(kernel.table(), policy, mdp.start, 0.95)
-    np.testing.assert_allclose(pr.occupancy(mdp, policy), expected, rtol=0, atol=1e-8)
+    for method in (None, pr.Exact()):
+        np.testing.assert_allclose(pr.occupancy(mdp, policy, method), expected, rtol=0, atol=1e-8)
 
 
 def test_a_plan_for_another_support_is_refused():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.gradients import Adjoint, arranged, equal_shares
+from prudent.gradients import Adjoint, SampledRisk
 from prudent.objectives import chunks, slopes_on
 from prudent.planning import least_costs, plan_many, robust_actions
 from prudent.posteriors import equally_weighted
@@ -65,9 +65,7 @@ def test_slopes_agree_with_finite_differences_and_with_the_estimator():
     with jax.enable_x64(True):
         [found] = slopes_of(problem(), [Sample(tables, equally_weighted(thetas), risk, np.ones(1, bool))])
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
-        shares = equal_shares(1, len(thetas))
-        draws = arranged(problem(), thetas[None])
-        _, gradient = Adjoint()(problem(), stacked, logits, draws, shares, np.zeros((1, 2), np.uint32))
+        _, gradient = Adjoint()(SampledRisk.on(problem(), stacked, thetas[None]), logits)
         pulled = problem().pull_back(logits, found.slope)
     assert np.allclose(pulled, gradient, rtol=1e-9)
     assert found.value[0] == pytest.approx(cvar([numpy_loss(theta, tables[0]) for theta in thetas], 0.5), rel=1e-9)
@@ -353,14 +351,14 @@ def test_a_loss_that_is_no_number_somewhere_is_stepped_around():
 
 @table(
     ("no draws", lambda: pr.SampleAverage(samples=0), r"samples must be a whole number >= 1"),
-    ("shrinking", lambda: pr.SampleAverage(samples=64, largest=32), r"largest must be a whole number >= 64"),
+    ("shrinking", lambda: pr.SampleAverage(samples=64, largest=32), r"largest is 32, below samples, which is 64"),
     ("no starts", lambda: pr.SampleAverage(starts=0), r"starts must be a whole number >= 1"),
     (
         "a step length",
         lambda: pr.SampleAverage(step=0.1),
         r"step must be ProxLinear\(\), NaturalGradient\(\) or LBFGS\(\)",
     ),
-    ("a negative tolerance", lambda: pr.SampleAverage(tolerance=-1.0), r"tolerance must be one number >= 0"),
+    ("a negative tolerance", lambda: pr.SampleAverage(tolerance=-1.0), r"tolerance must lie in \[0, inf\), got -1.0"),
     ("no memory", lambda: pr.LBFGS(memory=0), r"memory must be a whole number >= 1"),
     (
         "natural steps of a network",

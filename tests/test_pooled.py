@@ -193,6 +193,37 @@ def test_a_run_under_pooled_rows_goes_on_as_if_it_had_not_stopped():
     assert parts.policy.probabilities.tobytes() == whole.policy.probabilities.tobytes()
 
 
+def test_data_on_what_was_seen_once_are_worth_more_than_on_what_was_seen_often():
+    belief = pr.Pooled(POSSIBLE).update(SHORTCUT)
+    model = pr.TabularFamily(POSSIBLE, COSTS, 0, 0.95)
+    worth = pr.worth_of_data(
+        model,
+        belief,
+        risk=pr.Expectation(),
+        observations=200,
+        replications=6,
+        places=[(0, 0), (0, 1)],
+        solver=SOLVER,
+    )
+    # The shortcut may be safe, and then it is taken; of the safe action all is known.
+    assert [row.place for row in worth.rows] == [(0, 1), (0, 0)]
+    assert worth.rows[0].worth > 1.0 and worth.rows[1].worth == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_run_under_pooled_rows_goes_on_from_its_folder(tmp_path):
+    path = pr.write_example(tmp_path)[0]
+    assert 'kind = "pooled"' in path.read_text()
+    settings = {"solver.samples": 16, "solver.largest": 16, "solver.evaluation": 50, "solver.tolerance": 0.0}
+    whole, half = (
+        pr.solve_problem(path, tmp_path / name, report=False, changes=settings | {"solver.iterations": n})
+        for name, n in (("whole", 4), ("half", 2))
+    )
+    on = pr.continue_run(half.folder, iterations=2, report=False)
+    assert isinstance(pr.read_problem(path).arguments()["belief"], pr.Pooled)
+    assert (on.folder / "policy.csv").read_bytes() == (whole.folder / "policy.csv").read_bytes()
+    assert on.solution.risk == whole.solution.risk and on.solution.iterations == whole.solution.iterations
+
+
 @pytest.mark.parametrize(("name", "grid"), [("lake_8x8", (8, 8)), ("cliff", (4, 12)), ("river_swim", (8,))])
 def test_the_grid_is_learned_from_the_moves(name, grid):
     known = pr.envs.known_environment(name)

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 import prudent as pr
 
 STATES, ACTIONS, DISCOUNT, DRAWS = 8, 2, 0.9, 199
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
+PRIOR = pr.Pooled(SUPPORT)
 COST = np.random.default_rng(8).random((STATES, ACTIONS)) + np.arange(STATES)[:, None]
 
 
@@ -31,8 +33,8 @@ def log_of(table: np.ndarray, steps: int, random: np.random.Generator) -> pr.Tra
 def replication(seed: int) -> tuple[int, bool, bool]:
     """Of the plan at the posterior mean: the truth's rank among draws, whether CVaR 0.9 and the 90 % quantile hold."""
     random = np.random.default_rng([9, seed])
-    truth = pr.Pooled(SUPPORT).sample(seed, 1)[0]
-    belief = pr.Pooled(SUPPORT).update(log_of(truth, (30, 100, 300)[seed % 3], random))
+    truth = PRIOR.sample(seed, 1)[0]
+    belief = PRIOR.update(log_of(truth, (30, 100, 300)[seed % 3], random))
     mean = np.asarray(belief.mean())
     policy = np.asarray(pr.plan(pr.MDP(pr.Kernel.dense(mean), COST, 0, DISCOUNT)).policy.probabilities)
     drawn = np.sort(losses(belief.sample(seed + 1, DRAWS), policy))
@@ -56,10 +58,14 @@ def test_the_stated_risk_holds_where_the_truth_is_drawn_from_the_prior():
 @pytest.mark.long
 def test_the_stated_risk_holds_at_its_rate_in_a_thousand_replications():
     ranks, by_risk, by_quantile = shares(1000)
-    print(ranks, by_risk, by_quantile)
     # A mean beyond the 90 % quantile holds at least as often as the quantile should.
-    assert by_risk >= 0.9 - 3.0 * np.sqrt(0.09 / 1000)
+    assert by_risk >= 0.9 + 3.0 * np.sqrt(0.09 / 1000)
+    # The quantile itself holds somewhat too rarely, since the chances of kinds are fitted; the manual has the figures.
+    assert by_quantile >= 0.9 - 0.03 - 3.0 * np.sqrt(0.09 / 1000)
+    assert ranks.max() <= 150 and ranks.min() >= 50
 
 
 if __name__ == "__main__":
-    print(*shares(1000), sep="\n")
+    counts, by_risk, by_quantile = shares(1000)
+    print(f"ranks in tenths {counts.tolist()}, chi-square p value {chisquare(counts).pvalue:.1g}")
+    print(f"CVaR 0.9 held in {by_risk:.1%}, the 90 % quantile in {by_quantile:.1%}")

@@ -52,6 +52,7 @@ class Evaluation(eqx.Module):
         interval: its 95 % confidence interval; the risk itself on a whole posterior, NaN where none can be had.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
         footing: what the risk stands on: sound, thin or unsupported; None where it was not asked.
+        notes: what else the model says of the policy, such as a `Stability`; None where that is nothing.
     """
 
     draws: WeightedDraws
@@ -63,6 +64,7 @@ class Evaluation(eqx.Module):
     interval: tuple[float, float]
     truncation: float = 0.0
     footing: Footing | None = None
+    notes: Any = None
 
     @staticmethod
     def none() -> Evaluation:
@@ -109,6 +111,11 @@ class Evaluation(eqx.Module):
         """Any other risk on the same draws."""
         return judged(risk, np.asarray(self.losses), self.draws, self.truncation)
 
+    def infinite(self) -> bool:
+        """Whether a loss is infinite, and none is NaN."""
+        losses = np.asarray(self.losses)
+        return bool(np.any(losses == np.inf) and not np.any(np.isnan(losses)))
+
     def finite(self) -> bool:
         """Whether the risk and all losses are numbers."""
         return bool(np.isfinite(self.risk) and np.all(np.isfinite(self.losses)))
@@ -117,7 +124,7 @@ class Evaluation(eqx.Module):
         """Standard error of the difference of two risks on the same draws; of the losses', where a risk has none."""
         if self.exact:
             return 0.0
-        if len(self.losses) == 1:
+        if len(self.losses) == 1 or self.infinite() or other.infinite():
             return float("nan")
         difference = self.influence - other.influence
         if not np.all(np.isfinite(difference)):
@@ -153,6 +160,10 @@ class Evaluation(eqx.Module):
         in_tail = effective_draws(self.weights, self.probabilities)
         return "95 %" if in_tail >= FEW_IN_TAIL else f"95 % nominally: only {in_tail:.0f} draws in the tail"
 
+    def note_rows(self) -> list[tuple[str, str]]:
+        """What else the model says of the policy."""
+        return [] if self.notes is None else self.notes.rows()
+
     def truncation_rows(self) -> list[tuple[str, str]]:
         """What a truncated occupancy leaves out; nothing for an exact one."""
         left_out = f"at most {self.truncation:.3g} of the occupancy's mass left out"
@@ -166,6 +177,7 @@ class Evaluation(eqx.Module):
             ("mean loss", mean),
             *self.risk_rows(),
             *([] if self.footing is None else self.footing.rows()),
+            *self.note_rows(),
             ("5 %, 50 %, 95 %", f"{low:.4f}, {middle:.4f}, {high:.4f}"),
             *self.truncation_rows(),
         ]
@@ -185,6 +197,9 @@ def judged(risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: flo
     """The risk of losses on draws, and how well it is known."""
     value, weights, influence = to_numpy(_assess(risk, losses, draws.probabilities))
     value, share = float(value), draws.probabilities
+    if np.any(np.isinf(losses)):
+        nan = float("nan")
+        return Evaluation(draws, losses, value, weights, np.full(len(losses), nan), nan, (nan, nan), truncation)
     influence = influence - share @ influence
     if draws.exact:
         return Evaluation(draws, losses, value, weights, influence, 0.0, (value, value), truncation)
@@ -296,12 +311,15 @@ def evaluate(
         require_size("the number of draws", samples)
     objective.check(draws.thetas)
     result = judge(objective, risk, point, draws)
+    notes = objective.notes(belief, point, draws)
+    if result.infinite() and objective.infinite():
+        return dataclasses.replace(result, notes=notes)
     if not np.all(np.isfinite(result.losses)):
         worst = int(np.argmax(~np.isfinite(result.losses)))
         where, value = draws.thetas[worst], result.losses[worst]
         raise InputError(f"the loss is {value} at the posterior draw theta = {where}; check the loss")
     footing = objective.footing(belief, risk, point, result, key_words(as_key(seed)))
-    return dataclasses.replace(result, footing=footing)
+    return dataclasses.replace(result, footing=footing, notes=notes)
 
 
 @in_float64

@@ -30,7 +30,7 @@ def _start(value: Any, states: int) -> Any:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not 0 <= value < states:
             raise InputError(f"start state {value} is unknown: there are {states} states, numbered 0 to {states - 1}")
-        return np.eye(states)[value]
+        return np.where(np.arange(states) == value, 1.0, 0.0)
     start = as_float(value, "start")
     if is_concrete(start):
         if start.shape != (states,):

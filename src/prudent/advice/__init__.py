@@ -2,16 +2,3 @@
 
 from .frontier import Frontier, FrontierPoint, frontier, risk_words
 from .worth import Question, Worth, WorthOfData, outcome_beliefs, outcome_chances, worth_of_data
-
-__all__ = [
-    "Frontier",
-    "FrontierPoint",
-    "Question",
-    "Worth",
-    "WorthOfData",
-    "frontier",
-    "outcome_beliefs",
-    "outcome_chances",
-    "risk_words",
-    "worth_of_data",
-]

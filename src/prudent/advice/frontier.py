@@ -138,7 +138,7 @@ def frontier(
     """The best policies for several risks, judged by their mean and their tail on the same draws.
 
     All risks are solved side by side. Then the policies of all risks compete for each: a risk for which another one's
-    policy is better begins anew there, and keeps the best. So where one risk is below another for every loss, as CVaR
+    policy is better begins again there, and keeps the best. So where one risk is below another for every loss, as CVaR
     at a lower level is, its optimum on the draws of the competition is below, too.
 
     Args:

@@ -24,7 +24,7 @@ from ..occupancies import Method
 from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
 from ..risks import CVaR, Risk
-from ..solvers import Job, Parts, SampleAverage, Samples, solve_grid
+from ..solvers import Job, JobDraws, Parts, SampleAverage, solve_grid
 from ..transitions import Transitions, Trials
 
 # Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.
@@ -255,7 +255,8 @@ class Question:
         return float(self._losses(belief, np.asarray(self.base.policy.probabilities), self.key).mean())
 
     def _losses(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> np.ndarray:
-        draws = Samples(self.solver).fitted(Job(belief, self.risks[0], key_words(key), None), 0)
+        job = Job(belief, self.risks[0], key_words(key), None)
+        draws = JobDraws([job]).evenly(job, self.solver.size(0), Stream.SAMPLE, 1)
         return losses_on(self.objective, table[None], draws.thetas)[0]
 
 

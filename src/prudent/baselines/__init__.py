@@ -4,18 +4,3 @@ from .judged_plans import nested, plug_in, robust, robust_by_q_learning
 from .nested_planner import NestedPlan, nested_plan
 from .panel import rivals, row_radius
 from .robust_planner import RobustPlan, RobustQLearning, robust_plan, robust_q_learning
-
-__all__ = [
-    "NestedPlan",
-    "RobustPlan",
-    "RobustQLearning",
-    "nested",
-    "nested_plan",
-    "plug_in",
-    "rivals",
-    "robust",
-    "robust_by_q_learning",
-    "robust_plan",
-    "robust_q_learning",
-    "row_radius",
-]

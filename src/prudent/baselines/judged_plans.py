@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -30,18 +30,29 @@ from .nested_planner import nested_plan
 from .robust_planner import robust_plan, robust_q_learning
 
 
+class JudgedOn(TypedDict, total=False):
+    """What the policy of a rival is judged on; `Bench` has the defaults."""
+
+    loss: Loss | None
+    occupancy: Method | None
+    evaluation: int | None
+    seed: int | jax.Array
+
+
+class Judging(JudgedOn, total=False):
+    """What it is judged on, and by which risk."""
+
+    risk: Risk | None
+
+
 @in_float64
 def plug_in(
     model: AbstractFamily,
     belief: Posterior,
     theta: Any = None,
     *,
-    loss: Loss | None = None,
-    risk: Risk | None = None,
     planner: BRPG | None = None,
-    occupancy: Method | None = None,
-    evaluation: int | None = None,
-    seed: int | jax.Array = 0,
+    **judging: Unpack[Judging],
 ) -> Solution:
     """Plan as if theta were known, `min_pi F(lambda, P_theta)`, and judge the policy under the belief.
 
@@ -69,24 +80,14 @@ def plug_in(
     >>> pr.plug_in(lake, belief, planner=pr.BRPG(iterations=20)).status.name
     'ITERATION_LIMIT'
     """
-    bench = _Bench(model, belief, loss, risk, occupancy, evaluation, seed)
+    bench = Bench(model, belief, **judging)
     theta, mdp = bench.known(theta)
     if planner is not None:
         require_kind("planner", planner, BRPG, "BRPG(...), or left out for exact planning")
         # Two draws to report on: of one there is no standard error, by which a diverged run is told.
         single = dataclasses.replace(planner, samples=1, evaluation=2)
-        run = solve(
-            model,
-            Point(theta),
-            risk=Expectation(),
-            loss=bench.objective.loss,
-            solver=single,
-            occupancy=bench.objective.occupancy,
-            seed=seed,
-            progress=False,
-            certify=False,
-        )
-        return bench.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+        quiet: dict[str, Any] = {"solver": single, "seed": bench.seed, "progress": False, "certify": False}
+        return bench.verdict_on(solve(bench.objective, Point(theta), risk=Expectation(), **quiet))
     cost = linear_cost(bench.objective.loss, mdp)
     if cost is None:
         best = plan_convex(mdp, bench.objective.loss)
@@ -102,12 +103,7 @@ def robust(
     belief: Posterior,
     radius: Any,
     theta: Any = None,
-    *,
-    loss: Loss | None = None,
-    risk: Risk | None = None,
-    occupancy: Method | None = None,
-    evaluation: int | None = None,
-    seed: int | jax.Array = 0,
+    **judging: Unpack[Judging],
 ) -> Solution:
     """The best policy against the worst kernel in KL balls around the one at theta, by `robust_plan`.
 
@@ -130,7 +126,7 @@ def robust(
     >>> rival.status.name, bool(lake.start @ rival.plan.values > lake.start @ pr.plan(lake.at((0.3, 0.5))).values)
     ('PLANNED', True)
     """
-    bench = _Bench(model, belief, loss, risk, occupancy, evaluation, seed)
+    bench = Bench(model, belief, **judging)
     best = robust_plan(bench.known(theta)[1], radius)
     status = Status.PLANNED if best.converged else Status.UNCERTIFIED
     return bench.verdict(best.policy, status, best.iterations, plan=best)
@@ -145,11 +141,7 @@ def robust_by_q_learning(
     *,
     iterations: int = 1000,
     geometric: float = 0.6,
-    loss: Loss | None = None,
-    risk: Risk | None = None,
-    occupancy: Method | None = None,
-    evaluation: int | None = None,
-    seed: int | jax.Array = 0,
+    **judging: Unpack[Judging],
 ) -> Solution:
     """The greedy policy of `robust_q_learning`, run on a simulator of the kernel at theta.
 
@@ -174,14 +166,14 @@ def robust_by_q_learning(
     >>> rival.status.name, rival.iterations
     ('LEARNED', 200)
     """
-    bench = _Bench(model, belief, loss, risk, occupancy, evaluation, seed)
+    bench = Bench(model, belief, **judging)
     _, mdp = bench.known(theta)
     if np.ndim(radius):
         raise InputError(
             f"radius must be one number, got shape {np.shape(radius)}; robust() plans with a radius for each "
             "state-action pair, robust_q_learning() learns for several radii side by side"
         )
-    learned = robust_q_learning(mdp, radius, iterations=iterations, geometric=geometric, seed=seed)
+    learned = robust_q_learning(mdp, radius, iterations=iterations, geometric=geometric, seed=bench.seed)
     return bench.verdict(learned.policy(), Status.LEARNED, learned.iterations, plan=learned)
 
 
@@ -193,11 +185,8 @@ def nested(
     horizon: int,
     *,
     samples: int = 1000,
-    loss: Loss | None = None,
     static_risk: Risk | None = None,
-    occupancy: Method | None = None,
-    evaluation: int | None = None,
-    seed: int | jax.Array = 0,
+    **judged_on: Unpack[JudgedOn],
 ) -> Solution:
     """The policy of the first stage of `nested_plan`, used at every stage: the risk is taken again at each.
 
@@ -222,36 +211,26 @@ def nested(
     ('PLANNED', (50, 6))
     """
     require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
-    bench = _Bench(model, belief, loss, risk if static_risk is None else static_risk, occupancy, evaluation, seed)
-    best = nested_plan(model, belief, risk, horizon, samples=samples, seed=seed)
+    bench = Bench(model, belief, risk=risk if static_risk is None else static_risk, **judged_on)
+    best = nested_plan(model, belief, risk, horizon, samples=samples, seed=bench.seed)
     return bench.verdict(best.policy, Status.PLANNED, len(best.actions), plan=best)
 
 
-def require_judgeable(model: AbstractFamily, belief: Posterior, **judged: Any) -> None:
-    """Refuse parts that no policy can be judged with."""
-    _Bench(model, belief, **judged)
-
-
-def verdict_on(run: Solution, model: AbstractFamily, belief: Posterior, **judged: Any) -> Solution:
-    """The policy of a run of `solve` for another risk, judged as a rival."""
-    bench = _Bench(model, belief, **judged)
-    return bench.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
-
-
-class _Bench:
+class Bench:
     """The judgement common to all baselines: the parts, checked, and the fresh draws of the belief."""
 
     def __init__(
         self,
         model: AbstractFamily,
         belief: Posterior,
-        loss: Loss | None,
-        risk: Risk | None,
-        occupancy: Method | None,
-        evaluation: int | None,
-        seed: int | jax.Array,
+        *,
+        loss: Loss | None = None,
+        risk: Risk | None = None,
+        occupancy: Method | None = None,
+        evaluation: int | None = None,
+        seed: int | jax.Array = 0,
     ):
-        self.clock = time.perf_counter()
+        self.clock, self.seed = time.perf_counter(), seed
         self.belief = belief
         self.risk = risk = CVaR(0.9) if risk is None else risk
         require_kind("model", model, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
@@ -307,3 +286,8 @@ class _Bench:
             checkpoint=None,
             plan=plan,
         )
+
+    def verdict_on(self, run: Solution) -> Solution:
+        """The policy of a run of `solve` for another risk or belief, judged as a rival."""
+        verdict = self.verdict(run.policy, run.status, run.iterations, run.parameters, run.history)
+        return dataclasses.replace(verdict, seconds=run.seconds)

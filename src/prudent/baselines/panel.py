@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
@@ -13,13 +12,12 @@ from scipy import stats
 from ..arrays import in_float64
 from ..errors import InputError
 from ..kernels import Support
-from ..losses import ExpectedCost, Loss
+from ..losses import ExpectedCost
 from ..models import AbstractFamily
-from ..occupancies import Method
 from ..posteriors import Dirichlet, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk
 from ..solvers import Optimiser, Solution, solve
-from .judged_plans import plug_in, require_judgeable, robust, verdict_on
+from .judged_plans import Bench, Judging, plug_in, robust
 
 # The robust plan's balls hold each row of the kernel with this probability, by the chi-square limit.
 ROBUST_COVERAGE = 0.9
@@ -30,13 +28,9 @@ def rivals(
     model: AbstractFamily,
     belief: Posterior,
     *,
-    loss: Loss | None = None,
-    risk: Risk | None = None,
     radius: Any = None,
     solver: Optimiser | None = None,
-    occupancy: Method | None = None,
-    evaluation: int = 1000,
-    seed: int | jax.Array = 0,
+    **judging: Unpack[Judging],
 ) -> dict[str, Solution]:
     """Four other ways to plan, each judged by the same risk on the fresh draws that `solve` is judged on.
 
@@ -57,7 +51,7 @@ def rivals(
             holds each row with a probability of about 0.9, and no robust plan for any other belief.
         solver: of the risk-neutral policy; `SampleAverage()` when left out.
         occupancy: `Exact()` or `Truncated(horizon)`.
-        evaluation: fresh posterior draws on which the risks are reported.
+        evaluation: fresh posterior draws on which the risks are reported, as in `SampleAverage`.
         seed: of all draws; give that of `solve`.
 
     >>> import prudent as pr
@@ -66,20 +60,17 @@ def rivals(
     >>> list(pr.rivals(lake, belief, solver=pr.SampleAverage(samples=32, largest=32, starts=2)))
     ['maximum-likelihood plan', 'posterior-mean plan', 'risk-neutral policy']
     """
-    judged: dict[str, Any] = {"loss": loss, "risk": risk, "occupancy": occupancy, "evaluation": evaluation}
-    judged["seed"] = seed
-    require_judgeable(model, belief, **judged)
+    bench = Bench(model, belief, **judging)
     made = {
-        "maximum-likelihood plan": _made(lambda: plug_in(model, belief, _likeliest(belief), **judged)),
-        "posterior-mean plan": _made(lambda: plug_in(model, belief, **judged)),
+        "maximum-likelihood plan": _made(lambda: plug_in(model, belief, _likeliest(belief), **judging)),
+        "posterior-mean plan": _made(lambda: plug_in(model, belief, **judging)),
     }
-    if not _is_neutral(risk):
-        parts: dict[str, Any] = {"loss": loss, "occupancy": occupancy, "seed": seed}
-        run = solve(model, belief, risk=Expectation(), solver=solver, progress=False, certify=False, **parts)
-        made["risk-neutral policy"] = verdict_on(run, model, belief, **judged)
+    if not _is_neutral(bench.risk):
+        quiet: dict[str, Any] = {"solver": solver, "seed": bench.seed, "progress": False, "certify": False}
+        made["risk-neutral policy"] = bench.verdict_on(solve(bench.objective, belief, risk=Expectation(), **quiet))
     radius = _radius(belief) if radius is None else radius
-    if radius is not None and made["posterior-mean plan"] is not None and (loss is None or type(loss) is ExpectedCost):
-        made["robust plan"] = robust(model, belief, radius, **judged)
+    if radius is not None and made["posterior-mean plan"] is not None and type(bench.objective.loss) is ExpectedCost:
+        made["robust plan"] = robust(model, belief, radius, **judging)
     return {name: solution for name, solution in made.items() if solution is not None}
 
 
@@ -90,7 +81,7 @@ def _made(plan: Callable[[], Solution]) -> Solution | None:
         return None
 
 
-def _is_neutral(risk: Risk | None) -> bool:
+def _is_neutral(risk: Risk) -> bool:
     return isinstance(risk, Expectation) or (isinstance(risk, CVaR) and float(risk.level) == 0.0)
 
 

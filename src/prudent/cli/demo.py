@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from .terminal import clear_errors, console
+from .terminal import clear_errors, console, table
 
 if TYPE_CHECKING:
     from ..envs import FrozenLake
@@ -35,7 +35,6 @@ def demo(
         import numpy as np
         from rich.columns import Columns
         from rich.panel import Panel
-        from rich.table import Table
 
         from ..plots import loss_distributions
 
@@ -47,21 +46,21 @@ def demo(
         )
         lake, belief, rows = _solved(seed)
         terminal.print(f"The data: {_summary(belief)}. The truth: slip {TRUTH[0]}, escape {TRUTH[1]}.\n")
-        table = Table(title="Loss under the truth and over the posterior, lower is better", title_justify="left")
-        table.add_column("policy", no_wrap=True)
         tail = f"CVaR {REPORTED_LEVEL:g}"
-        for column in ("truth", "mean", tail, "seconds"):
-            table.add_column(column, justify="right")
-        for row in rows:
-            result = row.evaluation
-            table.add_row(
-                row.name,
-                f"{row.truth_loss:.2f}",
-                f"{result.mean:.2f} ± {result.mean_standard_error:.2f}",
-                f"{result.risk:.2f} ± {result.risk_standard_error:.2f}",
-                f"{row.seconds:.2f}",
-            )
-        terminal.print(table)
+        table(
+            "Loss under the truth and over the posterior, lower is better",
+            [
+                (
+                    row.name,
+                    f"{row.truth_loss:.2f}",
+                    f"{row.evaluation.mean:.2f} ± {row.evaluation.mean_standard_error:.2f}",
+                    f"{row.evaluation.risk:.2f} ± {row.evaluation.risk_standard_error:.2f}",
+                    f"{row.seconds:.2f}",
+                )
+                for row in rows
+            ],
+            ("policy", "truth", "mean", tail, "seconds"),
+        )
         terminal.print("± one Monte-Carlo standard error; seconds of the first row include compilation\n")
         terminal.print(Columns([Panel(lake.draw(row.policy), title=row.name, expand=False) for row in rows]))
         path = out / "loss-distributions.png"

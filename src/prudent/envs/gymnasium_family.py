@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, require_indices, require_kind
-from ..episodes import GymnasiumWorld
-from ..episodes.worlds import discrete_sizes
+from ..episodes import GymnasiumWorld, discrete_sizes
 from ..errors import InputError
 from ..kernels import Support
 from ..models import TabularFamily

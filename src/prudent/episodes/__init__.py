@@ -2,18 +2,4 @@
 
 from .adaptive import ByTheorem, Scales, estimate_scales
 from .loop import Episode, Episodes, run_episodes, run_episodes_many
-from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World
-
-__all__ = [
-    "ByTheorem",
-    "Episode",
-    "Episodes",
-    "GymnasiumWorld",
-    "Scales",
-    "SimulatedWorld",
-    "StepWorld",
-    "World",
-    "estimate_scales",
-    "run_episodes",
-    "run_episodes_many",
-]
+from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World, discrete_sizes

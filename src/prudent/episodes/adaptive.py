@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
 from ..errors import InputError
-from ..gradients import Adjoint, arranged, equal_shares
+from ..gradients import Adjoint, SampledRisk
 from ..objectives import Objective
 from ..risks import Expectation, Risk
 from ..solvers import BRPG, RandomIterate
@@ -137,35 +137,24 @@ def estimate_scales(
     against = thetas if against is None else against
     repeated = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), risk)
     stacked = jax.tree.map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
-    sizes = (groups, thetas.shape[1], against.shape[1])
-    columns = _scales(objective, repeated, stacked, arranged(objective, thetas), arranged(objective, against), sizes)
+    # Every theta compared with is a group of its own: its risk is its one loss.
+    others = SampledRisk.on(objective, Expectation(), against.reshape(-1, 1, *against.shape[2:]))
+    columns = _scales(SampledRisk.on(objective, repeated, thetas), others, stacked)
     columns = [*columns[:3], columns[3] if against is thetas else np.full(groups, np.nan)]
     return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
 
 
 @eqx.filter_jit
-def _scales(
-    objective: Objective, risk: Risk, parameters: Any, thetas: Array, against: Array, sizes: tuple[int, int, int]
-) -> tuple[Array, ...]:
-    groups, draws, others = sizes
+def _scales(sampled: SampledRisk, compared: SampledRisk, parameters: Any) -> tuple[Array, ...]:
+    groups = sampled.shares.shape[0]
+    others = compared.shares.shape[0] // groups
 
     def total(parameters: Any) -> tuple[Any, Any]:
-        result, gradient = Adjoint()(
-            objective, risk, parameters, thetas, equal_shares(groups, draws), jnp.zeros((groups, 2), jnp.uint32)
-        )
+        result, gradient = Adjoint()(sampled, parameters)
         return result, _vectors(gradient, groups)
 
     result, gradient = total(parameters)
-    # Every theta compared with is a group of its own: its risk is its one loss.
-    copies = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters)
-    single, slopes = Adjoint()(
-        objective,
-        Expectation(),
-        copies,
-        against,
-        equal_shares(groups * others, 1),
-        jnp.zeros((groups * others, 2), jnp.uint32),
-    )
+    single, slopes = Adjoint()(compared, jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters))
     off = single.value.reshape(groups, others) - result.value[:, None]
     each = _vectors(slopes, groups * others).reshape(groups, others, -1)
     turned = each - gradient[:, None]

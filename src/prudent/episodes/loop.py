@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import equinox as eqx
 import jax
@@ -93,21 +93,27 @@ class Episodes(eqx.Module):
         return "\n".join(lines)
 
 
+class EpisodeSettings(TypedDict, total=False):
+    """How episodes are made; `run_episodes_many` has the defaults."""
+
+    episodes: Required[int]
+    risk: Risk | None
+    loss: Loss | None
+    policy: Parametrisation | None
+    gradient: GradientEstimator | None
+    solver: BRPG | None
+    iterations: ByTheorem | None
+    occupancy: Method | None
+    seed: int | jax.Array
+
+
 def run_episodes(
     model: AbstractFamily,
     prior: Posterior,
     world: World,
     *,
-    episodes: int,
-    risk: Risk | None = None,
-    loss: Loss | None = None,
-    policy: Parametrisation | None = None,
-    gradient: GradientEstimator | None = None,
-    solver: BRPG | None = None,
-    iterations: ByTheorem | None = None,
-    occupancy: Method | None = None,
-    seed: int | jax.Array = 0,
     resume: Episodes | None = None,
+    **settings: Unpack[EpisodeSettings],
 ) -> Episodes:
     """Deploy the current policy, add what it saw to the posterior, go on from it by BR-PG; repeat.
 
@@ -139,21 +145,7 @@ def run_episodes(
     >>> len(result), result.policy.probabilities.shape
     (3, (4, 4))
     """
-    return run_episodes_many(
-        model,
-        prior,
-        [world],
-        episodes=episodes,
-        risk=risk,
-        loss=loss,
-        policy=policy,
-        gradient=gradient,
-        solver=solver,
-        iterations=iterations,
-        occupancy=occupancy,
-        seed=seed,
-        resume=None if resume is None else [resume],
-    )[0]
+    return run_episodes_many(model, prior, [world], resume=None if resume is None else [resume], **settings)[0]
 
 
 @in_float64
@@ -207,69 +199,55 @@ def run_episodes_many(
     if done == 0:
         first = prior.draw(stream(words, Stream.SCALES), 4)
         objective.check(first, initial, differentiable=not gradient.by_values)
+    common: dict[str, Any] = {"gradient": gradient, "progress": False, "certify": False}
     for number in range(done, done + episodes):
         begun = [
-            _gather(prior, world, result, objective, initial, stream(words, Stream.WORLD, number, replication))
+            _begun(prior, world, result, objective, initial, stream(words, Stream.WORLD, number, replication))
             for replication, (world, result) in enumerate(zip(worlds, results, strict=True))
         ]
-        beliefs, starts = [belief for _, _, belief, _ in begun], [start for _, _, _, start in begun]
         episode_key = jax.random.fold_in(key, number)
         if iterations is None:
-            common: dict[str, Any] = {"gradient": gradient, "solver": settings, "progress": False, "certify": False}
-            common["seed"] = episode_key
-            grid = solve_many(objective, beliefs, [risk], start=[[start] for start in starts], **common)
-            solved = [(row[0], None) for row in grid]
+            beliefs, starts = [each.belief for each in begun], [[each.start] for each in begun]
+            grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, seed=episode_key, **common)
+            solved: list[tuple[Solution, Scales | None]] = [(row[0], None) for row in grid]
         else:
-            solved = [
-                _solve_by_theorem(
-                    objective, risk, belief, start, result, iterations, settings, gradient, episode_key, place
-                )
-                for place, (belief, start, result) in enumerate(zip(beliefs, starts, results, strict=True))
-            ]
+            solved = []
+            for place, (each, result) in enumerate(zip(begun, results, strict=True)):
+                own = jax.random.fold_in(episode_key, place)
+                thetas = each.belief.draw(stream(key_words(own), Stream.SCALES), iterations.samples)
+                [scales] = estimate_scales(objective, risk, [each.start], np.asarray(thetas)[None])
+                before = result.episodes[-1].scales if result.episodes else None
+                chosen = iterations.settings(settings, scales, scales if before is None else before)
+                start = [[each.start]]
+                grid = solve_many(objective, [each.belief], [risk], start=start, solver=chosen, seed=own, **common)
+                solved.append((grid[0][0], scales))
         results = [
-            Episodes((*result.episodes, Episode(deployed, log, belief, solution, scales)), words)
-            for result, (deployed, log, belief, _), (solution, scales) in zip(results, begun, solved, strict=True)
+            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution, scales)), words)
+            for result, each, (solution, scales) in zip(results, begun, solved, strict=True)
         ]
     return results
 
 
-def _gather(
-    prior: Posterior,
-    world: World,
-    result: Episodes,
-    objective: Objective,
-    initial: Any,
-    generator: np.random.Generator,
-) -> tuple[Any, Any, Posterior, Any]:
-    """Deploy the newest policy: the policy, its log, the belief with it, and the parameters."""
+class Begun(NamedTuple):
+    """An episode before its policy is improved: what was deployed, its log, the belief with it, the parameters."""
+
+    deployed: Any
+    log: Any
+    belief: Posterior
+    start: Any
+
+
+def _begun(
+    prior: Posterior, world: World, result: Episodes, objective: Objective, initial: Any, random: np.random.Generator
+) -> Begun:
+    """Deploy the newest policy."""
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
     deployed = objective.policy(np.asarray(point_at(objective, start)))
-    log = world.deploy(deployed, generator)
+    log = world.deploy(deployed, random)
     if _observations(log) == 0:
-        return deployed, None, belief, start
-    return deployed, log, belief.update(log), start  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _solve_by_theorem(
-    objective: Objective,
-    risk: Risk,
-    belief: Posterior,
-    start: Any,
-    result: Episodes,
-    rule: ByTheorem,
-    settings: BRPG,
-    gradient: GradientEstimator,
-    key: jax.Array,
-    place: int,
-) -> tuple[Solution, Scales]:
-    own = jax.random.fold_in(key, place)
-    thetas = belief.draw(stream(key_words(own), Stream.SCALES), rule.samples)
-    [scales] = estimate_scales(objective, risk, [start], np.asarray(thetas)[None])
-    before = result.episodes[-1].scales if result.episodes else None
-    chosen = rule.settings(settings, scales, scales if before is None else before)
-    common: dict[str, Any] = {"gradient": gradient, "solver": chosen, "progress": False, "certify": False}
-    return solve_many(objective, [belief], [risk], start=[[start]], seed=own, **common)[0][0], scales
+        return Begun(deployed, None, belief, start)
+    return Begun(deployed, log, belief.update(log), start)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _observations(log: Any) -> int | None:

@@ -1,20 +1,5 @@
 """Estimators of the gradient of a risk of losses."""
 
-from .adjoint import Adjoint
-from .estimator import GradientEstimator, RiskOfLosses, arranged, assess, equal_shares, losses_of, risk_of_losses
+from .estimator import Adjoint, GradientEstimator, RiskOfLosses, SampledRisk, assess
 from .variational import Variational
 from .zeroth_order import ZerothOrder, directions
-
-__all__ = [
-    "Adjoint",
-    "GradientEstimator",
-    "RiskOfLosses",
-    "Variational",
-    "ZerothOrder",
-    "arranged",
-    "assess",
-    "directions",
-    "equal_shares",
-    "losses_of",
-    "risk_of_losses",
-]

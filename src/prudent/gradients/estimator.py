@@ -1,4 +1,4 @@
-"""The risk of losses on posterior samples, and what every estimator of its gradient is."""
+"""The risk of losses on posterior samples, what every estimator of its gradient is, and the exact one."""
 
 from __future__ import annotations
 
@@ -24,6 +24,48 @@ class RiskOfLosses(NamedTuple):
     weights: Float[Array, "G R"]
 
 
+def assess(
+    risk: Risk, losses: Float[Array, "G R"], shares: Float[Array, "G R"]
+) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:
+    """Risk and xi* of each row of weighted losses, under a risk whose arrays have a leading axis G."""
+    return jax.vmap(risk_value)(risk, losses, jnp.asarray(shares))
+
+
+class SampledRisk(NamedTuple):
+    """What G runs minimise: `rho_theta(C(alpha, theta))`, each on draws of its own.
+
+    Attributes:
+        objective: what is lost.
+        risk: its arrays have a leading axis G.
+        thetas: arranged draws of all runs, those of a run behind one another.
+        shares: their probabilities.
+    """
+
+    objective: Objective
+    risk: Risk
+    thetas: Array
+    shares: Float[Array, "G R"]
+
+    @staticmethod
+    def on(objective: Objective, risk: Risk, thetas: Float[np.ndarray, "G R ..."], shares: Any = None) -> SampledRisk:
+        """On draws that are arranged here; they count alike where no shares are given."""
+        thetas = np.asarray(thetas)
+        groups, draws = thetas.shape[:2]
+        shares = np.full((groups, draws), 1.0 / draws) if shares is None else shares
+        return SampledRisk(objective, risk, objective.arrange(thetas.reshape(-1, *thetas.shape[2:])), shares)
+
+    def losses(self, parameters: Any) -> Float[Array, "G R"]:
+        """`C(alpha_g, theta_gr)` at parameters with leading axis G."""
+        points = jax.vmap(self.objective.point)(parameters)
+        return self.objective.losses(points, self.thetas).losses.reshape(points.shape[0], -1)
+
+    def at(self, parameters: Any) -> RiskOfLosses:
+        """The risks of G parameter sets."""
+        losses = self.losses(parameters)
+        value, weights = assess(self.risk, losses, self.shares)
+        return RiskOfLosses(value, losses, weights)
+
+
 class GradientEstimator(eqx.Module):
     """A way to find `g(alpha) = sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equation 9 of the paper).
 
@@ -41,54 +83,40 @@ class GradientEstimator(eqx.Module):
         return False
 
     @abc.abstractmethod
-    def __call__(
-        self,
-        objective: Objective,
-        risk: Risk,
-        parameters: Any,
-        thetas: Array,
-        shares: Float[Array, "G R"],
-        keys: UInt32[Array, "G 2"],
-    ) -> tuple[RiskOfLosses, Any]:
+    def __call__(self, sampled: SampledRisk, parameters: Any, keys: UInt32[Array, "G 2"]) -> tuple[RiskOfLosses, Any]:
         """The risks and their gradients, both with leading axis G.
 
         Args:
-            objective: what is lost.
-            risk: its arrays have a leading axis G.
+            sampled: the risks of G runs on their draws.
             parameters: of G runs, leading axis G.
-            thetas: arranged draws of all runs, those of a run behind one another.
-            shares: their probabilities.
             keys: words of a fresh random key for each run, for estimators that need chance.
         """
 
 
-def equal_shares(groups: int, draws: int) -> Float[np.ndarray, "G R"]:
-    """The probabilities of draws that count alike."""
-    return np.full((groups, draws), 1.0 / draws)
+class Adjoint(GradientEstimator):
+    """The exact gradient: `sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equations 6 and 9 of the paper).
 
+    One factorisation a model serves the occupancy and the adjoint solve; nothing is differenced.
 
-def assess(
-    risk: Risk, losses: Float[Array, "G R"], shares: Float[Array, "G R"]
-) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:
-    """Risk and xi* of each row of weighted losses, under a risk whose arrays have a leading axis G."""
-    return jax.vmap(risk_value)(risk, losses, jnp.asarray(shares))
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> pr.solve(lake, lake.prior, gradient=pr.Adjoint(), solver=pr.BRPG(iterations=5)).iterations
+    5
+    """
 
+    @property
+    def exact(self) -> bool:
+        """It is."""
+        return True
 
-def losses_of(objective: Objective, parameters: Any, thetas: Array) -> Float[Array, "G R"]:
-    """`C(alpha_g, theta_gr)` at parameters with leading axis G, at arranged draws."""
-    points = jax.vmap(objective.point)(parameters)
-    return objective.losses(points, thetas).losses.reshape(points.shape[0], -1)
+    def __call__(self, sampled: SampledRisk, parameters: Any, keys: Any = None) -> tuple[RiskOfLosses, Any]:
+        """The risks and their gradients; no chance is involved, `keys` are not used."""
+        del keys
 
+        def total(parameters: Any) -> tuple[Array, RiskOfLosses]:
+            result = sampled.at(parameters)
+            # Row g depends on parameters g alone, so the gradient of the sum holds every row's gradient.
+            return result.value.sum(), result
 
-def risk_of_losses(
-    objective: Objective, risk: Risk, parameters: Any, thetas: Array, shares: Float[Array, "G R"]
-) -> RiskOfLosses:
-    """`G(alpha) = rho_theta(C(alpha, theta))` of G parameter sets, on arranged draws with these probabilities."""
-    losses = losses_of(objective, parameters, thetas)
-    value, weights = assess(risk, losses, shares)
-    return RiskOfLosses(value, losses, weights)
-
-
-def arranged(objective: Objective, thetas: Float[np.ndarray, "G R ..."]) -> np.ndarray:
-    """The draws of G runs as one arranged batch."""
-    return objective.arrange(np.asarray(thetas).reshape(-1, *thetas.shape[2:]))
+        gradient, result = jax.grad(total, has_aux=True)(parameters)
+        return result, gradient

@@ -13,9 +13,7 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
 from ..errors import InputError
-from ..objectives import Objective
-from ..risks import Risk
-from .estimator import GradientEstimator, RiskOfLosses, assess
+from .estimator import GradientEstimator, RiskOfLosses, SampledRisk, assess
 
 
 class Variational(GradientEstimator):
@@ -55,17 +53,10 @@ class Variational(GradientEstimator):
         if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
             raise InputError(f"Variational tolerance must be one number >= 0, got {self.tolerance}")
 
-    def __call__(
-        self,
-        objective: Objective,
-        risk: Risk,
-        parameters: Any,
-        thetas: Array,
-        shares: Float[Array, "G R"],
-        keys: UInt32[Array, "G 2"],
-    ) -> tuple[RiskOfLosses, Any]:
+    def __call__(self, sampled: SampledRisk, parameters: Any, keys: UInt32[Array, "G 2"]) -> tuple[RiskOfLosses, Any]:
         """The risks and their gradients; no chance is involved, `keys` are not used."""
         del keys
+        objective, risk, thetas, shares = sampled
 
         def total(parameters: Any) -> tuple[Array, RiskOfLosses]:
             found = objective.dual_losses(jax.vmap(objective.point)(parameters), thetas, self._alternated)

@@ -12,9 +12,7 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
 from ..errors import InputError
-from ..objectives import Objective
-from ..risks import Risk
-from .estimator import GradientEstimator, RiskOfLosses, losses_of, risk_of_losses
+from .estimator import GradientEstimator, RiskOfLosses, SampledRisk
 
 
 class ZerothOrder(GradientEstimator):
@@ -53,23 +51,15 @@ class ZerothOrder(GradientEstimator):
         """It uses nothing else."""
         return True
 
-    def __call__(
-        self,
-        objective: Objective,
-        risk: Risk,
-        parameters: Any,
-        thetas: Array,
-        shares: Float[Array, "G R"],
-        keys: UInt32[Array, "G 2"],
-    ) -> tuple[RiskOfLosses, Any]:
+    def __call__(self, sampled: SampledRisk, parameters: Any, keys: UInt32[Array, "G 2"]) -> tuple[RiskOfLosses, Any]:
         """The risks, and the smoothed gradients along directions drawn from `keys`."""
-        base = risk_of_losses(objective, risk, parameters, thetas, shares)
+        base = sampled.at(parameters)
 
         def add(total: Any, number: Array) -> tuple[Any, None]:
-            direction = jax.vmap(objective.within.tangent)(directions(keys, number, parameters))
+            direction = jax.vmap(sampled.objective.within.tangent)(directions(keys, number, parameters))
             moved = jax.tree.map(lambda alpha, u: alpha + self.radius * u, parameters, direction)
-            losses = losses_of(objective, moved, thetas)
-            slope = (shares * base.weights * (losses - base.losses)).sum(axis=1) / self.radius
+            losses = sampled.losses(moved)
+            slope = (sampled.shares * base.weights * (losses - base.losses)).sum(axis=1) / self.radius
             return jax.tree.map(lambda sum_, u: sum_ + jax.vmap(jnp.multiply)(slope, u), total, direction), None
 
         total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, parameters), jnp.arange(self.directions))

@@ -13,19 +13,3 @@ from .kernel import (
     transition_matrix_batch,
 )
 from .support import Graph, Support, reached
-
-__all__ = [
-    "LONGEST_UNROLLED",
-    "Graph",
-    "Kernel",
-    "Support",
-    "identity_minus",
-    "on_graph",
-    "pull",
-    "pull_batch",
-    "push",
-    "reached",
-    "sum_terms",
-    "transition_matrix",
-    "transition_matrix_batch",
-]

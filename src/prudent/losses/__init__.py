@@ -22,27 +22,3 @@ if TYPE_CHECKING:
     from .ascent import Numerical
 
 __getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"ascent": ["Numerical"]})
-
-__all__ = [
-    "ChiSquare",
-    "ConstrainedCost",
-    "ConvexLoss",
-    "Divergence",
-    "Dual",
-    "ExpectedCost",
-    "Hellinger",
-    "Imitation",
-    "JensenShannon",
-    "KullbackLeibler",
-    "Loss",
-    "NegativeEntropy",
-    "Numerical",
-    "QuadraticDistance",
-    "ReverseKullbackLeibler",
-    "TotalVariation",
-    "as_convex",
-    "check_loss",
-    "check_loss_at",
-    "loss_batch",
-    "require_scalar",
-]

@@ -1,42 +1,10 @@
 """Losses at draws of theta, and what else can be done with them: the seam between models and everything after."""
 
 from .base import Boxes, Losses, Objective, Planned, Plans, Relaxed, Size, Table, Unit, objective_of
-from .chunks import ModelSlopes, chunk_size, losses_on, mean_visits, point_at, slopes_on
+from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective
-from .tabular_boxes import LinearBoxes
 from .tabular_checks import check_models
 from .tabular_footing import costs_at, plainly
 from .tabular_plans import TabularPlans, linear_cost
-
-__all__ = [
-    "Boxes",
-    "Footing",
-    "FunctionObjective",
-    "LinearBoxes",
-    "Losses",
-    "ModelSlopes",
-    "Objective",
-    "OtherPrior",
-    "Planned",
-    "Plans",
-    "Relaxed",
-    "Size",
-    "Soundness",
-    "Table",
-    "TabularObjective",
-    "TabularPlans",
-    "ThinPair",
-    "Unit",
-    "check_models",
-    "chunk_size",
-    "costs_at",
-    "linear_cost",
-    "losses_on",
-    "mean_visits",
-    "objective_of",
-    "plainly",
-    "point_at",
-    "slopes_on",
-]

@@ -135,6 +135,16 @@ class Boxes(eqx.Module):
     def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N R S"]]:
         """Losses and visits of N tables at every draw; traced."""
 
+    def listed(self) -> dict[str, np.ndarray] | None:
+        """The models as arrays by name, from which anyone can check a bound; None where arrays do not tell the loss."""
+        return None
+
+    def proved(
+        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N R S"]
+    ) -> Float[Array, "N R"]:
+        """What these values prove as they are, of models that can be listed; traced."""
+        raise NotImplementedError
+
 
 class Objective(eqx.Module):
     """`C(alpha, theta)`: what a policy's parameters alpha lose if theta is the truth, for any kind of model.
@@ -264,6 +274,20 @@ class Objective(eqx.Module):
             ascend: `(first dual, step) -> dual`: how often the step is made is the caller's business.
         """
         del points, thetas, ascend
+        return None
+
+    def finite_point(self, point: np.ndarray, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, ...] | None:
+        """A point whose losses are finite at all draws, found from one whose are not; None where none was found."""
+        del point, thetas
+        return None
+
+    def infinite(self) -> str:
+        """What it means that a loss is infinite; empty where it can only be a mistake."""
+        return ""
+
+    def notes(self, belief: Posterior, point: np.ndarray, draws: WeightedDraws) -> Any | None:
+        """What else a user should know of a policy judged on draws: a record with `rows()` for its summary."""
+        del belief, point, draws
         return None
 
     def no_bound(self) -> str:

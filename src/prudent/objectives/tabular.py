@@ -16,7 +16,7 @@ from ..arrays import Array, require_kind, to_numpy
 from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
-from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
+from ..occupancies import Exact, Method, Truncated, batch_axis, measure
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
@@ -149,8 +149,7 @@ class TabularObjective(Objective):
     def size(self) -> Size:
         """The kernel, or the matrix that is factorised."""
         states, actions, successors = self.family.support.shape
-        method = self.occupancy
-        direct = isinstance(method, Exact) and isinstance(method.solver, Elimination)
+        direct = self.occupancy.solver_for(self.family.support).direct
         largest = max(actions * successors, states if direct else 1)
         return Size(8 * states * largest, 8 * states * actions * successors, direct)
 
@@ -204,7 +203,9 @@ class TabularObjective(Objective):
         if self.no_bound() or not (isinstance(method, Exact) and isinstance(method.solver, Elimination)):
             return None
         probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in _models(family, thetas))
-        models = Models(family.support, method.solver, probability, np.asarray(family.start), np.asarray(family.discount))
+        models = Models(
+            family.support, method.solver, probability, np.asarray(family.start), np.asarray(family.discount)
+        )
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, self.loss)
         return LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
@@ -256,7 +257,7 @@ class TabularObjective(Objective):
         """All but the family, which is large, and whose log may have grown."""
         method = self.occupancy
         # Of a linear solver the kind: what it was prepared for follows from the family.
-        how = method if isinstance(method, Truncated) else type(method.solver).__name__
+        how = type(method.solver_for(self.family.support)).__name__ if method.horizon is None else method
         return {"loss": self.loss, "policy": self.parametrisation, "occupancy": how}
 
     @property

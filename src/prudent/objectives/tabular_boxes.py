@@ -73,6 +73,17 @@ class LinearBoxes(Boxes):
         visits = batch.visits(batch.low)
         return batch.apart((visits[:, None] * batch.low * batch.tiled(self.cost)).sum(axis=(0, 1))), batch.apart(visits)
 
+    def listed(self) -> dict[str, np.ndarray]:
+        """Successors, probabilities and costs with the models in front, start and discount."""
+        models = self.models
+        return {
+            "successor": np.broadcast_to(models.support.index(), models.support.shape).astype(np.int32),
+            "probability": np.moveaxis(np.asarray(models.probability), -1, 0),
+            "cost": np.moveaxis(np.asarray(self.cost), -1, 0),
+            "start": np.asarray(models.start),
+            "discount": np.asarray(models.discount),
+        }
+
     def proved(self, low: Array, high: Array, values: Array) -> Float[Array, "N R"]:
         """What these values prove as they are, without any improvement."""
         batch, flat = _Batch(self.models, low, high), _batch_last(values)

@@ -14,16 +14,13 @@ from ..errors import InputError
 from ..kernels import Kernel
 from ..losses import Loss, check_loss_at, require_scalar
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
-from ..occupancies import Method, Truncated, occupancy
+from ..occupancies import Method, occupancy
 from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy, action_table
 from ..posteriors import AbstractTable
 
 # Kernels looked at before the start.
 CHECKED_BYTES = 16 * 2**20
-
-# Up to here the first occupancy is found by NumPy, which needs no compilation.
-LARGEST_NUMPY_SOLVE = 1000
 
 
 def require_loss(loss: Any) -> Loss:
@@ -53,7 +50,8 @@ def check_start(
         require_scalar(loss, np.ones(mdp.cost.shape), mdp)
         return
     table = _check_policy(policy, parameters, mdp.cost.shape)
-    check_loss_at(loss, _first_occupancy(mdp, table, method), mdp, differentiable=differentiable)
+    first = occupancy(mdp, table, None if method.horizon is None else method)
+    check_loss_at(loss, first, mdp, differentiable=differentiable)
 
 
 def _check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
@@ -123,15 +121,3 @@ def _models_at(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
 
 def _short(theta: np.ndarray) -> str:
     return " ".join(np.array2string(np.asarray(theta), threshold=6, precision=4).split())
-
-
-def _first_occupancy(mdp: MDP, policy: TabularPolicy, method: Method) -> np.ndarray:
-    states = mdp.kernel.support.states
-    if isinstance(method, Truncated) or states > LARGEST_NUMPY_SOLVE:
-        return occupancy(mdp, policy, method)
-    probabilities = np.asarray(policy.probabilities)
-    chain = np.zeros((states, states))
-    weights = np.asarray(mdp.kernel.probability) * probabilities[:, :, None]
-    np.add.at(chain, (np.arange(states)[:, None, None], mdp.kernel.support.index()), weights)
-    visits = np.linalg.solve(np.eye(states) - np.asarray(mdp.discount) * chain.T, np.asarray(mdp.start))
-    return visits[:, None] * probabilities

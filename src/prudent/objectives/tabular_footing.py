@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float
 from ..arrays import Stream, stream
 from ..losses import ExpectedCost
 from ..models import TabularFamily
-from ..occupancies import Exact
-from ..planning import LARGEST_DIRECT, followed, plan_many
+from ..occupancies import occupancies_on_host
+from ..planning import LARGEST_DIRECT, plan_many
 from ..posteriors import Posterior
 from ..risks import Risk
 from .chunks import losses_on
@@ -95,7 +95,7 @@ def costs_at(family: TabularFamily, thetas: Float[np.ndarray, "M S A B"]) -> Flo
 def is_plain(objective: TabularObjective) -> bool:
     """Whether NumPy evaluates policies fast enough, so that nothing is compiled."""
     plain = isinstance(objective.loss, ExpectedCost) and isinstance(objective.family, TabularFamily)
-    return plain and isinstance(objective.occupancy, Exact) and objective.family.support.states <= LARGEST_PLAIN
+    return plain and objective.occupancy.horizon is None and objective.family.support.states <= LARGEST_PLAIN
 
 
 def plainly(
@@ -106,7 +106,8 @@ def plainly(
     assert isinstance(family, TabularFamily)
     start, discount = np.asarray(family.start), float(family.discount)
     tables = thetas[..., : family.support.successors]
-    return followed(family.support, tables, costs_at(family, thetas), start, discount, table)
+    occupancies = occupancies_on_host(family.support, tables, start, discount, table)
+    return (occupancies * costs_at(family, thetas)).sum(axis=(1, 2)), occupancies
 
 
 def _times(objective: TabularObjective, table: np.ndarray, answer: Any) -> Float[np.ndarray, "2 S A"]:
@@ -138,7 +139,7 @@ def _others(
 ) -> list[OtherPrior] | None:
     """The policy under each of the other priors, all of their draws in one batch; None if a loss is not finite."""
     if ground.family is not objective.family:
-        method = None if isinstance(objective.occupancy, Exact) else objective.occupancy
+        method = None if objective.occupancy.horizon is None else objective.occupancy
         objective = type(objective)(ground.family, objective.loss, objective.parametrisation, method)
     beliefs = ground.beliefs()
     draws = int(np.clip(BYTES // (8 * len(beliefs) * ground.counts.size), FEWEST_DRAWS, DRAWS))
@@ -166,7 +167,7 @@ def _others(
 def _gain(objective: TabularObjective, mean: Float[np.ndarray, "S A B"], loss: float) -> float | None:
     """How much less the best policy for one table loses there; None where it cannot be planned for exactly."""
     family = objective.family
-    if not isinstance(objective.occupancy, Exact) or family.support.states > LARGEST_DIRECT:
+    if objective.occupancy.horizon is not None or family.support.states > LARGEST_DIRECT:
         return None
     mdp = family.at(mean)
     cost = linear_cost(objective.loss, mdp)

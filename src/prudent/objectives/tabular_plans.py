@@ -16,8 +16,8 @@ from ..errors import InputError
 from ..kernels import Kernel
 from ..losses import ConvexLoss, Loss
 from ..models import MDP, AbstractFamily, models_at
-from ..occupancies import Exact, Method, Truncated
-from ..planning import LARGEST_DIRECT, Search, least_costs, plan, plan_many, robust_actions, searched
+from ..occupancies import Method
+from ..planning import LARGEST_DIRECT, ConvexSearch, least_costs, plan, plan_many, robust_actions, searched
 from ..posteriors import Posterior, WeightedDraws
 from .base import Planned, Plans
 
@@ -66,7 +66,7 @@ class TabularPlans(Plans):
             if states * actions > LARGEST_CONVEX:
                 return _ordered([], (states, actions))
             models = [*centres, first][: min(3, most)]
-            searches = [Search(mdp, self.loss, None, ROUGH) for mdp in models]
+            searches = [ConvexSearch(mdp, self.loss, None, ROUGH) for mdp in models]
             plans = [searched(search, ROUGH_STEPS, time.perf_counter()) for search in searches]
             return _ordered([best.policy.probabilities for best in plans], (states, actions))
         if states > LARGEST_DIRECT:
@@ -91,7 +91,7 @@ class TabularPlans(Plans):
         family, thetas = self.family, draws.thetas
         support, discount = family.support, float(family.discount)
         linear = linear_cost(self.loss, family.at(thetas[0])) is not None
-        if not linear and isinstance(self.occupancy, Truncated):
+        if not linear and self.occupancy.horizon is not None:
             return None, "a truncated occupancy of a loss that is not linear has no planner"
         if not linear or support.states > LARGEST_DIRECT:
             # A few of the draws are a sample as well; a few of the atoms are not.
@@ -101,14 +101,13 @@ class TabularPlans(Plans):
         if not linear:
             return self._least_convex(thetas)
         probability, cost = linear_models(family, self.loss, thetas)
-        horizon = None if isinstance(self.occupancy, Exact) else self.occupancy.horizon
         start, first = np.asarray(family.start), point.argmax(axis=1)
-        return least_costs(support, probability, cost, start, discount, horizon=horizon, first=first), ""
+        return least_costs(support, probability, cost, start, discount, horizon=self.occupancy.horizon, first=first), ""
 
     def _least_convex(self, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
         lows = np.empty(len(thetas))
         for k, theta in enumerate(thetas):
-            search = Search(self.family.at(theta), self.loss, None, CONVEX_ACCURACY)
+            search = ConvexSearch(self.family.at(theta), self.loss, None, CONVEX_ACCURACY)
             lows[k] = searched(search, 100, time.perf_counter()).lower_bound
         if not np.all(np.isfinite(lows)):
             return None, "the loss has no finite lower bound at a posterior draw"

@@ -2,6 +2,4 @@
 
 from .elimination import Elimination
 from .krylov import Krylov, bicgstab
-from .measure import Exact, Method, Truncated, batch_axis, measure, occupancy
-
-__all__ = ["Elimination", "Exact", "Krylov", "Method", "Truncated", "batch_axis", "bicgstab", "measure", "occupancy"]
+from .measure import Exact, Method, Truncated, batch_axis, chains, measure, occupancies_on_host, occupancy

@@ -53,6 +53,11 @@ class Elimination(LinearSolver):
         """Last: the arithmetic is contiguous in the batch."""
         return -1
 
+    @property
+    def direct(self) -> bool:
+        """It does."""
+        return True
+
     @staticmethod
     def of(support: Support) -> Elimination:
         """Plan the elimination of a support's state graph."""

@@ -30,6 +30,15 @@ class LinearSolver(eqx.Module):
         """Where arrays keep the batch of models: last (-1) or first (0)."""
 
     @abc.abstractmethod
+    def fits(self, support: Support) -> bool:
+        """Whether it was made for a support like this one."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether it factorises, in the processor's cache; else it iterates."""
+        return False
+
+    @abc.abstractmethod
     def prepare(self, support: Support, probability: Array, policy: Array, discount: Array) -> Any:
         """What both solves share: a factorisation, or the chain `P_pi` itself."""
 
@@ -122,6 +131,10 @@ class Krylov(LinearSolver):
     def axis(self) -> int:
         """First for dense chains, whose rows are long; last along successor lists."""
         return 0 if self.dense else -1
+
+    def fits(self, support: Support) -> bool:
+        """Dense chains for dense supports."""
+        return self.dense == support.is_dense
 
     @staticmethod
     def of(support: Support) -> Krylov:

@@ -11,14 +11,14 @@ and, for a loss with gradient `z = dF/dlambda`, the adjoint
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..arrays import Array, as_whole, in_float64, require_kind, require_size
 from ..errors import InputError
@@ -30,6 +30,12 @@ from .krylov import Krylov, LinearSolver
 
 # Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
 LARGEST_ELIMINATION = 48
+
+# Up to here the occupancy of a single policy is found by NumPy, which needs no compilation.
+LARGEST_ON_HOST = 1500
+
+# Matrices of a batch of direct solves on the host.
+SOLVE_BYTES = 32 * 2**20
 
 
 class Exact(eqx.Module):
@@ -48,17 +54,23 @@ class Exact(eqx.Module):
     """
 
     solver: LinearSolver | None = None
+    horizon: ClassVar[None] = None
 
     def resolve(self, support: Support) -> Exact:
         """The same method with its solver chosen; done once, outside any compiled function."""
         if self.solver is None:
             small = support.states <= LARGEST_ELIMINATION
             return Exact(Elimination.of(support) if small else Krylov.of(support))
-        if isinstance(self.solver, Krylov) and self.solver.dense != support.is_dense:
-            raise InputError(f"Krylov(dense={self.solver.dense}) does not fit this support; use Krylov.of(support)")
-        if isinstance(self.solver, Elimination) and not self.solver.fits(support):
-            raise InputError("this Elimination was planned for another support; use Elimination.of(support)")
+        if not self.solver.fits(support):
+            kind = type(self.solver).__name__
+            raise InputError(f"this {kind} was made for another support; use {kind}.of(support)")
         return self
+
+    def solver_for(self, support: Support) -> LinearSolver:
+        """The solver chosen."""
+        del support
+        assert self.solver is not None, "resolve the method first"
+        return self.solver
 
     def error_bound(self, discount: float) -> float:
         """Mass left out: none."""
@@ -82,6 +94,10 @@ class Truncated(eqx.Module):
         """Itself: there is nothing to choose."""
         return self
 
+    def solver_for(self, support: Support) -> LinearSolver:
+        """The one whose chain is followed term by term."""
+        return Krylov.of(support)
+
     def error_bound(self, discount: float) -> float:
         """Mass left out, `discount^(horizon + 1) / (1 - discount)`."""
         return float(discount) ** (self.horizon + 1) / (1.0 - float(discount))
@@ -92,9 +108,7 @@ Method = Exact | Truncated
 
 def batch_axis(method: Method, support: Support) -> int:
     """Where a batch of models keeps its batch axis: last, or first for large dense kernels."""
-    solver = method.solver if isinstance(method, Exact) else Krylov.of(support)
-    assert solver is not None, "resolve the method first"
-    return solver.axis()
+    return method.solver_for(support).axis()
 
 
 def measure(
@@ -114,10 +128,9 @@ def measure(
         lambda, `[S, A, N]` or `[N, S, A]`; each model's sums to `1 / (1 - discount)`.
     """
     variables = (probability, policy, start, discount)
-    if isinstance(method, Truncated):
+    if method.horizon is not None:
         return _truncated(support, method.horizon, *variables)
-    assert method.solver is not None, "resolve the method first"
-    return _exact(variables, support, method.solver)
+    return _exact(variables, support, method.solver_for(support))
 
 
 def _exact_parts(variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, Array, Any]:
@@ -201,6 +214,37 @@ def _truncated(
     return _spread(visits, axis) * policy
 
 
+def chains(weights: Float[np.ndarray, "M S K"], index: Int[np.ndarray, "*M S K"]) -> Float[np.ndarray, "M S S"]:
+    """Transition matrices on the host: from each state, weights of moves to the states of an index."""
+    models, states = weights.shape[:2]
+    cell = np.arange(models * states).reshape(models, states, 1) * states + index
+    return np.bincount(cell.ravel(), weights.ravel(), minlength=models * states**2).reshape(models, states, states)
+
+
+def occupancies_on_host(
+    support: Support,
+    probability: Float[np.ndarray, "M S A B"],
+    start: Float[np.ndarray, " S"],
+    discount: float,
+    policy: Float[np.ndarray, "S A"],
+) -> Float[np.ndarray, "M S A"]:
+    """Occupancies of one policy in many models, by direct solves in NumPy: nothing is compiled."""
+    states, actions, successors = support.shape
+    found = np.empty((len(probability), states, actions))
+    size = max(1, SOLVE_BYTES // (8 * states * max(states, actions * successors)))
+    for begin in range(0, len(probability), size):
+        moves = policy[:, :, None] * probability[begin : begin + size]
+        if support.is_dense:
+            chain = moves.sum(axis=2)
+        else:
+            chain = chains(moves.reshape(len(moves), states, -1), support.index().reshape(states, -1))
+        system = np.eye(states) - discount * chain.swapaxes(1, 2)
+        visits = np.linalg.solve(system, np.broadcast_to(start[:, None], (len(moves), states, 1)))
+        # Rounding may leave a state that is hardly visited below zero.
+        found[begin : begin + size] = np.maximum(visits, 0.0) * policy
+    return found
+
+
 _measure_one = eqx.filter_jit(measure)
 
 
@@ -211,7 +255,7 @@ def occupancy(mdp: MDP, policy: Any, method: Method | None = None) -> np.ndarray
     Args:
         mdp: the model.
         policy: `[S, A]` action probabilities, or a `TabularPolicy`.
-        method: `Exact()` (default) or `Truncated(horizon)`.
+        method: `Exact()` or `Truncated(horizon)`; exact when left out, of small models without compiling anything.
 
     >>> import numpy as np, prudent as pr
     >>> chain = pr.MDP(pr.Kernel.dense([[[0.5, 0.5]], [[0.0, 1.0]]]), cost=[[1.0], [0.0]], start=0, discount=0.9)
@@ -222,13 +266,17 @@ def occupancy(mdp: MDP, policy: Any, method: Method | None = None) -> np.ndarray
     support = mdp.kernel.support
     if method is not None:
         require_kind("method", method, Method, "Exact() or Truncated(horizon)")
-    method = (Exact() if method is None else method).resolve(support)
     probabilities = action_probabilities(policy, support.states, support.actions)
+    probability = np.asarray(mdp.kernel.probability)
+    if method is None and support.states <= LARGEST_ON_HOST:
+        start, discount = np.asarray(mdp.start), float(mdp.discount)
+        return occupancies_on_host(support, probability[None], start, discount, probabilities)[0]
+    method = (Exact() if method is None else method).resolve(support)
     axis = batch_axis(method, support)
     batched = _measure_one(
         method,
         support,
-        np.expand_dims(np.asarray(mdp.kernel.probability), axis),
+        np.expand_dims(probability, axis),
         np.expand_dims(probabilities, axis),
         mdp.start,
         mdp.discount,

@@ -27,7 +27,7 @@ from ..models import MDP
 from ..policies import TabularPolicy
 from .exact import require_tolerance
 from .proposals import LARGEST_CUTS, cutting_planes, mirror, newton
-from .search import Search, row_policy
+from .search import ConvexSearch, row_policy
 
 # Certificates within which the gap has to halve: of mirror descent, before cutting planes are tried; of cutting planes
 # on models large enough that their linear programs take seconds; and of these on small ones.
@@ -112,12 +112,12 @@ def plan_convex(mdp: MDP, loss: Loss, *, tolerance: float | None = None, iterati
     tolerance = require_tolerance(tolerance, "the largest gap to the optimum")
     iterations = require_size("iterations", iterations)
     clock = time.perf_counter()
-    search = Search(mdp, loss, tolerance)
+    search = ConvexSearch(mdp, loss, tolerance)
     check_loss_at(loss, search.occupancy, mdp)
     return searched(search, iterations, clock)
 
 
-def searched(search: Search, iterations: int, clock: float) -> ConvexPlan:
+def searched(search: ConvexSearch, iterations: int, clock: float) -> ConvexPlan:
     """The search carried on to its end; its loss has been checked."""
     steps, methods = 0, _methods(search)
     for effort in methods:
@@ -142,7 +142,7 @@ def searched(search: Search, iterations: int, clock: float) -> ConvexPlan:
     )
 
 
-def _methods(search: Search) -> Iterator[int]:
+def _methods(search: ConvexSearch) -> Iterator[int]:
     """Steps that improve the search, method by method, and what each counts for."""
     dual = search.begin()
     yield 0
@@ -153,7 +153,7 @@ def _methods(search: Search) -> Iterator[int]:
     yield from mirror(search)
 
 
-def _while_halving(search: Search, steps: Iterator[int], patience: int) -> Iterator[int]:
+def _while_halving(search: ConvexSearch, steps: Iterator[int], patience: int) -> Iterator[int]:
     """The steps, as long as the gap halves within this many of them."""
     gaps = [search.gap]
     for effort in steps:

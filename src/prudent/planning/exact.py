@@ -30,7 +30,7 @@ from ..arrays import Array, in_float64, require_kind, require_number
 from ..errors import InputError
 from ..kernels import LONGEST_UNROLLED, Support, sum_terms
 from ..models import MDP
-from ..occupancies import bicgstab
+from ..occupancies import bicgstab, chains
 from ..policies import TabularPolicy
 
 # Up to here factorising the full matrix takes milliseconds, and nothing has to be compiled.
@@ -214,13 +214,8 @@ def policy_iteration(
 
 def _chains(support: Support, probability: np.ndarray, action: np.ndarray) -> Float[np.ndarray, "M S S"]:
     """The transition matrix of each model under its own deterministic policy."""
-    models, states = action.shape
     picked = np.take_along_axis(probability, action[:, :, None, None], axis=2)[:, :, 0]
-    if support.is_dense:
-        return picked
-    index = support.index()[np.arange(states), action]
-    cell = (np.arange(models * states).reshape(models, states, 1) * states + index).ravel()
-    return np.bincount(cell, picked.ravel(), minlength=models * states * states).reshape(models, states, states)
+    return picked if support.is_dense else chains(picked, support.index()[np.arange(action.shape[1]), action])
 
 
 def onward(

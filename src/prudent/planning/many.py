@@ -69,35 +69,6 @@ def _one_by_one(support: Support, probability: np.ndarray, cost: np.ndarray, dis
     return BatchPlan(*(np.stack(column) for column in zip(*plans, strict=True)))
 
 
-def followed(
-    support: Support,
-    probability: Float[np.ndarray, "M S A B"],
-    cost: Float[np.ndarray, "M S A"],
-    start: Float[np.ndarray, " S"],
-    discount: float,
-    table: Float[np.ndarray, "S A"],
-) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, "M S A"]]:
-    """The expected discounted cost of one policy in each model, and its occupancies."""
-    models, states, actions = cost.shape
-    losses, occupancies = np.empty(models), np.empty(cost.shape)
-    index = np.broadcast_to(support.index(), support.shape).reshape(states, -1)
-    cell = (np.arange(states)[:, None] * states + index).ravel()
-    size = max(1, SOLVE_BYTES // (8 * states * max(states, actions * support.successors)))
-    for begin in range(0, models, size):
-        batch = slice(begin, begin + size)
-        moves = (table[None, :, :, None] * probability[batch]).reshape(-1, states, actions * support.successors)
-        if support.is_dense:
-            chain = moves.reshape(-1, states, actions, states).sum(axis=2)
-        else:
-            place = (np.arange(len(moves))[:, None] * states * states + cell).ravel()
-            chain = np.bincount(place, moves.ravel(), minlength=len(moves) * states**2).reshape(-1, states, states)
-        system = np.eye(states) - discount * chain.swapaxes(1, 2)
-        visits = np.linalg.solve(system, np.broadcast_to(start[:, None], (len(moves), states, 1)))[..., 0]
-        occupancies[batch] = visits[:, :, None] * table
-        losses[batch] = (occupancies[batch] * cost[batch]).sum(axis=(1, 2))
-    return losses, occupancies
-
-
 def least_costs(
     support: Support,
     probability: Float[np.ndarray, "M S A B"],

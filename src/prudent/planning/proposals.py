@@ -25,7 +25,7 @@ from ..arrays import Array
 from ..kernels import pull_batch
 from ..models import MDP
 from ..occupancies import Krylov
-from .search import Centred, Cut, Search, balance, chain_solver, row_policy
+from .search import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
 
 # How far the barrier is lowered at each step, and how close a step may come to the boundary.
 CENTRING, TO_BOUNDARY = 0.1, 0.99
@@ -39,7 +39,7 @@ def _curvature(loss: Centred, occupancy: Array, mdp: MDP) -> Array:
     return jax.jacrev(jax.grad(lambda point: loss(point, mdp)[0]))(occupancy)
 
 
-def newton(search: Search, dual: np.ndarray) -> Iterator[int]:
+def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
     """Primal-dual interior point on the pairs that can be visited; one step at a time.
 
     With E the flow constraints, s the slacks and m the barrier:
@@ -124,7 +124,7 @@ NEWEST = 300
 PRECISION = 1e-9
 
 
-def cutting_planes(search: Search) -> Iterator[int]:
+def cutting_planes(search: ConvexSearch) -> Iterator[int]:
     """One linear program after the other; each raises the bound, and makes cuts where it has its minimum."""
     flow = balance(search.mdp)
     while (solved := _least_cut(search.mdp, flow, search.cuts)) is not None:
@@ -166,7 +166,7 @@ def _least_cut(mdp: MDP, flow: sparse.csr_matrix, cuts: list[Cut]) -> tuple[np.n
 MIRROR_STEPS = 50
 
 
-def mirror(search: Search) -> Iterator[int]:
+def mirror(search: ConvexSearch) -> Iterator[int]:
     """Mirror descent, `pi <- pi exp(-step Q)` with the Q of the cost `grad F`, from the best policy so far."""
     shape = search.mdp.cost.shape
     # Off the boundary, from where an exponentiated step could not return.

@@ -55,7 +55,7 @@ class Cut(NamedTuple):
     slope: Float[np.ndarray, "S A"]
 
 
-class Search:
+class ConvexSearch:
     """The best occupancy found so far and the best lower bound; the two need not belong together.
 
     Value, bound, gap and tolerance are in the unit of the loss; cuts and gradients are those of the centred loss.
@@ -87,13 +87,9 @@ class Search:
 
     def of_policy(self, policy: np.ndarray) -> np.ndarray:
         """The policy's occupancy."""
-        if self.flow is not None:
-            # Nothing to compile: a dense solve is instant at this size.
-            flow = self.flow.reshape(len(policy), *policy.shape)
-            visits = np.linalg.solve((flow * policy).sum(axis=2), np.asarray(self.mdp.start))
-            return np.maximum(visits, 0.0)[:, None] * policy
+        method = None if self.flow is not None else Exact(chain_solver(self.mdp))
         # An iterative solve may leave states that are hardly visited a rounding below zero.
-        return np.maximum(occupancy(self.mdp, policy, Exact(chain_solver(self.mdp))), 0.0)
+        return np.maximum(occupancy(self.mdp, policy, method), 0.0)
 
     def slope(self, occupancy: np.ndarray) -> tuple[float, np.ndarray]:
         """The centred loss and its gradient."""

@@ -8,6 +8,7 @@ from .dirichlet import Dirichlet
 from .draws import Draws, Point
 from .grid import Grid
 from .mcmc import MCMC, MCMCStatus
+from .outcomes import OutcomeLaws
 from .pooled import Pooled
 from .sobol import Sobol, draw_sets
 
@@ -20,6 +21,7 @@ __all__ = [
     "Grid",
     "Invertible",
     "MCMCStatus",
+    "OutcomeLaws",
     "Point",
     "Pooled",
     "Posterior",

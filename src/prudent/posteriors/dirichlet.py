@@ -148,20 +148,7 @@ class Dirichlet(AbstractTable):
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
-        total = self._rows()
-        size = (n, *total.shape)
-        if total[total > 0].min() >= SMALLEST_DIRECT_SHAPE:
-            table = generator.standard_gamma(total, size=size)
-        else:
-            # Gammas of tiny shape underflow to 0; their logarithms, log Gamma(a + 1) + log(U) / a, do not.
-            with np.errstate(divide="ignore"):
-                log = np.log(generator.standard_gamma(total + 1.0, size=size)) + np.log(
-                    generator.random(size)
-                ) / np.where(total > 0, total, 1.0)
-            log = np.where(total > 0, log, -np.inf)
-            table = np.exp(log - log.max(axis=-1, keepdims=True))
-        table /= table.sum(axis=-1, keepdims=True)
-        return self._table(table)
+        return self._table(draw_rows(generator, self._rows(), n))
 
     @property
     def uniform_dimension(self) -> int:
@@ -172,6 +159,23 @@ class Dirichlet(AbstractTable):
         """Rows by breaking sticks: entry `b` takes a `Beta(w_b, sum_{c > b} w_c)` share of what is left."""
         weight = self._rows()
         return self._table(unbroken(np.broadcast_to(weight, (len(uniforms), *weight.shape)), uniforms))
+
+
+def draw_rows(generator: np.random.Generator, total: Float[np.ndarray, "L B"], n: int) -> Float[np.ndarray, "N L B"]:
+    """`n` draws of Dirichlet rows with these parameters, 0 where a parameter is."""
+    size = (n, *total.shape)
+    if total[total > 0].min() >= SMALLEST_DIRECT_SHAPE:
+        table = generator.standard_gamma(total, size=size)
+    else:
+        # Gammas of tiny shape underflow to 0; their logarithms, log Gamma(a + 1) + log(U) / a, do not.
+        with np.errstate(divide="ignore"):
+            log = np.log(generator.standard_gamma(total + 1.0, size=size)) + np.log(generator.random(size)) / np.where(
+                total > 0, total, 1.0
+            )
+        log = np.where(total > 0, log, -np.inf)
+        table = np.exp(log - log.max(axis=-1, keepdims=True))
+    table /= table.sum(axis=-1, keepdims=True)
+    return table
 
 
 def sum_counts(support: Support, counts: Any, log: Transitions) -> Float[np.ndarray, "S A B"]:

@@ -23,6 +23,9 @@ FOR_ONE, MOST = 4.0, 30.0
 # How many observations, all laws alike, what is expected before any counts for.
 EXPECTED = 1.0
 
+# How many rows count for even chances of all kinds.
+EVEN = 1.0
+
 # Kinds of a row that are less likely than its likeliest by this factor are left out.
 NEGLIGIBLE = 1e-3
 
@@ -171,7 +174,7 @@ def _weights(
     for _ in range(STEPS):
         chance = scaled[seen] * common
         chance /= chance.sum(axis=(1, 2), keepdims=True)
-        common = chance.sum(axis=0) + 1.0 / common.size
+        common = chance.sum(axis=0) + EVEN / common.size
         common /= common.sum()
     weights = scaled * common
     weights = np.where(weights > NEGLIGIBLE * weights.max(axis=(1, 2), keepdims=True), weights, 0.0)

@@ -5,6 +5,7 @@ from .describing import THIN, describe, log_coverage, loss_name, risk_name
 from .example import write_example
 from .facts import Counted, Facts
 from .family import import_family
+from .outcomes import Outcomes
 from .suggesting import suggestion_of
 from .toml_file import parse, risk_from_words
 
@@ -13,6 +14,7 @@ __all__ = [
     "Case",
     "Counted",
     "Facts",
+    "Outcomes",
     "case_of",
     "describe",
     "import_family",

@@ -13,12 +13,14 @@ import numpy as np
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Pooled, Posterior, WithCosts
+from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
 from ..transitions import Transitions
 from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
-from .support import moves_allowed, support_of
+from .memory import require_fit
+from .outcomes import Laid, laid_out
+from .support import moves_allowed, refuse_unlisted, said_to_lead, support_of
 from .toml_file import read_file
 
 
@@ -40,6 +42,7 @@ class Case:
         costs: what pairs or moves cost, and how well that is known; None for a family.
         reachable: `[S]` whether a state can be reached from the start.
         family: the user's own model, imported because it was trusted; None without one.
+        laid: outcomes along the successors, where rows share laws of them.
     """
 
     facts: Facts
@@ -49,6 +52,7 @@ class Case:
     costs: Costs | None
     reachable: np.ndarray
     family: Trusted | None = None
+    laid: Laid | None = None
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -66,6 +70,11 @@ class Case:
         return self.support.shape
 
     @property
+    def drawn_costs(self) -> int:
+        """How many costs of each pair are drawn with its probabilities: none where they are known."""
+        return 0 if self.costs is None or self.costs.spread is None else self.costs.mean[0, 0].size
+
+    @property
     def cost(self) -> np.ndarray | None:
         """`[S, A]` or, where costs differ by the next state, `[S, A, B]` mean costs; None for a family."""
         return None if self.costs is None else self.costs.mean
@@ -76,6 +85,11 @@ class Case:
         if log is not None:
             np.add.at(table, (log.state, log.action), log.count)
         return table
+
+    def follower(self, state: int, action: int, slot: int) -> str:
+        """What an entry of a pair's row is the chance of: a next state or, where rows share laws, an outcome."""
+        outcome = "" if self.laid is None else self.laid.names[self.laid.law[state, action]][slot]
+        return outcome or self.facts.states[self.support.index()[state, action, slot]]
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `pr.solve` that this problem stands for: `pr.solve(**case.arguments())`."""
@@ -101,17 +115,30 @@ class Case:
             log = Transitions(seen.state, seen.action, seen.next_state, seen.count, *self.shape[:2])
         if self.family is not None:
             return self.family.model, self.family.after(log)
-        said = facts.file.posterior
-        belief = (
-            Pooled(self.support, grid=facts.file.layout.grid)
-            if said.pooled
-            else Dirichlet.symmetric(self.support, said.prior or 1.0)
-        )
-        belief = belief if log is None else belief.update(log)
+        prior = self._prior()
+        belief = prior if log is None else prior.update(log)
         assert costs is not None
         known = costs.spread is None
         model = TabularFamily(self.support, costs.mean if known else None, self.start, facts.file.discount)
         return model, belief if known else WithCosts(belief, costs.mean, costs.spread, costs.degrees, costs.group)
+
+    def _prior(self) -> Dirichlet | Pooled | OutcomeLaws:
+        """What is believed of the table before the log."""
+        facts, said = self.facts, self.facts.file.posterior
+        if said.pooled:
+            return Pooled(self.support, grid=facts.file.layout.grid)
+        weight = said.prior or 1.0
+        if facts.outcomes is None:
+            return Dirichlet.symmetric(self.support, weight)
+        laid = self.laid
+        assert laid is not None
+        seen = np.zeros((len(facts.outcomes.laws) + 1, self.shape[2]))
+        for law, outcome, count in () if facts.outcomes.seen is None else facts.outcomes.seen:
+            seen[int(law), laid.slot[int(law), int(outcome)]] += count
+        # Laws that no pair has, such as that of pairs without a way out where every pair has one, are left out.
+        used, law = np.unique(laid.law, return_inverse=True)
+        names = tuple(laid.names[k] for k in used)
+        return OutcomeLaws(self.support, law.reshape(self.shape[:2]), weight, seen=seen[used], names=names)
 
     def with_log(self, sources: Any, again: bool = False) -> Case:
         """The same problem after more has been observed; a path, a frame or a list of them.
@@ -134,7 +161,9 @@ class Case:
         log = facts.log
         seen = [] if log is None else [log.state, log.action, log.next_state, log.count]
         spread = None if self.costs is None else self.costs.spread
-        for array in (self.start, self.cost, spread, facts.target, facts.listed, *seen):
+        known = facts.outcomes
+        tables = [None, None] if known is None else [known.moves, known.seen]
+        for array in (self.start, self.cost, spread, facts.target, facts.listed, *tables, *seen):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
         return digest.hexdigest()
 
@@ -175,11 +204,20 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     facts.loss()
     start = _start(facts)
     terminal = _terminal(facts)
-    moves = moves_allowed(facts, terminal)
-    support = support_of(facts, terminal, moves)
+    laid = None
+    if facts.outcomes is None:
+        moves = moves_allowed(facts, terminal)
+        support = support_of(facts, terminal, moves)
+    else:
+        laid = laid_out(facts, terminal)
+        support, moves = laid.support, facts.outcomes.moves[:, [0, 1, 3]]
+        refuse_unlisted(facts, terminal, moves)
     reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
-    return Case(facts, start, terminal, support, costs_of(facts, support, terminal, reachable), reachable)
+    costs = costs_of(facts, support, terminal, reachable)
+    case = Case(facts, start, terminal, support, costs, reachable, laid=laid)
+    require_fit(case.shape, facts.file.solver, case.drawn_costs)
+    return case
 
 
 def _start(facts: Facts) -> np.ndarray:
@@ -218,17 +256,16 @@ def _terminal(facts: Facts) -> np.ndarray:
 
 def _refuse_open_pairs(facts: Facts, moves: np.ndarray, terminal: np.ndarray, reachable: np.ndarray) -> None:
     """Refuse a pair that can be reached and to which lists or a rule leave no successor."""
-    support = facts.file.posterior.support
-    if support not in ("listed", "rule"):
+    said = said_to_lead(facts)
+    if said is None:
         return
     listed = np.zeros((len(facts.states), len(facts.actions)), dtype=bool)
     listed[moves[:, 0], moves[:, 1]] = True
     open_pairs = np.argwhere(~listed & (reachable & ~terminal)[:, None])
     if len(open_pairs):
         state, action = open_pairs[0]
-        said = "posterior.rule allows" if support == "rule" else "posterior.successors lists"
         raise InputError(
-            f"{facts.source}: {said} none for {facts.pair(state, action)}, which can be reached"
+            f"{facts.source}: {said[0]} none for {facts.pair(state, action)}, which can be reached"
             f"{_and_others(len(open_pairs))}; list at least one, or call the state terminal"
         )
 

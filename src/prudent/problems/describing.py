@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .case import Case
+from .facts import Facts
 from .memory import estimate, in_words
 from .schema import MixtureSection
 
@@ -47,8 +48,9 @@ def describe(case: Case) -> list[tuple[str, str]]:
         lines.append(("terminal", ", ".join(map(str, file.terminal[:MOST_NAMED]))))
     if case.family is None:
         lines += [("discount", f"{file.discount:g}"), ("start", _start(case)), ("costs", _costs(case))]
-        lines.append(("successors", f"{file.posterior.support}, at most {width:,} a pair"))
-        lines.append(("posterior", _posterior(file.posterior)))
+        by = "by outcome" if facts.outcomes is not None else file.posterior.support
+        lines.append(("successors", f"{by}, at most {width:,} a pair"))
+        lines.append(("posterior", _posterior(facts)))
     else:
         lines.append(("family", case.family.name))
     lines.append(("risk", risk_name(file.risk)))
@@ -74,14 +76,17 @@ def describe(case: Case) -> list[tuple[str, str]]:
         names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
         lines.append(("out of reach", f"{len(away):,}: {names}{', ...' if len(away) > MOST_NAMED else ''}"))
     lines.append(("solver", solver_name(file.solver)))
-    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver))} to solve"))
+    lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver, case.drawn_costs))} to solve"))
     return lines
 
 
-def _posterior(section: Any) -> str:
-    if section.pooled:
-        return "rows that learn from one another"
-    return f"Dirichlet rows, prior weight {1.0 if section.prior is None else section.prior:g}"
+def _posterior(facts: Facts) -> str:
+    section, shared = facts.file.posterior, facts.outcomes
+    weight = f"prior weight {1.0 if section.prior is None else section.prior:g}"
+    if shared is not None:
+        laws = "one law" if len(shared.laws) == 1 else f"{len(shared.laws):,} laws"
+        return f"{laws} of {len(shared.outcomes):,} outcomes, {weight}"
+    return "rows that learn from one another" if section.pooled else f"Dirichlet rows, {weight}"
 
 
 def risk_name(section: Any) -> str:

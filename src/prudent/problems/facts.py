@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..tables import LARGEST_COST, LogCounts, Names, count_log, entries_of, read_table
+from .outcomes import Outcomes, read_outcomes
 from .schema import ProblemFile
 
 
@@ -37,6 +38,7 @@ class Facts:
         target: `[S]` or `[S, A]` what the loss compares with, or None.
         source: the problem file, for messages.
         counted: the logs that make up `log`.
+        outcomes: where random outcomes lead, with laws that pairs share; None where rows are by themselves.
     """
 
     file: ProblemFile
@@ -49,6 +51,7 @@ class Facts:
     target: np.ndarray | None
     source: str
     counted: tuple[Counted, ...] = ()
+    outcomes: Outcomes | None = None
 
     @property
     def ordered(self) -> bool:
@@ -133,12 +136,18 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
     names = {"state": states, "action": actions, "next_state": states}
     costs, values = _costs(file, names, folder, source)
     listed = _successors(file, names, folder, source)
+    said = file.posterior
+    shared = None if said.outcomes is None else read_outcomes(said.outcomes, said.outcomes_seen, names, folder, source)
     given = file.data.transitions
     paths = [] if given is None else [given] if isinstance(given, str) else given
     leave = ("cost",) if costs is not None or sizes is not None else ()
     logs = [count_log([path], states, actions, folder, leave) for path in paths]
     (states, state_places), (actions, action_places) = states.settled(), actions.settled()
     places = [state_places, action_places, state_places]
+    if shared is not None:
+        moves, noticed, outcomes, laws = shared
+        moves[:, [0, 3]], moves[:, 1] = state_places[moves[:, [0, 3]]], action_places[moves[:, 1]]
+        shared = Outcomes(moves, noticed, outcomes, laws)
     for what, known in (("state", states), ("action", actions)):
         if not len(known):
             raise InputError(f"{source}: there is no {what}; give {what}s, a log or costs")
@@ -163,6 +172,7 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
         target=_target(file, states, actions, folder),
         source=str(source),
         counted=seen,
+        outcomes=shared,
     )
 
 

@@ -59,26 +59,31 @@ def largest_sample(shape: tuple[int, int, int], solver: Any) -> int:
     return max(solver.samples, min(SampleAverage().largest, fit))
 
 
-def estimate(shape: tuple[int, int, int], solver: Any) -> int:
-    """Bytes that solving will take at its peak, for a kernel of `[S, A, B]` and a file's `[solver]`."""
+def estimate(shape: tuple[int, int, int], solver: Any, costs: int = 0) -> int:
+    """Bytes that solving will take at its peak, for a kernel of `[S, A, B]` and a file's `[solver]`.
+
+    `costs` are those of each pair that are drawn with its probabilities, because they are noisy.
+    """
     if solver.grows:
         # Answers of a growing sample are compared on held-out draws.
         samples = GROWING_COPIES * largest_sample(shape, solver) + USUAL_DRAWS
     else:
         samples = SAMPLE_COPIES * solver.samples
-    kernel = 8 * math.prod(shape)
-    evaluated = solver.evaluation or max(USUAL_DRAWS, min(CHEAP_DRAWS, CHEAP_KERNELS // kernel))
-    return kernel * (EVALUATION_COPIES * evaluated + samples + TABLE_COPIES)
+    states, actions, successors = shape
+    drawn = 8 * states * actions * (successors + costs)
+    evaluated = solver.evaluation or max(USUAL_DRAWS, min(CHEAP_DRAWS, CHEAP_KERNELS // drawn))
+    return drawn * (EVALUATION_COPIES * evaluated + samples + TABLE_COPIES)
 
 
-def require_fit(shape: tuple[int, int, int], solver: Any) -> int:
+def require_fit(shape: tuple[int, int, int], solver: Any, costs: int = 0) -> int:
     """The estimate, refused if there is not that much memory."""
-    need, have = estimate(shape, solver), available()
+    need, have = estimate(shape, solver, costs), available()
     if need > have:
         states, actions, successors = shape
         size = "largest" if solver.grows else "samples"
         raise InputError(
-            f"{states:,} states, {actions:,} actions and {successors:,} successors a pair need about "
+            f"{states:,} states, {actions:,} actions and {successors:,} successors a pair"
+            f"{', with noisy costs,' if costs else ''} need about "
             f"{in_words(need)} of memory, and {in_words(have)} are free; list the successors of each pair "
             f'(posterior.support = "listed"), or lower solver.evaluation and solver.{size}'
         )

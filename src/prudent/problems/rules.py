@@ -31,14 +31,14 @@ def _from_word(value: Any) -> Any:
 class Bounds(Section):
     """How far one step may lead, of one action or of all."""
 
-    forward: Levels | Annotated[list[Levels], Field(min_length=1, max_length=2)] | None = Field(
+    forward: Levels | Annotated[list[Levels], Field(min_length=1, max_length=8)] | None = Field(
         default=None,
         description="most levels towards later states, or a number for each axis of the grid; when left out, any",
     )
-    back: Levels | Annotated[list[Levels], Field(min_length=1, max_length=2)] | None = Field(
+    back: Levels | Annotated[list[Levels], Field(min_length=1, max_length=8)] | None = Field(
         default=None, description="the same towards earlier states"
     )
-    steps: Levels | None = Field(default=None, description="most levels in all, over both axes of a grid together")
+    steps: Levels | None = Field(default=None, description="most levels in all, over all axes of a grid together")
     only: Annotated[list[Name], Field(min_length=1)] | None = Field(
         default=None, description="of the states within reach, only these"
     )
@@ -86,7 +86,7 @@ def _bounds(reach: Bounds, sizes: Sequence[int], where: str) -> list[tuple[int, 
     for name, given in (("back", reach.back), ("forward", reach.forward)):
         levels = given if isinstance(given, list) else [given] * len(sizes)
         if len(levels) != len(sizes):
-            axes = "the two axes of layout.grid" if len(sizes) == 2 else "the one axis of the states"
+            axes = f"the {len(sizes)} axes of layout.grid" if len(sizes) > 1 else "the one axis of the states"
             raise InputError(
                 f"{where}: posterior.rule: {name} has {len(levels)} numbers for {axes}; give one for each, or one alone"
             )

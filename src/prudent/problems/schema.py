@@ -60,6 +60,8 @@ class LossSection(Made):
 class SolverSection(Checked):
     """One kind of `[solver]`."""
 
+    evaluation: int | None = None
+
     @property
     def grows(self) -> bool:
         """Whether its sample grows, up to `largest`."""
@@ -212,11 +214,25 @@ class Data(Section):
 class Posterior(Section):
     """What is believed of the transition probabilities before the log."""
 
-    kind: Literal["pooled", "dirichlet"] | None = Field(
-        default=None, description="`pooled` (when left out, where `support` is `all`) or independent `dirichlet` rows"
+    kind: Literal["pooled", "dirichlet", "outcomes"] | None = Field(
+        default=None,
+        description="`pooled` (when left out, where `support` is `all`), independent `dirichlet` rows, or `outcomes` "
+        "with laws that rows share",
     )
     prior: Annotated[float, Field(gt=0.0, le=1e9)] | None = Field(
-        default=None, description="for `dirichlet`: pseudo-count of every successor; 1 (uniform) when left out"
+        default=None,
+        description="for `dirichlet` and `outcomes`: pseudo-count of every successor or outcome; 1 (uniform) when left "
+        "out",
+    )
+    outcomes: str | None = Field(
+        default=None,
+        description="for `outcomes`: a file with `state`, `action`, `outcome`, `next_state`, and `law` if there are "
+        "several: where each outcome leads",
+    )
+    outcomes_seen: str | None = Field(
+        default=None,
+        description="for `outcomes`: a file with `outcome`, `count`, and `law` if there are several: what was seen of "
+        "outcomes beside the log",
     )
     support: Literal["observed", "listed", "rule", "all"] = Field(
         default="all",
@@ -235,6 +251,16 @@ class Posterior(Section):
 
     @model_validator(mode="after")
     def _lists(self) -> Posterior:
+        by_outcome = self.kind == "outcomes"
+        stray = [key for key in ("support", "successors", "rule", "never_entered") if key in self.model_fields_set]
+        if by_outcome and stray:
+            raise PydanticCustomError(
+                "support", "the outcomes say where a pair may lead; remove {key}", {"key": stray[0]}
+            )
+        if by_outcome != (self.outcomes is not None) or (self.outcomes_seen is not None and not by_outcome):
+            raise PydanticCustomError(
+                "support", 'kind = "outcomes" and the file outcomes go together; give both, or neither', {}
+            )
         wanted = {"listed": "successors", "rule": "rule"}
         for support, key in wanted.items():
             given = getattr(self, key) is not None
@@ -273,8 +299,10 @@ class Rivals(Section):
 class Layout(Section):
     """How the report draws the policy."""
 
-    grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)] | None = Field(
-        default=None, description="`[rows, columns]` where the states form a grid, row by row"
+    grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=8)] | None = Field(
+        default=None,
+        description="`[rows, columns]` where the states form a grid, row by row, or the sizes of more axes, the last "
+        "one the fastest; two are drawn",
     )
     directions: list[Literal["left", "down", "right", "up"]] | None = Field(
         default=None, description="which way each action points on the grid"
@@ -332,6 +360,7 @@ class ProblemFile(Section):
             "data.default_cost": self.data.default_cost,
             "posterior.successors": self.posterior.successors,
             "posterior.rule": self.posterior.rule,
+            "posterior.outcomes": self.posterior.outcomes,
             "posterior.never_entered": self.posterior.never_entered or None,
             "terminal": self.terminal or None,
         }

@@ -116,7 +116,12 @@ def suggestion_of(case: Case) -> Suggestion | None:
     """
     facts = case.facts
     file, log = facts.file, facts.log
-    if case.family is not None or log is None or file.posterior.support not in ("observed", "all"):
+    if (
+        case.family is not None
+        or log is None
+        or facts.outcomes is not None
+        or file.posterior.support not in ("observed", "all")
+    ):
         return None
     if not facts.ordered:
         return None

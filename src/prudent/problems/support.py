@@ -53,8 +53,7 @@ def moves_allowed(facts: Facts, terminal: np.ndarray) -> np.ndarray:
         moves = np.stack([log.state, log.action, log.next_state], axis=1)[log.count > 0]
     moves = moves[~terminal[moves[:, 0]]]
     moves = moves[~never_entered(facts)[moves[:, 2]]]
-    if support in ("rule", "listed"):
-        _refuse_unlisted(facts, terminal, moves)
+    refuse_unlisted(facts, terminal, moves)
     return moves
 
 
@@ -142,9 +141,21 @@ def _foreseeable(facts: Facts) -> np.ndarray:
     return np.unique(np.concatenate(parts), axis=0)
 
 
-def _refuse_unlisted(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> None:
+def said_to_lead(facts: Facts) -> tuple[str, str] | None:
+    """What says where pairs may lead, for messages: that it does, and that it does not; None where anything may be."""
+    if facts.outcomes is not None:
+        return "posterior.outcomes lists", "posterior.outcomes does not list; add it"
+    words = {
+        "rule": ("posterior.rule allows", "posterior.rule does not allow; loosen it"),
+        "listed": ("posterior.successors lists", "posterior.successors does not list; add it"),
+    }
+    return words.get(facts.file.posterior.support)
+
+
+def refuse_unlisted(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> None:
     """Refuse a transition of the log that is not among the moves allowed."""
-    if facts.log is None:
+    said = said_to_lead(facts)
+    if facts.log is None or said is None:
         return
     sizes = (len(facts.states), len(facts.actions), len(facts.states))
     known = np.ravel_multi_index(tuple(moves.T), sizes)
@@ -153,9 +164,7 @@ def _refuse_unlisted(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> N
     stray = ~np.isin(seen, known) & (log.count > 0) & ~terminal[log.state]
     if stray.any():
         k = int(np.argmax(stray))
-        by_rule = facts.file.posterior.support == "rule"
-        said = "posterior.rule does not allow; loosen it" if by_rule else "posterior.successors does not list; add it"
         raise InputError(
             f"{facts.source}: the log goes from {facts.pair(log.state[k], log.action[k])} to state "
-            f"{facts.states[log.next_state[k]]}, which {said} or correct the log"
+            f"{facts.states[log.next_state[k]]}, which {said[1]} or correct the log"
         )

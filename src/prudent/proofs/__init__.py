@@ -4,5 +4,3 @@ from .file import write_proof
 from .prove import Proof, Replicate, prove
 from .search import Moment
 from .tree import Cuts
-
-__all__ = ["Cuts", "Moment", "Proof", "Replicate", "prove", "write_proof"]

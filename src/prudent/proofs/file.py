@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ..arrays import Array, in_float64, to_numpy
 from ..errors import InputError
 from ..files import write_whole
-from ..objectives import LinearBoxes
+from ..objectives import Boxes
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
 from .relaxation import bounded, risk_of_least
@@ -46,31 +46,28 @@ def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None =
 
     parts = _tails(proof.measure)
     boxes = proof.objective.boxes(proof.draws.thetas)
-    if parts is None or not isinstance(boxes, LinearBoxes):
+    listed = None if boxes is None else boxes.listed()
+    if parts is None or boxes is None or listed is None:
         raise InputError(
             "only proofs of a loss that is linear in the occupancy, under the mean, CVaR or a mixture of these, can be "
             "written for the verifier, which knows no others"
         )
-    models, tree = boxes.models, Tree(boxes.cost.shape[:2], proof.deterministic, proof.cuts)
+    tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts)
     share = np.asarray(proof.draws.probabilities)
     low, high = tree.boxes(tree.leaves())
     bound, values = _leaf_values(boxes, proof.measure, share, low, high)
-    index = models.support.index()
     claims = {
         "lower_bound": min(bound, proof.risk),
         "risk": proof.risk,
         "gap": proof.risk - min(bound, proof.risk),
-        "discount": float(models.discount),
+        "discount": float(listed.pop("discount")),
         "deterministic": proof.deterministic,
         "exact": proof.exact,
         "risk_parts": parts,
         "digests": digests or {},
     }
     arrays = {
-        "successor": np.broadcast_to(index, models.support.shape).astype(np.int32),
-        "probability": np.moveaxis(np.asarray(models.probability), -1, 0),
-        "cost": np.moveaxis(np.asarray(boxes.cost), -1, 0),
-        "start": np.asarray(models.start),
+        **listed,
         "share": share,
         "policy": np.asarray(proof.policy.probabilities),
         "values": values,
@@ -96,7 +93,7 @@ def _tails(risk: Risk) -> list[list[float]] | None:
 
 
 def _leaf_values(
-    boxes: LinearBoxes, risk: Risk, share: np.ndarray, low: np.ndarray, high: np.ndarray
+    boxes: Boxes, risk: Risk, share: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[float, Float[np.ndarray, "L R S"]]:
     """Values that prove the bound of each leaf, and the least of these bounds."""
     count, states = len(low), low.shape[1]
@@ -113,6 +110,6 @@ def _leaf_values(
 
 
 @eqx.filter_jit
-def _proved(boxes: LinearBoxes, risk: Risk, share: Array, low: Array, high: Array, values: Array) -> Array:
+def _proved(boxes: Boxes, risk: Risk, share: Array, low: Array, high: Array, values: Array) -> Array:
     """`[N]` the bounds that values prove as they are."""
     return risk_of_least(risk, share, boxes.proved(low, high, values))[0]

@@ -11,13 +11,16 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from ..errors import InputError
-from ..problems import THIN, describe, log_coverage, loss_name, risk_name
+from ..evaluation import Evaluation
+from ..problems import THIN, Case, describe, log_coverage, loss_name, risk_name
+from ..risks import CVaR
+from ..solvers import Solution
 from .parts import (
     ROUNDING,
     Array,
@@ -36,11 +39,6 @@ from .parts import (
     Two,
     coverage_record,
 )
-
-if TYPE_CHECKING:
-    from ..evaluation import Evaluation
-    from ..problems import Case
-    from ..solvers import Solution
 
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
 
@@ -272,8 +270,6 @@ def message_of(status: Any) -> str:
 
 def policy_record(name: str, judged: Evaluation, tail_level: float, **more: Any) -> PolicyRecord:
     """A policy's evaluation as a record; `more` are fields that it does not tell."""
-    from ..risks import CVaR
-
     return PolicyRecord(
         name=name,
         draws=len(judged.losses),
@@ -316,7 +312,6 @@ def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: st
         )
     return SolutionRecord(
         **dict(answer),
-        message=message_of(solution.status),
         solved=solution.status.name == "CONVERGED",
         usable=solution.status.ok,
         iterations=solution.iterations,
@@ -332,7 +327,9 @@ def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: st
 def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, settings: dict[str, Any]) -> dict[str, Any]:
     """What a problem file tells of a run; `settings` are those the solver ran with."""
     file, facts, certificate = case.facts.file, case.facts, solution.certificate
-    grid, directions = file.layout.grid, file.layout.directions
+    # Grids of two axes are drawn.
+    grid = file.layout.grid if file.layout.grid is None or len(file.layout.grid) == 2 else None
+    directions = None if grid is None else file.layout.directions
     counts = None if facts.log is None else case.counts()
     # The bound is the risk of one who is told theta, and not below that, where plans are exact and all draws planned.
     exact = file.loss.kind == "expected-cost" and certificate is not None and certificate.draws == answer.draws
@@ -342,6 +339,7 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
         coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, case.states, case.actions, THIN)
     return {
         "title": file.title or Path(facts.source).stem,
+        "message": message_of(solution.status),
         "asked": (("problem file", facts.source), *describe(case)),
         "risk_name": risk_name(file.risk),
         "loss_name": loss_name(file.loss),

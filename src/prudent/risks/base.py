@@ -30,6 +30,9 @@ from ..errors import InputError
 from ..settings import check_settings
 from .intervals import Estimate, confidence_interval, effective_draws
 
+# An infinite loss counts as so many times the largest finite one when the weights are found.
+LARGE = 1e6
+
 
 class Assessment(NamedTuple):
     """A risk's value and the density `xi*` that attains it: `value = sum_k p_k xi_k C_k`.
@@ -191,11 +194,16 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     This is the envelope theorem (Theorem 2 of the paper): the maximiser is held fixed. The losses are cut
     off before the density, not after it: a density that calls a solver has no derivative rule.
     """
+    # An infinite loss is weighed as a very large one; if it has weight, the value is infinite.
+    infinite = jnp.isposinf(losses)
+    most = jnp.max(jnp.where(jnp.isfinite(losses), jnp.abs(losses), 0.0))
+    losses = jnp.where(infinite, LARGE * jnp.where(most > 0, most, 1.0), losses)
     density = risk.density(lax.stop_gradient(losses), lax.stop_gradient(probabilities))
     # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
     size = lax.stop_gradient(jnp.max(jnp.where(probabilities > 0, jnp.abs(losses), 0.0)))
     unit = jnp.where(size > 0, size, 1.0)
-    return unit * (probabilities * density * jnp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum(), density
+    value = unit * (probabilities * density * jnp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum()
+    return jnp.where(jnp.any(infinite & (probabilities * density > 0)), jnp.inf, value), density
 
 
 @eqx.filter_jit

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import numpy as np
 
+from ..arrays import as_key
 from ..errors import InputError
-from ..problems import Case, Counted, Facts, case_of, import_family, parse
+from ..evaluation import Evaluation
+from ..policies import TabularPolicy
+from ..problems import Case, Counted, Facts, Outcomes, case_of, import_family, parse
+from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names
 from .folder import read_tensors, write_tensors
 
-if TYPE_CHECKING:
-    from ..solvers import Solution
-else:
-    Solution = Any  # importing them would import JAX, which refusing bad input does not need
-
-KIND = "prudent checkpoint, version 4"
+KIND = "prudent checkpoint, version 5"
 LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
 TREES = ("state", "parameters", "history")
 
@@ -50,8 +50,6 @@ class Saved:
 
 def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) -> Path:
     """Write what `read_checkpoint` and `restored` need."""
-    from ..solvers import named_leaves
-
     facts = case.facts
     arrays: dict[str, np.ndarray] = {"policy": np.asarray(solution.policy.probabilities)}
     if facts.log is not None:
@@ -59,6 +57,10 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
     for name in ("listed", "costs", "cost_values", "target"):
         if getattr(facts, name) is not None:
             arrays[f"facts.{name}"] = getattr(facts, name)
+    shared = facts.outcomes
+    if shared is not None:
+        arrays |= {"facts.outcomes": shared.moves}
+        arrays |= {} if shared.seen is None else {"facts.outcomes_seen": shared.seen}
     assert solution.checkpoint is not None
     trees = {"state": solution.checkpoint.state, "parameters": solution.parameters, "history": solution.history}
     for name, tree in trees.items():
@@ -69,6 +71,7 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
         "source": facts.source,
         "states": _names(facts.states),
         "actions": _names(facts.actions),
+        "outcomes": None if shared is None else [list(shared.outcomes.all()), list(shared.laws.all())],
         "rows": 0 if facts.log is None else facts.log.rows,
         "sources": [] if facts.log is None else list(facts.log.sources),
         "counted": [dataclasses.asdict(each) for each in facts.counted],
@@ -146,13 +149,43 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
     if target is not None and target.shape not in (sizes[:1], sizes[:2]):
         raise ValueError("a target of the wrong shape")
     counted = tuple(_counted(each) for each in record["counted"])
-    facts = Facts(file, states, actions, log, listed, costs, values, target, str(record["source"]), counted)
+    facts = Facts(
+        file,
+        states,
+        actions,
+        log,
+        listed,
+        costs,
+        values,
+        target,
+        str(record["source"]),
+        counted,
+        _outcomes(arrays, record, sizes),
+    )
     if file.family is None:
         return case_of(facts)
     family = import_family(file.family, file.options, Path(facts.source).parent, trust)
     if family.model.support.shape[:2] != sizes[:2]:
         raise InputError(f"{source}: family {file.family!r} has other sizes than when the run was made")
     return case_of(facts, family)
+
+
+def _outcomes(arrays: dict[str, np.ndarray], record: dict[str, Any], sizes: tuple[int, int, int]) -> Outcomes | None:
+    """Where outcomes lead, with every number in range."""
+    if record["outcomes"] is None:
+        return None
+    outcomes, laws = (Names(*each) for each in zip(("outcome", "law"), record["outcomes"], strict=True))
+    moves, seen = arrays["facts.outcomes"], arrays.get("facts.outcomes_seen")
+    ranges = (*sizes[:2], len(outcomes), sizes[2], len(laws))
+    for column, size in zip(moves.T, ranges, strict=True):
+        _index(np.ascontiguousarray(column), size)
+    if seen is not None:
+        _finite(seen, 2)
+        for column, size in zip(seen.T[:2], (len(laws), len(outcomes)), strict=True):
+            _index(column.astype(np.int64), size)
+        if seen.shape[1] != 3 or np.any(seen[:, 2] < 0):
+            raise ValueError("outcomes that were seen in part")
+    return Outcomes(moves, seen, outcomes, laws)
 
 
 def _counted(said: Any) -> Counted:
@@ -186,15 +219,11 @@ def _finite(array: np.ndarray, axes: int | None = None) -> np.ndarray:
 
 def restored(saved: Saved, path: Path) -> Solution:
     """The solution to resume from. What it said of the policy's risk is not kept; no solver looks at that."""
-    from ..evaluation import Evaluation
-    from ..policies import TabularPolicy
-    from ..solvers import Checkpoint, History, Solution, Status, state_from
-
     states, actions, _ = saved.case.shape
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = state_from(saved.trees["state"], arguments["solver"], objective, theta)
+        state = arguments["solver"].state_from(saved.trees["state"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)
@@ -221,13 +250,7 @@ def restored(saved: Saved, path: Path) -> Solution:
 
 def episode_seed(seed: Any, episode: int) -> Any:
     """The seed of an episode: the file's own at first, then keys that follow from it."""
-    if episode == 0:
-        return seed
-    import jax
-
-    from ..arrays import as_key
-
-    return jax.random.fold_in(as_key(seed), episode)
+    return seed if episode == 0 else jax.random.fold_in(as_key(seed), episode)
 
 
 def _column(array: np.ndarray) -> np.ndarray:

@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError
+from ..evaluation import judged
+from ..losses import ExpectedCost
+from ..objectives import costs_at, plainly
+from ..planning import plan_many
 from ..problems import Case, read_problem
 from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
+from ..risks import Expectation
 from .checkpoint import episode_seed, read_checkpoint
 from .folder import read_policy, read_record, require_run
+from .judging import Evaluator
 
 # A plan is judged before anything is solved on so many draws, in problems of at most so many states.
 MEAN_PLAN_DRAWS, MOST_STATES = 1000, 128
@@ -42,9 +50,7 @@ def evaluate_problem(
     return _evaluator(case, 0, samples).record(name, table, occupancy=False, stands_on=(facts.states, facts.actions))
 
 
-def _evaluator(case: Case, episode: int, samples: int | None) -> Any:
-    from .judging import Evaluator
-
+def _evaluator(case: Case, episode: int, samples: int | None) -> Evaluator:
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
     return Evaluator(**arguments, evaluation=samples or arguments["solver"].evaluation)
@@ -57,14 +63,6 @@ def footing_before(case: Case) -> FootingRecord | None:
     """
     if case.family is not None or case.shape[0] > MOST_STATES:
         return None
-    import numpy as np
-
-    from ..evaluation import judged
-    from ..losses import ExpectedCost
-    from ..objectives import costs_at, plainly
-    from ..planning import plan_many
-    from .judging import Evaluator
-
     arguments = case.arguments()
     if not isinstance(arguments["loss"], ExpectedCost):
         return None
@@ -128,8 +126,6 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
     for folder, other in zip(folders, records, strict=True):
         if (other.states, other.actions) != (first.states, first.actions):
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
-    from ..risks import Expectation
-
     saved = read_checkpoint(require_run(Path(folders[0])), trust)
     evaluator = _evaluator(saved.case, saved.episode, samples)
     policies = [

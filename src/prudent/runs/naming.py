@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..problems import Case
 from ..report import DriverRecord
-
-if TYPE_CHECKING:
-    from ..solvers import Solution
+from ..solvers import Solution
 
 MOST_DRIVERS = 20
 
@@ -82,4 +80,4 @@ def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
         if case.costs.mean.ndim == 2:
             return None
         slot -= width
-    return case.facts.states[case.support.index()[state, action, slot]]
+    return case.follower(state, action, slot)

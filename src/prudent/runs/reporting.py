@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..advice import risk_words
 from ..errors import InputError
 from ..report import SolutionRecord, solution_record, write_report
+from ..solvers import Solution
 from .folder import REPORT, read_record
+from .judging import Evaluator
 from .naming import by_index, driver_records
-
-if TYPE_CHECKING:
-    from ..solvers import Solution
-else:
-    Solution = Any  # importing it would import JAX, which writing a page again does not need
 
 NEEDED = ("plotly", "jinja2")
 
@@ -77,9 +75,6 @@ def record_solution(
     >>> record.exact, round(record.risk, 4), record.probabilities
     (True, 4.0, None)
     """
-    from ..advice import risk_words
-    from .judging import Evaluator
-
     evaluator = Evaluator(model, belief, risk=risk, loss=loss, seed=seed, draws=solution.evaluation.draws)
     status = solution.status.name
     answer = evaluator.record("this policy", solution.policy, known=solution.evaluation, status=status)
@@ -89,5 +84,6 @@ def record_solution(
     ]
     pairs = (0, 0) if answer.probabilities is None else answer.probabilities.shape
     usual = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss", "seed": seed}
-    usual |= {"states": pairs[0], "actions": pairs[1], "drivers": driver_records(solution, by_index)}
+    usual |= {"states": pairs[0], "actions": pairs[1], "message": solution.status.value}
+    usual["drivers"] = driver_records(solution, by_index)
     return solution_record(solution, answer, evaluator.gap_confidence(solution), rivals=tuple(others), **usual | shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +13,13 @@ from ..errors import InputError
 from ..files import write_whole
 from ..problems import Case, parse, read_problem
 from ..report import SolutionRecord, footing_record, problem_fields, solution_record
+from ..solvers import Solution, solve
 from . import folder as places
 from .checkpoint import episode_seed, read_checkpoint, restored, save_checkpoint
+from .deterministic import best_deterministic
+from .judging import Evaluator, rival_records
 from .naming import driver_records, moves_of, unknowns
 from .reporting import can_report, write_page
-
-if TYPE_CHECKING:
-    from ..solvers import Solution
-else:
-    Solution = Any  # importing it would import JAX, which refusing bad input does not need
 
 # The table of posterior draws has a column for each unknown, up to this many.
 MOST_UNKNOWNS = 200
@@ -157,12 +155,6 @@ def _changed(case: Case, solver: dict[str, Any]) -> Case:
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
 
-def _solve(arguments: dict[str, Any], **more: Any) -> Solution:
-    from ..solvers import solve
-
-    return solve(**arguments, **more)
-
-
 def _carry_out(
     case: Case,
     arguments: dict[str, Any],
@@ -172,10 +164,7 @@ def _carry_out(
     progress: bool | None,
     **more: Any,
 ) -> Run:
-    from .deterministic import best_deterministic
-    from .judging import Evaluator, rival_records
-
-    solution = _solve(arguments, progress=progress, **more)
+    solution = solve(**arguments, progress=progress, **more)
     if not np.all(np.isfinite(solution.losses)):
         raise InputError(
             f"the loss of the policy is not a finite number at every posterior draw ({solution.status.value}); "

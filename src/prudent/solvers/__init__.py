@@ -11,36 +11,5 @@ from .outputs import BestHeldOut, LastIterate, RandomIterate
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
-from .search import Samples
 from .solution import Checkpoint, History, Solution, Status
-from .states import named_leaves, state_from
-
-__all__ = [
-    "BRPG",
-    "LBFGS",
-    "BestHeldOut",
-    "Certificate",
-    "Checkpoint",
-    "Driver",
-    "History",
-    "Job",
-    "JobDraws",
-    "LastIterate",
-    "NaturalGradient",
-    "Optimiser",
-    "Parts",
-    "ProxLinear",
-    "RandomIterate",
-    "SampleAverage",
-    "Samples",
-    "Solution",
-    "Status",
-    "certify",
-    "fresh_draws",
-    "least_losses",
-    "named_leaves",
-    "solve",
-    "solve_grid",
-    "solve_many",
-    "state_from",
-]
+from .states import named_leaves

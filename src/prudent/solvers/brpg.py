@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,17 +14,20 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, as_float, as_whole, require_kind, to_numpy
+from ..arrays import Array, as_float, as_whole, in_float64, require_kind, to_numpy
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS
-from ..gradients import GradientEstimator, arranged
+from ..gradients import GradientEstimator, SampledRisk
 from ..objectives import Objective
+from ..parameter_sets import projected
+from ..risks import Risk
 from ..settings import check_settings, number, whole
-from .draws import Chance, Job, JobDraws, stacked
+from .draws import Chance, JobDraws, stacked
 from .optimiser import EVALUATION, Optimiser, Outcome
-from .outputs import HeldOut, Kept, LastIterate, Output, Question, start, where
+from .outputs import Kept, LastIterate, Output, start, where
 from .progress import Progress
 from .solution import Solution, Status, checkpoint_of
+from .states import Arrays, filled, foreign
 
 GOING, VANISHED, NON_FINITE = 0, 1, 2
 
@@ -87,6 +90,16 @@ class BRPG(Optimiser):
         """An iteration's draws and those of the report."""
         return {self.samples, self.evaluation or USUAL_DRAWS}
 
+    @in_float64
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> State:
+        """The loop's state."""
+        initial = to_numpy(projected(objective.within, objective.initial()))
+        fresh = begin(self.for_loop(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), 1)
+        state = filled(jax.tree.map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
+        if not (0 <= state.steps < 2**30 and GOING <= state.finished <= NON_FINITE):
+            raise foreign()
+        return state
+
     def jobs_at_once(self, objective: Objective) -> int:
         """As many as fit the cache or memory."""
         size = objective.size()
@@ -102,17 +115,18 @@ class BRPG(Optimiser):
     ) -> list[Outcome]:
         """Algorithm 1 for all runs in one compiled loop."""
         runs = len(draws.jobs)
-        question = Question(objective, stacked([job.risk for job in draws.jobs]))
+        risk = stacked([job.risk for job in draws.jobs])
         beginning = begin(self.for_loop(), stacked([job.start for job in draws.jobs]), runs)
         if before is None:
             state, histories, start = beginning, [np.empty((0, 3))] * runs, 0
             going = np.ones(runs, dtype=bool)
         else:
-            state, histories, start = _restore(before, self, draws.jobs, beginning)
+            state, histories, start = _restore(before, self, beginning)
             going = np.asarray(state.finished) == GOING
-        held_out = _set_aside(draws, self.output.held_out(), objective)
-        state, trace, iterates = _iterate(question, gradient, self, draws, state, held_out, start, progress)
-        chosen = self.output.choose(state.kept, state.parameters, question, held_out)
+        held_out = _set_aside(draws, self.output.held_out(), objective, risk)
+        loop = Loop(objective, risk, gradient, self.for_loop(), draws.shares(self.samples), held_out)
+        state, trace, iterates = _iterate(loop, self.iterations, draws, state, start, progress)
+        chosen = self.output.choose(state.kept, state.parameters, held_out)
         sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
         parameters = to_numpy(where(sound, chosen.parameters, state.sound))
         found = []
@@ -168,6 +182,17 @@ class State(eqx.Module):
     steps: Int[Array, " G"]
 
 
+class Loop(NamedTuple):
+    """What stays the same in all iterations of G runs; settings are those of `for_loop`."""
+
+    objective: Objective
+    risk: Risk
+    gradient: GradientEstimator
+    settings: BRPG
+    shares: Float[Array, "G R"]
+    held_out: SampledRisk
+
+
 @eqx.filter_jit
 def begin(settings: BRPG, parameters: Any, groups: int) -> State:
     """The state before the first iteration."""
@@ -182,19 +207,11 @@ def norm(tree: Any) -> Float[Array, " G"]:
     return jnp.sqrt(sum(squares[1:], squares[0]))
 
 
-def iterate(
-    question: Question,
-    gradient: GradientEstimator,
-    settings: BRPG,
-    state: State,
-    thetas: Array,
-    shares: Float[Array, "G R"],
-    keys: UInt32[Array, "G 2"],
-) -> tuple[State, Float[Array, "3 G"]]:
+def iterate(loop: Loop, state: State, thetas: Array, keys: UInt32[Array, "G 2"]) -> tuple[State, Float[Array, "3 G"]]:
     """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
-    objective, risk = question
-    within = objective.within
-    result, slope = gradient(objective, risk, state.parameters, thetas, shares, keys)
+    settings, within = loop.settings, loop.objective.within
+    sampled = SampledRisk(loop.objective, loop.risk, thetas, loop.shares)
+    result, slope = loop.gradient(sampled, state.parameters, keys)
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
     moved = jax.vmap(within.project)(optax.apply_updates(state.parameters, change))
     # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
@@ -221,16 +238,7 @@ def iterate(
 
 @eqx.filter_jit
 def run_block(
-    question: Question,
-    gradient: GradientEstimator,
-    settings: BRPG,
-    state: State,
-    thetas: Float[Array, "T ..."],
-    shares: Float[Array, "G R"],
-    chance: Chance,
-    held_out: HeldOut,
-    first: Int[Array, ""],
-    span: Int[Array, 2],
+    loop: Loop, state: State, thetas: Float[Array, "T ..."], chance: Chance, first: Int[Array, ""], span: Int[Array, 2]
 ) -> tuple[State, Array, Float[Array, "T 3 G"], Any]:
     """Iterations `span[0]..span[1]-1` of a block whose first is iteration `first` of the run.
 
@@ -246,89 +254,65 @@ def run_block(
 
     def body(carry: tuple) -> tuple:
         position, state, trace, iterates = carry
-        if settings.keep_iterates:
+        if loop.settings.keep_iterates:
             iterates = jax.tree.map(lambda rows, row: rows.at[position].set(row), iterates, state.parameters)
-        kept = settings.output.observe(
-            state.kept, state.parameters, first + position, chance.uniforms[position], question, held_out
-        )
+        now, uniform = first + position, chance.uniforms[position]
+        kept = loop.settings.output.observe(state.kept, state.parameters, now, uniform, loop.held_out)
         kept = where(state.finished == GOING, kept, state.kept)
-        state, entries = iterate(question, gradient, settings, state, thetas[position], shares, chance.keys[position])
+        state, entries = iterate(loop, state, thetas[position], chance.keys[position])
         state = eqx.tree_at(lambda s: s.kept, state, kept)
         return position + 1, state, trace.at[position].set(entries), iterates
 
     length, groups = chance.uniforms.shape
     trace, iterates = jnp.full((length, 3, groups), jnp.nan), None
-    if settings.keep_iterates:
+    if loop.settings.keep_iterates:
         iterates = jax.tree.map(lambda leaf: jnp.full((length, *leaf.shape), jnp.nan), state.parameters)
     position, state, trace, iterates = lax.while_loop(unfinished, body, (span[0], state, trace, iterates))
     return state, position, trace, iterates
 
 
-def _set_aside(draws: JobDraws, count: int, objective: Objective) -> HeldOut:
+def _set_aside(draws: JobDraws, count: int, objective: Objective, risk: Risk) -> SampledRisk:
     if not count:
-        return HeldOut(np.zeros((len(draws.jobs), 0)), np.zeros((len(draws.jobs), 0)))
+        nothing = np.zeros((len(draws.jobs), 0))
+        return SampledRisk(objective, risk, nothing, nothing)
     several = draws.held_out(count)
     thetas, shares = (np.stack([getattr(each, name) for each in several]) for name in ("thetas", "probabilities"))
-    return HeldOut(arranged(objective, thetas), shares)
+    return SampledRisk.on(objective, risk, thetas, shares)
 
 
 def _iterate(
-    question: Question,
-    gradient: GradientEstimator,
-    settings: BRPG,
-    draws: JobDraws,
-    state: State,
-    held_out: HeldOut,
-    start: int,
-    progress: bool | None,
+    loop: Loop, iterations: int, draws: JobDraws, state: State, start: int, progress: bool | None
 ) -> tuple[State, np.ndarray, Any]:
-    """Run `settings.iterations` more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
-    loop_settings = settings.for_loop()
-    end = start + settings.iterations
-    length = int(np.prod(draws.sizes(settings.samples)))
+    """Run so many more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
+    samples, keep = loop.settings.samples, loop.settings.keep_iterates
+    end = start + iterations
+    length = int(np.prod(draws.sizes(samples)))
     traces = [np.empty((0, 3, len(draws.jobs)))]
     iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
-    iteration, shares = start, draws.shares(settings.samples)
+    iteration = start
     with Progress(progress, start, end) as bar:
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
             first = iteration - iteration % length
             last = min(first + length, end)
-            thetas, chance = draws.block(settings.samples, first, iteration, last)
-            thetas = np.stack([arranged(question.objective, drawn) for drawn in thetas])
+            thetas, chance = draws.block(samples, first, iteration, last)
+            thetas = np.stack([SampledRisk.on(loop.objective, loop.risk, drawn).thetas for drawn in thetas])
             while iteration < last and np.any(np.asarray(state.finished) == GOING):
                 span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
-                state, position, trace, passed = run_block(
-                    question,
-                    gradient,
-                    loop_settings,
-                    state,
-                    thetas,
-                    shares,
-                    chance,
-                    held_out,
-                    np.array(first, np.int32),
-                    span,
-                )
-                reached = first + int(position)
-                traces.append(np.asarray(trace)[iteration - first : reached - first])
-                if settings.keep_iterates:
-                    made = slice(iteration - first, reached - first)
+                state, position, trace, passed = run_block(loop, state, thetas, chance, np.array(first, np.int32), span)
+                made = slice(iteration - first, int(position))
+                traces.append(np.asarray(trace)[made])
+                if keep:
                     iterates.append(jax.tree.map(lambda rows, made=made: np.asarray(rows)[made], passed))
-                iteration = reached
+                iteration = first + int(position)
                 bar.advance(iteration, traces[-1])
-    together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if settings.keep_iterates else None
+    together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if keep else None
     return to_numpy(state), np.concatenate(traces), together
 
 
-def _restore(
-    before: Sequence[Solution], settings: BRPG, jobs: Sequence[Job], beginning: State
-) -> tuple[State, list[np.ndarray], int]:
+def _restore(before: Sequence[Solution], settings: BRPG, beginning: State) -> tuple[State, list[np.ndarray], int]:
     """The batch's state from its solutions; a run whose gradient had vanished goes on only at a lower tolerance."""
     checkpoints = [checkpoint_of(solution) for solution in before]
     state: State = stacked([checkpoint.state for checkpoint in checkpoints])
-    for checkpoint, job in zip(checkpoints, jobs, strict=True):
-        if checkpoint.key != job.words:
-            raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
         np.shape(ours) == np.shape(theirs)
         for ours, theirs in zip(jax.tree.leaves(beginning), jax.tree.leaves(state), strict=True)

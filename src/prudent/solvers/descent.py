@@ -102,6 +102,24 @@ class Iterates(eqx.Module):
     rounds: int
 
 
+class Trial(NamedTuple):
+    """What was found at the trial points of K iterates, which are still at the points before them.
+
+    Attributes:
+        sample: the trial points and the draws they were judged on.
+        found: there.
+        moved: change of the parameters.
+        gradient: by the parameters.
+        accept: where the trial takes the place of the point.
+    """
+
+    sample: Sample
+    found: Slopes
+    moved: Float[np.ndarray, "K D"]
+    gradient: Float[np.ndarray, "K D"]
+    accept: Bool[np.ndarray, " K"]
+
+
 class Step(eqx.Module):
     """A kind of step: it proposes trial points and learns from what was found there."""
 
@@ -109,6 +127,11 @@ class Step(eqx.Module):
     def needs_table(self) -> bool:
         """Whether it moves the rows of a table."""
         return True
+
+    @property
+    def keeps_risk(self) -> bool:
+        """Whether it keeps the risk and linearises the losses alone, so that it ends at kinks of the risk, too."""
+        return False
 
     @abc.abstractmethod
     def blank(self, iterates: Iterates) -> Any:
@@ -129,25 +152,22 @@ class Step(eqx.Module):
         """The decrease of the objective that is predicted for a trial."""
 
     @abc.abstractmethod
-    def learn(
-        self,
-        space: Space,
-        iterates: Iterates,
-        moved: Float[np.ndarray, "K D"],
-        sample: Sample,
-        found: Slopes,
-        gradient: np.ndarray,
-        accept: Any,
-    ) -> Any:
-        """The memory after trial points were judged; the iterates are still at the points before them."""
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
+        """The memory after trial points were judged."""
 
-    @abc.abstractmethod
     def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
-        """At most this is gained by any change of the policy, to first order; 0 at a stationary point."""
+        """At most this is gained by any change of the policy, to first order; 0 at a stationary point.
 
-    @abc.abstractmethod
+        `<slope, pi> - min_pi' <slope, pi'>`, which is what is gained where there is no kink; without a table the norm
+        of the projected gradient.
+        """
+        if space.table is None:
+            return np.asarray(iterates.norm)
+        return space.table.rows.gain(iterates.points, iterates.slope)
+
     def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
-        """Where there is no trial left that could be told from the point itself."""
+        """Where there is no trial left that could be told from the point itself; nowhere, if steps only shorten."""
+        return np.zeros(len(iterates.value), bool)
 
 
 def flat(tree: Any) -> Float[np.ndarray, "K D"]:
@@ -218,7 +238,7 @@ def advance(step: Step, space: Space, iterates: Iterates, sample: Sample, found:
     enough = iterates.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * iterates.size
     # A trial whose objective is no number is only a step too far.
     accept = going & np.isfinite(norm) & (found.value <= enough)
-    memory = step.learn(space, iterates, moved, sample, found, gradient, accept)
+    memory = step.learn(space, iterates, Trial(sample, found, moved, gradient, accept))
     iterates = dataclasses.replace(
         iterates,
         parameters=choose(accept, iterates.trial, iterates.parameters),
@@ -236,7 +256,8 @@ def advance(step: Step, space: Space, iterates: Iterates, sample: Sample, found:
     )
     exact = sample.draws.exact
     notable = 0.1 * allowed(iterates, BEYOND * tolerance if exact else tolerance)
-    fell = going & (iterates.value < iterates.anchor - notable)
+    with np.errstate(invalid="ignore"):  # of points that were infinite from the first
+        fell = going & (iterates.value < iterates.anchor - notable)
     idle = np.where(fell, 0, iterates.idle + going)
     ended = np.where(idle >= PATIENCE, STALLED, GOING)
     return _proposed(
@@ -297,7 +318,8 @@ def sizes(space: Space, sample: Sample, found: Slopes) -> tuple[np.ndarray, np.n
     Where a policy makes the losses of all draws alike, as against the worst case, the spread is what it leaves to gain.
     Where it makes them all 0, their size is what could be lost.
     """
-    spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
+    with np.errstate(invalid="ignore"):  # where losses are infinite
+        spread = np.fmax(np.ptp(found.losses, axis=1), found.value - sample.floor)
     size = np.abs(found.losses).max(axis=1) + np.finfo(float).tiny
     if space.table is None:
         return spread, size

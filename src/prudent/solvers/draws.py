@@ -11,14 +11,16 @@ from jaxtyping import Float, UInt32
 
 from ..arrays import Array, Stream, as_float, stream
 from ..errors import InputError
-from ..gradients import equal_shares
-from ..posteriors import Posterior, WeightedDraws, draw_sets, equally_weighted
+from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, draw_sets, equally_weighted
 from ..risks import Risk
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
 # loop. A unit depends on one run alone, so that a run's draws are the same in any batch.
 UNIT_ITERATIONS, UNIT_BYTES = 8, 8 * 2**20
 BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
+
+# Up to this many uniform numbers a draw, Sobol points spread better than independent ones.
+LARGEST_SOBOL = 64
 
 
 class Job(NamedTuple):
@@ -58,6 +60,7 @@ class JobDraws:
 
     def __init__(self, jobs: Sequence[Job]):
         self.jobs = jobs
+        self.made: dict[tuple, WeightedDraws] = {}
         self.atoms = [job.belief.as_atoms() for job in jobs]
         shapes = {fresh_draws(job.belief, job.words, 1).thetas.shape[1:] for job in jobs}
         if len(shapes) > 1:
@@ -85,6 +88,19 @@ class JobDraws:
         """Draws of each run that no gradient sees, for the output rule; the atoms, where there are any."""
         return self._weighted(n, Stream.HELD_OUT)
 
+    def evenly(self, job: Job, n: int, *path: int) -> WeightedDraws:
+        """A sample that stays the same, by Sobol points where the belief is a function of few uniform numbers."""
+        atoms = job.belief.as_atoms()
+        if atoms is not None:
+            return atoms
+        name = (id(job.belief), job.words, n, path)
+        if name not in self.made:
+            belief = job.belief
+            if isinstance(belief, Invertible) and 0 < belief.uniform_dimension <= LARGEST_SOBOL:
+                belief = Sobol(belief)
+            self.made[name] = equally_weighted(draw(belief, stream(job.words, *path), n))
+        return self.made[name]
+
     def samples(self, wanted: int) -> int:
         """Draws of an iteration: those wanted, or all atoms where that is no more."""
         atoms = self.atoms[0]
@@ -94,7 +110,7 @@ class JobDraws:
         """Probabilities of an iteration's draws."""
         if self._whole(wanted):
             return np.stack([atoms.probabilities for atoms in self.atoms if atoms is not None])
-        return equal_shares(len(self.jobs), wanted)
+        return np.full((len(self.jobs), wanted), 1.0 / wanted)
 
     def _whole(self, wanted: int) -> bool:
         return self.atoms[0] is not None and len(self.atoms[0]) <= wanted

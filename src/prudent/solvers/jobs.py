@@ -259,12 +259,13 @@ def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tupl
     """An answer on fresh draws, and its certificate where one is wanted and can be had."""
     objective, slopes = parts.objective, None
     fresh = fresh_draws(job.belief, job.words, parts.evaluation)
-    if not parts.certify:
-        return judge(objective, job.risk, point, fresh), None
-    if parts.gradient.by_values:
+    if parts.gradient.by_values or not parts.certify:
         answer = judge(objective, job.risk, point, fresh)
     else:
         answer, slopes = judge_closely(objective, job.risk, point, fresh)
+    answer = dataclasses.replace(answer, notes=objective.notes(job.belief, point, fresh))
+    if not parts.certify:
+        return answer, None
     if not answer.finite():
         return answer, None
     certificate = certified(objective, point, answer, job.risk, slopes, outcome.in_sample)
@@ -301,6 +302,8 @@ def _status(objective: Objective, job: Job, outcome: Outcome, answer: Evaluation
 
     The start is evaluated only if the sampled objective looks as if it had risen.
     """
+    if answer.infinite() and objective.infinite():
+        return Status.INFINITE
     if not answer.finite() or outcome.status is Status.NON_FINITE:
         return Status.NON_FINITE
     values = outcome.history[:, 0]

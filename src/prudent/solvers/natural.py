@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ..policies import LOWEST_LOGIT
-from .descent import Iterates, Space, Step, project_all
+from .descent import Iterates, Space, Step, Trial, project_all
 from .sample import Sample, Slopes
 
 # How a row's step grows where the slope still points the same way after a step, and shrinks where it has turned; the
@@ -59,31 +59,14 @@ class NaturalGradient(Step):
         """`-<slope, change of the table>`."""
         return (iterates.slope * (iterates.points - points)).sum(axis=(1, 2))
 
-    def learn(
-        self,
-        space: Space,
-        iterates: Iterates,
-        moved: Float[np.ndarray, "K D"],
-        sample: Sample,
-        found: Slopes,
-        gradient: np.ndarray,
-        accept: Bool[np.ndarray, " K"],
-    ) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
         """Longer steps where the slope still agrees with the move, shorter ones where it has turned."""
-        there = advantage(sample.points, found.slope, found.visits)
-        turned = ((sample.points - iterates.points) * there).sum(axis=2) > 0
+        points, found = trial.sample.points, trial.found
+        there = advantage(points, found.slope, found.visits)
+        turned = ((points - iterates.points) * there).sum(axis=2) > 0
         after = np.where(turned, TURNED, GROW)
         without = np.where(turned, REJECTED, OTHERS)
-        return np.minimum(iterates.memory * np.where(accept[:, None], after, without), LONGEST)
-
-    def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
-        """`<slope, pi> - min_pi' <slope, pi'>`: at least the predicted decrease, which it is where there is no kink."""
-        assert space.table is not None
-        return space.table.rows.gain(iterates.points, iterates.slope)
-
-    def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
-        """Nowhere: steps only become short."""
-        return np.zeros(len(iterates.value), bool)
+        return np.minimum(iterates.memory * np.where(trial.accept[:, None], after, without), LONGEST)
 
 
 def advantage(tables: np.ndarray, slope: np.ndarray, visits: np.ndarray) -> Float[np.ndarray, "K S A"]:

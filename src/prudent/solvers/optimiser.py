@@ -16,6 +16,7 @@ from ..gradients import GradientEstimator
 from ..objectives import Objective
 from .draws import JobDraws
 from .solution import Solution, Status
+from .states import Arrays
 
 EVALUATION = "fresh draws on which the risk is reported; when left out, 1000, or more where that is cheap"
 
@@ -74,6 +75,13 @@ class Optimiser(eqx.Module):
     @abc.abstractmethod
     def sizes(self) -> set[int]:
         """Numbers of draws on which it assesses risks."""
+
+    @abc.abstractmethod
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> Any:
+        """The state of one run whose leaves were `named_leaves(state)`, for an objective of the same kind.
+
+        Arrays that no run of these settings could have left are refused.
+        """
 
     @abc.abstractmethod
     def jobs_at_once(self, objective: Objective) -> int:

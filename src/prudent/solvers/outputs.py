@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,9 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, as_whole, require_size
-from ..gradients import risk_of_losses
-from ..objectives import Objective
-from ..risks import Risk
+from ..gradients import SampledRisk
 
 
 class Kept(eqx.Module):
@@ -24,41 +22,19 @@ class Kept(eqx.Module):
     score: Float[Array, " G"]
 
 
-class Question(NamedTuple):
-    """What G runs minimise: an objective and a risk whose arrays have a leading axis G."""
-
-    objective: Objective
-    risk: Risk
-
-
-class HeldOut(NamedTuple):
-    """Arranged draws that are set aside for the output rule of G runs, and their probabilities."""
-
-    thetas: Array
-    shares: Float[Array, "G N"]
-
-
 class Output(eqx.Module):
     """A rule that sees every iterate `alpha_t` once, before its step, and remembers one."""
 
-    @abc.abstractmethod
     def held_out(self) -> int:
-        """How many posterior draws the rule wants set aside for each run, 0 for none."""
+        """How many posterior draws the rule wants set aside for each run; none unless said otherwise."""
+        return 0
 
     @abc.abstractmethod
-    def observe(
-        self,
-        kept: Kept,
-        parameters: Any,
-        iteration: Array,
-        uniform: Float[Array, " G"],
-        question: Question,
-        held_out: HeldOut,
-    ) -> Kept:
-        """What to remember after seeing `parameters`; `uniform` are fresh random numbers in [0, 1)."""
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
+        """What to remember after seeing `parameters`; `uniform`, `[G]`, are fresh random numbers in [0, 1)."""
 
     @abc.abstractmethod
-    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, held_out: SampledRisk) -> Kept:
         """The output, from what was remembered and the last iterate `alpha_T`; no finite score means failure."""
 
 
@@ -80,17 +56,11 @@ class LastIterate(Output):
     0
     """
 
-    def held_out(self) -> int:
-        """None."""
-        return 0
-
-    def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, question: Question, held_out: HeldOut
-    ) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
         """Remembers nothing."""
         return kept
 
-    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, held_out: SampledRisk) -> Kept:
         """The last."""
         return Kept(last, np.zeros_like(kept.score))
 
@@ -106,17 +76,11 @@ class RandomIterate(Output):
     0
     """
 
-    def held_out(self) -> int:
-        """None."""
-        return 0
-
-    def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, question: Question, held_out: HeldOut
-    ) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
         """Keep this one with probability `1 / (t + 1)`."""
         return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
 
-    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, held_out: SampledRisk) -> Kept:
         """The one kept."""
         return Kept(kept.parameters, np.zeros_like(kept.score))
 
@@ -144,24 +108,18 @@ class BestHeldOut(Output):
         """The size of the sample."""
         return self.samples
 
-    def observe(
-        self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, question: Question, held_out: HeldOut
-    ) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
         """Score this iterate if it is its turn, and keep the better."""
-        return jax.lax.cond(
-            iteration % self.every == 0,
-            lambda kept: _better(kept, parameters, question, held_out),
-            lambda kept: kept,
-            kept,
-        )
+        due = iteration % self.every == 0
+        return jax.lax.cond(due, lambda kept: _better(kept, parameters, held_out), lambda kept: kept, kept)
 
-    def choose(self, kept: Kept, last: Any, question: Question, held_out: HeldOut) -> Kept:
+    def choose(self, kept: Kept, last: Any, held_out: SampledRisk) -> Kept:
         """The best of those kept and the last; none was scored if the loss is NaN on the held-out sample."""
-        return _jit_better(kept, last, question, held_out)
+        return _jit_better(kept, last, held_out)
 
 
-def _better(kept: Kept, parameters: Any, question: Question, held_out: HeldOut) -> Kept:
-    score = risk_of_losses(*question, parameters, *held_out).value
+def _better(kept: Kept, parameters: Any, held_out: SampledRisk) -> Kept:
+    score = held_out.at(parameters).value
     better = score < kept.score
     return Kept(where(better, parameters, kept.parameters), jnp.where(better, score, kept.score))
 

@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .descent import ROUNDING, Iterates, Space, Step
+from .descent import ROUNDING, Iterates, Space, Step, Trial
 from .linear_model import MOST_PLANES, Improvement, Linearised, Reach, along, improve
 from .sample import Sample, Slopes, assessed
 
@@ -51,6 +51,11 @@ class ProxLinear(Step):
     'CONVERGED'
     """
 
+    @property
+    def keeps_risk(self) -> bool:
+        """It does."""
+        return True
+
     def blank(self, iterates: Iterates) -> Any:
         """The whole set of tables is the first trust region."""
         count = len(iterates.value)
@@ -71,18 +76,10 @@ class ProxLinear(Step):
         """The model is convex, so a share of the step decreases it by at least that share."""
         return np.asarray(iterates.memory.share * iterates.memory.decrease)
 
-    def learn(
-        self,
-        space: Space,
-        iterates: Iterates,
-        moved: Float[np.ndarray, "K D"],
-        sample: Sample,
-        found: Slopes,
-        gradient: np.ndarray,
-        accept: Bool[np.ndarray, " K"],
-    ) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
         """A new model where the step was accepted; a shorter share of the direction where it was not."""
         region: Region = iterates.memory
+        sample, found, _, _, accept = trial
         predicted = region.share * region.decrease
         actual = iterates.value - np.where(np.isfinite(found.value), found.value, np.inf)
         whole = region.share == 1.0

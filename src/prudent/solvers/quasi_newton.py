@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import as_whole, require_size
-from .descent import Iterates, Space, Step, project_all, unflat
+from .descent import Iterates, Space, Step, Trial, project_all, unflat
 from .sample import Sample, Slopes
 
 # A pair of changes teaches curvature only if it is clearly positive.
@@ -75,18 +75,10 @@ class LBFGS(Step):
         """`-<gradient, change of the parameters>`."""
         return -(iterates.gradient * moved).sum(axis=1)
 
-    def learn(
-        self,
-        space: Space,
-        iterates: Iterates,
-        moved: Float[np.ndarray, "K D"],
-        sample: Sample,
-        found: Slopes,
-        gradient: np.ndarray,
-        accept: Bool[np.ndarray, " K"],
-    ) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
         """A new pair after an accepted step; a shorter step after a rejected one."""
         pairs: Pairs = iterates.memory
+        _, _, moved, gradient, accept = trial
         turn = np.asarray(gradient - iterates.gradient)
         product = (moved * turn).sum(axis=1)
         lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(turn, axis=1)
@@ -102,16 +94,6 @@ class LBFGS(Step):
 
         known = pushed(pairs.known, np.ones(len(good), bool)) & ~forget[:, None]
         return Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
-
-    def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
-        """As for natural steps where the policy has a table; else the norm of the projected gradient."""
-        if space.table is None:
-            return np.asarray(iterates.norm)
-        return space.table.rows.gain(iterates.points, iterates.slope)
-
-    def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
-        """Nowhere: steps only become short."""
-        return np.zeros(len(iterates.value), bool)
 
 
 def directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:

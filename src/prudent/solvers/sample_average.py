@@ -10,11 +10,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, as_float, as_whole, require_kind, stream, to_numpy
+from ..arrays import Array, Stream, as_float, as_whole, in_float64, require_kind, stream, to_numpy
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator
 from ..objectives import Objective, Unit
+from ..parameter_sets import projected
 from ..posteriors import equally_weighted
 from ..settings import check_settings, number, whole
 from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin
@@ -26,9 +27,10 @@ from .progress import Progress
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample import slopes_of
-from .search import Incumbent, Samples, Search
+from .search import Incumbent, Search, restored
 from .solution import Solution
 from .starts import PLANNED, first_parameters
+from .states import Arrays
 
 # A sample is this many times the one before.
 GROWTH = 4
@@ -120,6 +122,13 @@ class SampleAverage(Optimiser):
         """Draws of one sample."""
         return self.samples * GROWTH**stage
 
+    @in_float64
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> Search:
+        """The job's search."""
+        space, initial = space_of(objective, theta), to_numpy(projected(objective.within, objective.initial()))
+        steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
+        return restored(arrays, space, jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
+
     def jobs_at_once(self, objective: Objective) -> int:
         """A few: their models fill the same chunks."""
         del objective
@@ -160,7 +169,6 @@ class SampleAverage(Optimiser):
         )
         histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        samples = Samples(self)
         with Progress(progress, 0, self.iterations) as bar:
             while True:
                 active = [
@@ -170,7 +178,7 @@ class SampleAverage(Optimiser):
                 ]
                 if not active:
                     break
-                requests = [searches[g].request(space, draws.jobs[g], samples) for g in active]
+                requests = [searches[g].request(space, self, draws.jobs[g], draws) for g in active]
                 for g, request, found in zip(active, requests, slopes_of(objective, requests), strict=True):
                     scoring = searches[g].scoring
                     searches[g] = searches[g].receive(self, steps, space, request, found)
@@ -227,7 +235,7 @@ def space_of(objective: Objective, theta: np.ndarray) -> Space:
 def _polished(space: Space, job: Job, search: Search, steps: tuple[Step, ...]) -> Incumbent:
     """The answer of a job, on the atoms of a posterior to the last digits where it has converged."""
     answer, atoms = search.answer(), job.belief.as_atoms()
-    if search.done != CONVERGED or atoms is None or not isinstance(steps[search.kind], ProxLinear):
+    if search.done != CONVERGED or atoms is None or not steps[search.kind].keeps_risk:
         return answer
     assert space.table is not None
     table = space.objective.points(answer.parameters)[0]

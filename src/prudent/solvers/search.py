@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, stream
+from ..arrays import Array, Stream, to_numpy
 from ..evaluation import judged
 from ..objectives import Unit
-from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, equally_weighted
+from ..posteriors import WeightedDraws
 from ..risks import Risk
 from .descent import (
     CONVERGED,
@@ -33,9 +33,10 @@ from .descent import (
     merged,
     only,
 )
-from .draws import Job, draw
+from .draws import Job, JobDraws
 from .sample import Sample, Slopes
 from .solution import Status
+from .states import Arrays, below, filled, foreign, named_leaves
 
 if TYPE_CHECKING:
     from .sample_average import SampleAverage
@@ -49,9 +50,6 @@ HELD_OUT = 1000
 # Starts that end further behind the best, as a share of the spread of losses, are not ranked.
 BEHIND = 0.1
 
-# Up to this many uniform numbers a draw, Sobol points spread better than independent ones.
-LARGEST_SOBOL = 64
-
 STATUSES = {
     CONVERGED: Status.CONVERGED,
     STALLED: Status.STALLED,
@@ -61,36 +59,6 @@ STATUSES = {
     GOING: Status.ITERATION_LIMIT,
     UNFINISHED: Status.SAMPLE_LIMIT,
 }
-
-
-class Samples:
-    """The samples of a batch of jobs; jobs that share belief and key share them."""
-
-    def __init__(self, settings: SampleAverage):
-        self.settings = settings
-        self.made: dict[tuple, WeightedDraws] = {}
-
-    def fitted(self, job: Job, stage: int) -> WeightedDraws:
-        return self._make(job, self.settings.size(stage), Stream.SAMPLE, stage + 1)
-
-    def held_out(self, job: Job) -> WeightedDraws:
-        return self._make(job, HELD_OUT, Stream.HELD_OUT)
-
-    def _make(self, job: Job, n: int, *path: int) -> WeightedDraws:
-        atoms = job.belief.as_atoms()
-        if atoms is not None:
-            return atoms
-        name = (id(job.belief), job.words, n, path)
-        if name not in self.made:
-            self.made[name] = equally_weighted(draw(evenly(job.belief), stream(job.words, *path), n))
-        return self.made[name]
-
-
-def evenly(belief: Posterior) -> Posterior:
-    """The belief driven by Sobol points, where it is a function of few uniform numbers."""
-    if isinstance(belief, Invertible) and 0 < belief.uniform_dimension <= LARGEST_SOBOL:
-        return Sobol(belief)
-    return belief
 
 
 class Incumbent(eqx.Module):
@@ -135,15 +103,20 @@ class Search(eqx.Module):
     iterations: int = 0
     models: int = 0
 
-    def request(self, space: Space, job: Job, samples: Samples) -> Sample:
+    def request(self, space: Space, settings: SampleAverage, job: Job, draws: JobDraws) -> Sample:
         """What to evaluate next: trial points on the fitted sample, or current ones on the held-out one."""
         if self.scoring:
-            return Sample(np.asarray(self.iterates.points), samples.held_out(job), job.risk, self._contenders())
+            return Sample(
+                np.asarray(self.iterates.points),
+                draws.evenly(job, HELD_OUT, Stream.HELD_OUT),
+                job.risk,
+                self._contenders(),
+            )
         going = np.asarray(self.iterates.finished) == GOING
         if self.iterates.rounds == 0:
             going = going | (np.asarray(self.iterates.finished) == HELD)
-        points, draws = space.objective.points(self.iterates.trial), samples.fitted(job, self.stage)
-        return Sample(points, draws, job.risk, going, self.floor)
+        fitted = draws.evenly(job, settings.size(self.stage), Stream.SAMPLE, self.stage + 1)
+        return Sample(space.objective.points(self.iterates.trial), fitted, job.risk, going, self.floor)
 
     def receive(
         self,
@@ -163,7 +136,7 @@ class Search(eqx.Module):
             iterates = merged(iterates, float(settings.tolerance))
         now = dataclasses.replace(now, iterates=iterates, iterations=self.iterations + 1)
         if bool(np.all(iterates.finished == NON_FINITE)):
-            return dataclasses.replace(now, done=NON_FINITE)
+            return now._rescued(space, request, found)
         over = bool(np.all(iterates.finished != GOING)) or (several and iterates.rounds >= EXPLORATION)
         if not over:
             return now
@@ -178,10 +151,20 @@ class Search(eqx.Module):
             return dataclasses.replace(now, iterates=alone, done=int(alone.finished[0]))
         return dataclasses.replace(now, scoring=True)
 
+    def _rescued(self, space: Space, request: Sample, found: Slopes) -> Search:
+        """Where no point has finite losses: begin again at one that has, if the objective finds it."""
+        best = int(np.argmin(np.where(np.isfinite(found.losses), 0, 1).sum(axis=1)))
+        point = space.objective.finite_point(np.asarray(request.points[best]), request.draws.thetas)
+        if point is None:
+            return dataclasses.replace(self, iterates=_alone(self.iterates, best), done=NON_FINITE)
+        return dataclasses.replace(self, iterates=begin(space, to_numpy(space.objective.from_point(point[None]))))
+
     def _scored(self, settings: SampleAverage, space: Space, request: Sample, found: Slopes) -> Search:
         """Keep the best point; go on with a larger sample while that moves the answer."""
         scores = np.where(request.active & np.isfinite(found.value), found.value, np.inf)
-        best = int(np.argmin(scores))
+        # Where all are infinite, the one that is so at the fewest draws.
+        lost = np.where(request.active, np.isinf(found.losses).sum(axis=1), np.inf)
+        best = int(np.argmin(scores if np.any(np.isfinite(scores)) else lost))
         iterates = _alone(self.iterates, best)
         here = Incumbent(iterates.parameters, float(iterates.value[0]), int(iterates.finished[0]), found.losses[best])
         last = self.stage + 1 >= settings.stages()
@@ -261,4 +244,58 @@ def _alone(iterates: Iterates, best: int) -> Iterates:
 def _change(risk: Risk, draws: WeightedDraws, here: Incumbent, before: Incumbent) -> tuple[float, float]:
     """How much larger the risk of one answer is than another's on held-out draws, and the standard error of that."""
     now, then = (judged(risk, np.asarray(answer.held_out), draws) for answer in (here, before))
+    if now.infinite() or then.infinite():
+        # Fewer infinite losses are better, and by no finite amount.
+        return float(np.isinf(now.losses).sum() - np.isinf(then.losses).sum()), 0.0
     return now.risk - then.risk, now.error_of_difference(then)
+
+
+# Codes of how points and runs end are fewer than this.
+CODES = 16
+
+
+def restored(arrays: Arrays, space: Space, initial: Any, steps: tuple[Step, ...], settings: SampleAverage) -> Search:
+    """The search whose leaves were these; refused where these settings could not have led to it."""
+    points = np.shape(arrays.get(".iterates.value", 0.0))
+    # A start that was given is there twice.
+    if len(points) != 1 or not 1 <= points[0] <= settings.starts + 1:
+        raise foreign()
+    iterates = begin(space, initial)
+    iterates = dataclasses.replace(iterates, memory=_memory(below(arrays, ".iterates.memory"), steps, iterates))
+    iterates = filled(iterates, below(arrays, ".iterates"), points[0])
+    known = any(name.startswith(".incumbent") for name in arrays)
+    template = Search(None, 0.0, incumbent=Incumbent(initial, 0.0, 0, np.zeros(HELD_OUT)) if known else None)
+    rest = {name: array for name, array in arrays.items() if not name.startswith(".iterates")}
+    search = dataclasses.replace(filled(template, rest), iterates=iterates)
+    if not _possible(search, settings):
+        raise foreign()
+    return search
+
+
+def _memory(arrays: Arrays, steps: tuple[Step, ...], iterates: Iterates) -> Any:
+    """The empty memory of the step that left these arrays; before the first evaluation there is none."""
+    memories = [step.blank(iterates) for step in steps]
+    return next((memory for memory in memories if named_leaves(memory).keys() == arrays.keys()), None)
+
+
+def _possible(search: Search, settings: SampleAverage) -> bool:
+    """Whether a run could have come here."""
+    iterates: Iterates = search.iterates
+    codes = np.asarray(iterates.finished)
+    values = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(iterates.parameters)])
+    ended = [search.done] if search.incumbent is None else [search.done, search.incumbent.code]
+    return bool(
+        np.all((codes >= GOING) & (codes < CODES))
+        and all(0 <= code < CODES for code in ended)
+        and np.all(np.isfinite(values))
+        and np.all(np.asarray(iterates.idle) >= 0)
+        and 0 <= search.stage < settings.stages()
+        and search.kind in (0, 1)
+        and 0 <= search.iterations < 2**31
+        and search.models >= 0
+        and iterates.rounds >= 0
+        and (iterates.rounds > 0) == (iterates.memory is not None)
+        and (search.stage == 0 or search.incumbent is not None)
+        and (iterates.rounds > 0 or not search.scoring)
+        and not (search.scoring and search.done != GOING)
+    )

@@ -41,6 +41,10 @@ class Status(enum.Enum):
     NON_FINITE = (
         "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
     )
+    INFINITE = (
+        "at some posterior draws the policy's loss is infinite, and so are its mean and its risk; more data, a belief "
+        "that is cut off closer, or a finite horizon may give a finite one"
+    )
     PLANNED = "planned exactly; there was nothing to iterate"
     LEARNED = "all updates of the learner were made; it cannot tell how close they came, so compare more iterations="
     UNCERTIFIED = (
@@ -51,7 +55,7 @@ class Status(enum.Enum):
     @property
     def ok(self) -> bool:
         """Whether the policy can be used as it is (more iterations may still improve it)."""
-        return self not in (Status.DIVERGED, Status.NON_FINITE, Status.UNCERTIFIED)
+        return self not in (Status.DIVERGED, Status.NON_FINITE, Status.INFINITE, Status.UNCERTIFIED)
 
 
 class History(eqx.Module):
@@ -188,6 +192,7 @@ class Solution(eqx.Module):
             *self.evaluation.risk_rows(),
             *([] if self.footing is None else self.footing.rows()),
             *([] if self.certificate is None else self.certificate.rows()),
+            *self.evaluation.note_rows(),
             ("mean loss", f"{self.evaluation.mean:.4f}"),
             *self.evaluation.truncation_rows(),
             ("iterations", f"{self.iterations}{last}"),

@@ -2,7 +2,7 @@
 
 from .counting import LARGEST_COST, LogCounts, count_log
 from .names import MOST_NAMES, Names, suggest
-from .reading import Batch, require_text_name
+from .reading import Batch, read_batches, require_text_name
 from .small import entries_of, read_table
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Names",
     "count_log",
     "entries_of",
+    "read_batches",
     "read_table",
     "require_text_name",
     "suggest",

@@ -14,7 +14,7 @@ import prudent as pr
 from prudent import CVaR, ExpectedCost, Imitation, NegativeEntropy
 from prudent.arrays import Array, in_float64
 from prudent.envs import FrozenLake, frozen_lake
-from prudent.gradients import Adjoint, GradientEstimator, ZerothOrder, arranged, directions, equal_shares
+from prudent.gradients import Adjoint, GradientEstimator, SampledRisk, ZerothOrder, directions
 from prudent.losses import Loss
 from prudent.occupancies import Method
 
@@ -189,9 +189,8 @@ class Setting(eqx.Module):
 
     def gradient(self, estimator: GradientEstimator, problem: Problem) -> Float[np.ndarray, "G S A"]:
         """The estimate of every group."""
-        thetas = arranged(problem[0], np.asarray(self.thetas))
-        shares = equal_shares(*np.shape(self.thetas)[:2])
-        return np.asarray(_gradient(estimator, problem, self.logits, thetas, shares, self.keys))
+        sampled = SampledRisk.on(*problem, np.asarray(self.thetas))
+        return np.asarray(_gradient(estimator, sampled, self.logits, self.keys))
 
     def along_directions(self, gradient: Array, count: int) -> Float[np.ndarray, "G S A"]:
         """What smoothing tends to as the radius vanishes: `1/m sum_j <g, u_j> u_j` along the same directions."""
@@ -201,8 +200,8 @@ class Setting(eqx.Module):
 
 
 @eqx.filter_jit
-def _gradient(estimator: GradientEstimator, problem: Problem, *arguments: Array) -> Any:
-    return estimator(*problem, *arguments)[1]
+def _gradient(estimator: GradientEstimator, sampled: SampledRisk, logits: Array, keys: Array) -> Any:
+    return estimator(sampled, logits, keys)[1]
 
 
 @eqx.filter_jit

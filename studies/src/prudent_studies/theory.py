@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -15,7 +14,7 @@ from prudent import BRPG, CVaR, Objective, Sobol, plan, solve_many
 from prudent.arrays import Array, as_key, in_float64
 from prudent.envs import frozen_lake
 from prudent.episodes import estimate_scales
-from prudent.gradients import Adjoint, arranged, equal_shares
+from prudent.gradients import Adjoint, SampledRisk
 
 from .curves import iterates_of
 from .episodic import PLANS
@@ -252,10 +251,9 @@ def _problem(level: float, groups: int) -> tuple[Objective, CVaR]:
 
 
 def _gradients(problem: tuple[Objective, CVaR], logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:
-    draws, shares = arranged(problem[0], np.asarray(thetas)), equal_shares(*np.shape(thetas)[:2])
-    return np.asarray(_adjoint(problem, np.ascontiguousarray(logits), draws, shares))
+    return np.asarray(_adjoint(SampledRisk.on(*problem, np.asarray(thetas)), np.ascontiguousarray(logits)))
 
 
 @eqx.filter_jit
-def _adjoint(problem: tuple[Objective, CVaR], logits: Array, thetas: Array, shares: Array) -> Array:
-    return Adjoint()(*problem, logits, thetas, shares, jnp.zeros((logits.shape[0], 2), jnp.uint32))[1]
+def _adjoint(sampled: SampledRisk, logits: Array) -> Array:
+    return Adjoint()(sampled, logits)[1]

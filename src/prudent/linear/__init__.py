@@ -1,0 +1,39 @@
+"""Linear systems with quadratic costs, or any convex loss of their occupancy: a model of its own at the seam."""
+
+from .beliefs import CutOff, LinearBelief, MatrixNormal, MatrixNormalInverseWishart, Share
+from .logs import LinearLog, read_linear_log
+from .losses import ConvexMoments, GaussianTarget, InputLimit, LinearQuadraticCost, MomentLoss, VariancePenalty
+from .moments import LinearOccupancy, lyapunov
+from .objective import LinearObjective, linear_occupancy
+from .plans import LinearPlan, linear_plan, robust_gain
+from .policies import LinearGain, LinearGaussianPolicy
+from .stability import Stability
+from .systems import LinearFamily, LinearSystem
+
+__all__ = [
+    "ConvexMoments",
+    "CutOff",
+    "GaussianTarget",
+    "InputLimit",
+    "LinearBelief",
+    "LinearFamily",
+    "LinearGain",
+    "LinearGaussianPolicy",
+    "LinearLog",
+    "LinearObjective",
+    "LinearOccupancy",
+    "LinearPlan",
+    "LinearQuadraticCost",
+    "LinearSystem",
+    "MatrixNormal",
+    "MatrixNormalInverseWishart",
+    "MomentLoss",
+    "Share",
+    "Stability",
+    "VariancePenalty",
+    "linear_occupancy",
+    "linear_plan",
+    "lyapunov",
+    "read_linear_log",
+    "robust_gain",
+]

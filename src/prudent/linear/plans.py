@@ -1,0 +1,237 @@
+"""Plans of single draws by Riccati equations: where a search over gains may begin, and what no policy can beat."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, in_float64, to_numpy
+from ..errors import InputError
+from ..objectives import Planned, Plans
+from ..posteriors import Posterior, WeightedDraws
+from .beliefs import CutOff
+from .losses import LinearQuadraticCost, MomentLoss
+from .moments import ClosedLoop, LinearOccupancy
+from .policies import LinearGaussianPolicy
+from .riccati import Regulator, regulate
+from .stability import radii
+from .systems import LinearFamily
+
+# Steps of the search in the space of moments behind the bound of a convex loss, and halvings of each of its lines.
+CONVEX_STEPS, LINE_STEPS = 40, 40
+
+# A least cost is known up to this share of it.
+ROUNDING = 1e-9
+
+# Rounds of the equation of the robust gain, and the change at which they end.
+ROBUST_ROUNDS, ROBUST_SETTLED = 5000, 1e-10
+
+
+class LinearPlan(eqx.Module):
+    """The best policy of a known system.
+
+    >>> import prudent as pr
+    >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.5)
+    >>> round(pr.linear_plan(family, [[0.0, 1.0]]).cost, 6)  # nothing to be done
+    1.0
+
+    Attributes:
+        policy: bias and gain; of a finite horizon, those of the first step.
+        cost: the least expected cost, which no policy is below, whatever it remembers.
+    """
+
+    policy: LinearGaussianPolicy
+    cost: float
+
+
+@in_float64
+def linear_plan(family: LinearFamily, theta: Any) -> LinearPlan:
+    """The best policy at a known theta, by its Riccati equation.
+
+    At `log.least_squares()` it is certainty equivalence, at `belief.mean()` the plan of the posterior mean.
+
+    >>> import prudent as pr
+    >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
+    >>> pr.linear_plan(family, [[1.1, 0.5]]).policy.gain.round(3).tolist()
+    [[-0.872]]
+    """
+    family.at(theta)
+    found = to_numpy(_regulated(family, LinearQuadraticCost(), np.asarray(as_float(theta))[None], None))
+    if not bool(found.solved[0]):
+        raise InputError("no gain stabilises the system at this theta; is there an action that moves what grows?")
+    return LinearPlan(_policy(found.point[0]), float(found.least[0]))
+
+
+@in_float64
+def robust_gain(family: LinearFamily, belief: Posterior, samples: int = 1000, seed: int = 0) -> LinearGaussianPolicy:
+    """A cautious gain in closed form: the best one if theta were drawn anew at every step.
+
+    Its equation has the means of `A' P A`, `A' P B` and `B' P B` over the belief in the place of those at one theta, so
+    that directions that are uncertain cost more. Where it has no solution, the discount is lowered until it has one.
+
+    >>> import prudent as pr
+    >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
+    >>> pr.robust_gain(family, pr.Draws([[[1.1, 0.3]], [[1.1, 0.7]]])).gain.round(3).tolist()
+    [[-0.841]]
+    """
+    draws = belief.as_atoms()
+    if draws is None:
+        thetas = belief.sample(seed, samples)
+        draws = WeightedDraws(thetas, np.full(len(thetas), 1.0 / len(thetas)), False)
+    return _policy(robust_point(family, draws))
+
+
+def robust_point(family: LinearFamily, draws: WeightedDraws) -> Float[np.ndarray, "m x"]:
+    """Bias and gain of `robust_gain` on these draws."""
+    n, m = family.states, family.actions
+    x = n + 1
+    whole = np.zeros((len(draws), x, x + m))  # (1, s, a) -> (1, s')
+    whole[:, 0, 0], whole[:, 1:, 1:] = 1.0, draws.thetas[:, :, : n + m]
+    # The mean of W' P W is linear in P.
+    mean = np.einsum("k,kij,kab->jbia", draws.probabilities, whole, whole, optimize=True).reshape((x + m) ** 2, x * x)
+    shifted = np.concatenate([-np.asarray(family.target)[:, None], np.eye(n + m)], axis=1)
+    cost = shifted.T @ np.asarray(family.weight) @ shifted
+    discount = float(family.discount)
+    while True:
+        value, point = np.zeros((x, x)), np.zeros((m, x))
+        for _ in range(ROBUST_ROUNDS):
+            form = cost + discount * (mean @ value.ravel()).reshape(x + m, x + m)
+            point = -np.linalg.solve(form[x:, x:], form[x:, :x])
+            new = form[:x, :x] + form[:x, x:] @ point
+            change, value = np.abs(new - value).max(), (new + new.T) / 2.0
+            if change <= ROBUST_SETTLED * (1.0 + np.abs(value).max()):
+                return point
+            if np.abs(value).max() > 1e12 * (1.0 + np.abs(cost).max()):
+                break
+        discount *= 0.9
+        if discount < 1e-3:
+            return point
+
+
+class LinearPlans(Plans):
+    """Riccati plans; for losses that are not linear in the occupancy, a convex search over its moments."""
+
+    family: LinearFamily
+    loss: MomentLoss
+    horizon: int | None = eqx.field(static=True)
+    biased: bool = eqx.field(static=True)
+
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
+        """Gains of the posterior mean, of the mean of the draws, cautious in closed form, and of single draws."""
+        cost = LinearQuadraticCost()
+        centres = [np.tensordot(draws.probabilities, draws.thetas, axes=1)]
+        inner = belief.posterior if isinstance(belief, CutOff) else belief
+        try:
+            known = np.asarray(as_float(inner.mean()))  # pyright: ignore[reportAttributeAccessIssue]
+            centres += [known] if known.shape == centres[0].shape else []
+        except (AttributeError, InputError):
+            pass
+        found = self._regulated(cost, np.concatenate([np.stack(centres), draws.thetas]))
+        points = [robust_point(self.family, draws), *found.point[found.solved]]
+        own = self._regulated(self.loss, draws.thetas) if not self.loss.rest() else None
+        least = np.asarray(own.least) if own is not None and np.all(own.solved) else None
+        return Planned(self._reached(np.stack(points)), least)
+
+    def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
+        """The Riccati cost of the linear part and the floor of the rest; or what the convex search proves, if more."""
+        found = self._regulated(self.loss, draws.thetas)
+        # Costs are at least 0, also where an equation has no solution.
+        low = np.where(found.solved, found.least - ROUNDING * np.abs(found.least), 0.0)
+        if not self.loss.rest():
+            return low, ""
+        low = low + self.loss.floor()
+        if self.horizon is None:
+            low = np.maximum(low, convex_bounds(self.family, self.loss, draws.thetas, point))
+        if not np.all(np.isfinite(low)):
+            return None, "the loss has no finite lower bound at a posterior draw; ConvexMoments(f, least=) may say one"
+        return low, ""
+
+    @in_float64
+    def _regulated(self, loss: MomentLoss, thetas: np.ndarray) -> Regulator:
+        return to_numpy(_regulated(self.family, loss, thetas, self.horizon))
+
+    def _reached(self, points: Float[np.ndarray, "K m x"]) -> Float[np.ndarray, "K m x"]:
+        """What the policy class has of them."""
+        if not self.biased:
+            points = np.concatenate([np.zeros_like(points[..., :1]), points[..., 1:]], axis=-1)
+        return points[np.sort(np.unique(points.round(12), axis=0, return_index=True)[1])]
+
+
+def steadiest(points: Float[np.ndarray, "K m x"], thetas: np.ndarray) -> np.ndarray:
+    """The point whose largest radius over the draws is the least."""
+    return min(points, key=lambda point: float(radii(point, thetas).max()))
+
+
+def _policy(point: np.ndarray) -> LinearGaussianPolicy:
+    return LinearGaussianPolicy(point[:, 1:], point[:, 0])
+
+
+@eqx.filter_jit
+def _regulated(family: LinearFamily, loss: MomentLoss, thetas: Array, horizon: int | None) -> Regulator:
+    def one(theta: Array) -> Regulator:
+        system = family.system(theta)
+        return regulate(system, loss.cost_matrix(system), horizon)
+
+    return jax.vmap(one)(jnp.asarray(thetas))
+
+
+@in_float64
+def convex_bounds(
+    family: LinearFamily, loss: MomentLoss, thetas: Float[np.ndarray, "N n q"], point: np.ndarray
+) -> Float[np.ndarray, " N"]:
+    """Lower bounds of a convex loss of the moments over all policies, draw by draw; -inf where none was found.
+
+    The moments that policies reach are a convex set, and a linear function of them is least at a Riccati plan. So at
+    any moments Z the tangent of F gives `F(Z') >= F(Z) + <F'(Z), Z' - Z>`, whose least over all policies is one Riccati
+    equation: a bound. Steps towards that plan, as long as F falls, bring Z closer (Frank and Wolfe).
+    """
+    return np.asarray(_convex_bounds(family, loss, thetas, point))
+
+
+@partial(eqx.filter_jit)
+def _convex_bounds(family: LinearFamily, loss: MomentLoss, thetas: Array, point: Array) -> Array:
+    def one(theta: Array) -> Array:
+        system = family.system(theta)
+
+        def value(moments: Array) -> Array:
+            return loss(LinearOccupancy(moments[0, 0], moments[0, 1:], moments[1:, 1:], None), system)
+
+        def moments_of(gain: Array) -> tuple[Array, Array]:
+            occupancy, finite = ClosedLoop.of(system, gain).occupancy()
+            first = jnp.concatenate([occupancy.mass[None], occupancy.first])
+            below = jnp.concatenate([occupancy.first[:, None], occupancy.second], axis=1)
+            return jnp.concatenate([first[None], below]), finite
+
+        def step(state: tuple, _: Any) -> tuple[tuple, None]:
+            here, best = state
+            level, slope = jax.value_and_grad(value)(here)
+            slope = (slope + slope.T) / 2.0
+            found = regulate(system, slope)
+            bound = level + found.least - (slope * here).sum()
+            sound = found.solved & jnp.isfinite(bound)
+            there, finite = moments_of(jnp.where(sound, found.point, 0.0))
+
+            def halve(ends: tuple[Array, Array], _: Any) -> tuple[tuple[Array, Array], None]:
+                low, high = ends
+                middle = (low + high) / 2.0
+                rising = jax.jvp(value, (here + middle * (there - here),), (there - here,))[1] > 0
+                return (jnp.where(rising, low, middle), jnp.where(rising, middle, high)), None
+
+            (share, _high), _none = lax.scan(halve, (jnp.zeros(()), jnp.ones(())), None, length=LINE_STEPS)
+            moved = jnp.where(sound & finite, here + share * (there - here), here)
+            return (moved, jnp.where(sound, jnp.maximum(best, bound), best)), None
+
+        plan = regulate(system, system.cost_matrix())
+        (at_point, stable), (at_plan, _) = moments_of(point), moments_of(plan.point)
+        first = jnp.where(stable, at_point, at_plan)
+        (_, best), _ = lax.scan(step, (first, -jnp.inf * jnp.ones(())), None, length=CONVEX_STEPS)
+        return jnp.where(jnp.isfinite(best), best - ROUNDING * jnp.abs(best), -jnp.inf)
+
+    return jax.vmap(one)(jnp.asarray(thetas))

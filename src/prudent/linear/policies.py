@@ -1,0 +1,83 @@
+"""Gains: actions that are linear in the state, and the parameters they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ..arrays import Array, as_float, require_finite, require_kind
+from ..errors import InputError
+from ..parameter_sets import Everywhere, ParameterSet
+
+
+class LinearGaussianPolicy(eqx.Module):
+    """`a ~ N(gain s + bias, covariance)`.
+
+    >>> import prudent as pr
+    >>> pr.LinearGaussianPolicy([[-0.5, 0.0]], bias=[1.0]).mean([2.0, 7.0]).tolist()
+    [0.0]
+
+    Attributes:
+        gain: `[m, n]`.
+        bias: `[m]`; 0 when left out.
+        covariance: `[m, m]` of exploration; 0 when left out. Losses do not know it: what is added to every action is
+            the family's `action_noise`.
+    """
+
+    gain: Float[Array, "m n"]
+    bias: Float[Array, " m"]
+    covariance: Float[Array, "m m"]
+
+    def __init__(self, gain: Any, bias: Any = None, covariance: Any = None):
+        self.gain = np.asarray(as_float(gain, "gain"))
+        if self.gain.ndim != 2:
+            raise InputError(f"a gain is indexed [action, state], got shape {self.gain.shape}")
+        actions = len(self.gain)
+        self.bias = np.zeros(actions) if bias is None else np.asarray(as_float(bias, "bias"))
+        self.covariance = (
+            np.zeros((actions, actions)) if covariance is None else np.asarray(as_float(covariance, "covariance"))
+        )
+        for name, part, shape in (
+            ("bias", self.bias, (actions,)),
+            ("covariance", self.covariance, (actions, actions)),
+        ):
+            if part.shape != shape:
+                raise InputError(f"{name} must have shape {shape} like the gain's {actions} actions, got {part.shape}")
+        for name, part in (("gain", self.gain), ("bias", self.bias), ("covariance", self.covariance)):
+            require_finite(name, part)
+
+    def mean(self, state: Any) -> Float[np.ndarray, "*N m"]:
+        """The mean action in a state, or in each of several."""
+        return np.asarray(as_float(state, "state")) @ np.asarray(self.gain).T + np.asarray(self.bias)
+
+
+class LinearGain(eqx.Module):
+    """The parameters of a linear policy: `alpha = [K]`, or `[bias K]`.
+
+    >>> import prudent as pr
+    >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
+    >>> family.objective(policy=pr.LinearGain(bias=True)).initial().shape
+    (1, 2)
+
+    Args:
+        bias: whether actions have a part that no state moves; when left out, where costs have a target.
+        within: the set that parameters are kept in.
+    """
+
+    bias: bool | None = eqx.field(static=True, default=None)
+    within: ParameterSet = Everywhere()
+
+    def __check_init__(self) -> None:
+        require_kind("bias", self.bias, bool | None, "True, False or None")
+        require_kind("within", self.within, ParameterSet, "a set such as Box(-5.0, 5.0)")
+
+
+def point_of(policy: Any, states: int, actions: int) -> Float[np.ndarray, "m x"]:
+    """`[bias K]` of a policy, or of a gain `[m, n]`, checked."""
+    known = policy if isinstance(policy, LinearGaussianPolicy) else LinearGaussianPolicy(policy)
+    if known.gain.shape != (actions, states):
+        raise InputError(f"the gain has shape {known.gain.shape}, the model needs {(actions, states)}")
+    return np.concatenate([np.asarray(known.bias)[:, None], np.asarray(known.gain)], axis=1)

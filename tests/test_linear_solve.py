@@ -1,0 +1,245 @@
+"""Gains from beliefs: the solver, the certificate, stability, losses that are not quadratic, refusals."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+import prudent as pr
+
+QUICK = pr.SampleAverage(samples=64, largest=64, starts=4, evaluation=400)
+
+
+def scalar(**other):
+    return pr.LinearFamily([[1.0]], [[0.5]], noise=[[1.0]], discount=0.9, **other)
+
+
+def brute(family, thetas, level, loss=None):
+    """CVaR over equally likely thetas, minimised over the gain of one state and one action by looking everywhere."""
+    risk = pr.CVaR(level)
+
+    def value(gain):
+        return pr.evaluate([[float(gain)]], family, pr.Draws(thetas), risk=risk, loss=loss).risk
+
+    grid = np.linspace(-3.0, 1.0, 161)
+    values = np.array([value(gain) for gain in grid])
+    best = grid[int(np.argmin(values))]
+    found = minimize_scalar(value, bounds=(best - 0.03, best + 0.03), method="bounded", options={"xatol": 1e-9})
+    return found.x, found.fun
+
+
+THETAS = np.array([[[1.1, 0.6]], [[1.0, 1.0]], [[0.8, 1.4]], [[1.2, 0.9]], [[0.9, 0.7]]])
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 0.8])
+def test_the_gain_of_few_systems_is_that_of_a_search_everywhere(level):
+    family = scalar()
+    solution = pr.solve(family, pr.Draws(THETAS), risk=pr.CVaR(level))
+    gain, least = brute(family, THETAS, level)
+    assert solution.risk <= least * (1 + 1e-6)
+    np.testing.assert_allclose(solution.policy.gain[0, 0], gain, atol=2e-3)
+    assert solution.certificate.lower_bound <= least
+    assert solution.evaluation.notes.unstable.value == 0.0
+
+
+def test_one_known_system_has_no_gap():
+    family = scalar(state_target=[1.0], start_mean=[3.0])
+    solution = pr.solve(family, pr.Point(THETAS[0]), risk=pr.CVaR(0.9))
+    plan = pr.linear_plan(family, THETAS[0])
+    np.testing.assert_allclose(solution.risk, plan.cost, rtol=1e-6)
+    np.testing.assert_allclose(solution.policy.bias, plan.policy.bias, atol=1e-3)
+    assert solution.certificate.gap <= 1e-6 * plan.cost
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pr.GaussianTarget([0.0], [[4.0]]),
+        pr.GaussianTarget([0.0], [[2.0]]) + 0.05 * pr.LinearQuadraticCost(),
+        pr.LinearQuadraticCost() + 20.0 * pr.InputLimit([0.5]),
+        pr.LinearQuadraticCost() + 5.0 * pr.VariancePenalty([1.0]),
+        pr.ConvexMoments(lambda occupancy, system: (occupancy.second[0, 0] - 15.0) ** 2 + occupancy.second[1, 1]),
+    ],
+    ids=["target", "target and cost", "input", "variance", "own"],
+)
+def test_a_loss_that_is_not_quadratic_against_a_search_everywhere(loss):
+    family = scalar()
+    policy = pr.LinearGain(bias=False)
+    solution = pr.solve(family, pr.Draws(THETAS), risk=pr.CVaR(0.5), loss=loss, policy=policy)
+    _, least = brute(family, THETAS, 0.5, loss)
+    assert solution.risk <= least + 1e-5 * (1.0 + abs(least))
+    certificate = solution.certificate
+    assert certificate.lower_bound is None or certificate.lower_bound <= least + 1e-9
+
+
+@pytest.mark.parametrize("loss", [pr.LinearQuadraticCost() + 20.0 * pr.InputLimit([0.5]), pr.LinearQuadraticCost()])
+def test_the_bound_of_one_system_is_met(loss):
+    family = scalar()
+    for theta in THETAS[:3]:
+        draws = pr.Draws(theta[None]).as_atoms()
+        solution = pr.solve(family, pr.Point(theta), loss=loss)
+        bound, _ = family.objective(loss=loss).plans().least(draws, np.array([[0.0, -0.5]]))
+        assert bound[0] <= solution.risk * (1 + 1e-9)
+        np.testing.assert_allclose(bound[0], solution.risk, rtol=2e-3)
+
+
+def test_any_function_under_the_occupancy_is_a_loss():
+    family = scalar()
+    solution = pr.solve(
+        family,
+        pr.Draws(THETAS[:2]),
+        loss=lambda occupancy, system: occupancy.expect(lambda state, action: state[0] ** 2 + 0.5 * action[0] ** 2),
+        policy=pr.LinearGain(bias=False),
+    )
+    plain = pr.solve(family, pr.Draws(THETAS[:2]))
+    np.testing.assert_allclose(solution.risk, plain.risk, rtol=1e-5)
+    assert "plain function" in solution.certificate.reason
+
+
+def shaky(rows, seed=0):
+    """Three states, of which little is known."""
+    family = pr.LinearFamily(np.eye(3), np.eye(3), noise=np.eye(3), discount=0.98)
+    matrix = 1.01 * np.eye(3) + 0.01 * (np.eye(3, k=1) + np.eye(3, k=-1))
+    truth = family.theta(matrix, np.eye(3))
+    explore = pr.LinearGaussianPolicy(np.zeros((3, 3)), covariance=np.eye(3))
+    log = family.simulate(truth, explore, steps=6, rollouts=rows // 6, seed=seed)
+    return family, truth, log
+
+
+def test_from_an_infinite_start_to_a_finite_one():
+    family, _, log = shaky(24, seed=1)
+    thetas = pr.CutOff(family.prior(spread=10.0).update(log), credible=0.99).sample(5, 512)
+    objective = family.objective()
+    start = objective.point_from(pr.linear_plan(family, log.least_squares()).policy)
+    assert np.isinf(pr.evaluate(start[:, 1:], family, pr.Draws(thetas)).risk)
+    solution = pr.solve(family, pr.Draws(thetas), risk=pr.CVaR(0.9))
+    assert np.isfinite(solution.risk)
+    assert solution.evaluation.notes.unstable.value == 0.0
+    assert solution.certificate.lower_bound < solution.risk
+
+
+def test_systems_that_no_gain_stabilises_are_told():
+    family = scalar()
+    solution = pr.solve(family, pr.Draws([[[1.5, 1.0]], [[1.5, -1.0]]]), risk=pr.CVaR(0.9))
+    assert solution.status is pr.Status.INFINITE and not solution.status.ok
+    assert solution.risk == np.inf
+    assert solution.evaluation.notes.unstable.value >= 0.5
+    assert "unstable" in str(solution)
+    assert "nan" not in str(solution)
+    alone = pr.solve(family, pr.Point([[1.5, 0.0]]), solver=QUICK)
+    assert alone.status is pr.Status.INFINITE
+
+
+def test_the_answer_of_a_belief_says_how_often_it_is_unstable():
+    family, truth, log = shaky(60, seed=1)
+    belief = pr.CutOff(family.prior(spread=10.0).update(log), credible=0.99)
+    solution = pr.solve(family, belief, risk=pr.CVaR(0.9), solver=QUICK)
+    notes = solution.evaluation.notes
+    assert notes.unstable.draws == 400
+    assert notes.unstable.value == 0.0 and 0.005 < notes.unstable.high < 0.01
+    assert 0.005 < notes.cut_off.value < 0.015
+    rows = dict(solution.rows())
+    assert rows["unstable"].startswith("0.00% of 400 draws")
+    plug_in = pr.linear_plan(family, log.least_squares()).policy
+    both = [pr.evaluate(policy, family, belief).risk for policy in (solution.policy, plug_in)]
+    assert both[0] < both[1]
+    again = pr.solve(family, belief, risk=pr.CVaR(0.9), solver=QUICK)
+    np.testing.assert_array_equal(again.policy.gain, solution.policy.gain)
+    assert pr.loss_at(solution.policy, family, truth) < 1.1 * pr.linear_plan(family, truth).cost
+
+
+def test_costs_in_other_units_have_the_same_gain():
+    family, other = scalar(), pr.LinearFamily([[1e4]], [[5e3]], noise=[[1.0]], discount=0.9)
+    first, second = (pr.solve(one, pr.Draws(THETAS), risk=pr.CVaR(0.5)) for one in (family, other))
+    np.testing.assert_allclose(first.policy.gain, second.policy.gain, rtol=1e-9)
+    np.testing.assert_allclose(1e4 * first.risk, second.risk, rtol=1e-9)
+
+
+def test_unknown_noise():
+    family = pr.LinearFamily([[1.0]], [[0.5]], discount=0.9)
+    random = np.random.default_rng(0)
+    state, action = random.normal(size=(2, 40, 1))
+    log = pr.LinearLog(state, action, 0.9 * state + action + 0.5 * random.normal(size=(40, 1)))
+    belief = pr.CutOff(family.prior(spread=5.0, noise=[[1.0]]).update(log), credible=0.99)
+    solution = pr.solve(family, belief, solver=QUICK)
+    assert solution.status.ok
+    assert 0.15 < belief.sample(0, 500)[:, 0, 2].mean() < 0.45
+
+
+def test_a_finite_horizon_needs_no_cut():
+    family = scalar()
+    log = pr.LinearLog([[0.0], [1.0], [0.5]], [[1.0], [0.0], [-1.0]], [[1.0], [0.9], [-0.4]])
+    belief = family.prior(spread=1.0).update(log)
+    solution = pr.solve(family, belief, occupancy=pr.Truncated(5), solver=QUICK)
+    assert solution.status.ok and solution.truncation > 0
+    with pytest.raises(pr.InputError, match="every gain is unstable with a positive probability"):
+        pr.solve(family, belief)
+
+
+def test_a_log_without_excitation_is_told():
+    family = scalar()
+    log = pr.LinearLog([[1.0], [0.9]], [[0.0], [0.0]], [[0.9], [0.8]])
+    belief = pr.CutOff(family.prior(spread=0.2, mean=[[1.0, 1.0]]).update(log), credible=0.9)
+    solution = pr.solve(family, belief, solver=QUICK)
+    assert dict(solution.rows())["excitation"].startswith("in 2 of 2 directions")
+    np.testing.assert_allclose(solution.evaluation.notes.learned[0], 0.0, atol=1e-12)
+
+
+def test_a_cautious_gain_in_closed_form():
+    family = scalar()
+    known = pr.robust_gain(family, pr.Point(THETAS[0]))
+    np.testing.assert_allclose(known.gain, pr.linear_plan(family, THETAS[0]).policy.gain, rtol=1e-6)
+    wide = pr.robust_gain(family, pr.Draws([[[1.1, 0.2]], [[1.1, 1.0]]]))
+    assert abs(wide.gain[0, 0]) < abs(known.gain[0, 0])
+
+
+REFUSED = [
+    (lambda: pr.LinearFamily([[-1.0]], [[1.0]], discount=0.9), "no negative eigenvalue.*not convex"),
+    (lambda: pr.LinearFamily([[1.0]], [[1.0]], cross_cost=[[2.0]], discount=0.9), "no negative eigenvalue"),
+    (lambda: pr.LinearFamily([[1.0]], [[0.0]], discount=0.9), "action_cost must be positive definite"),
+    (lambda: pr.LinearFamily([[1.0, 2.0], [0.0, 1.0]], [[1.0]], discount=0.9), "state_cost must be symmetric"),
+    (lambda: pr.LinearFamily([1.0], [[1.0]], discount=0.9), "square matrix"),
+    (lambda: pr.LinearFamily([[1.0]], [[1.0]], discount=1.0), "discount must lie"),
+    (lambda: pr.LinearFamily([[1.0]], [[1.0]], noise=[[-1.0]], discount=0.9), "noise must have no negative"),
+    (lambda: scalar(state_target=[1.0, 2.0]), "state_target must have shape"),
+    (lambda: scalar().at([[1.0, 1.0, 1.0]]), "theta must have shape"),
+    (lambda: scalar().prior(spread=1.0, noise=[[1.0]]), "knows its noise"),
+    (lambda: pr.LinearFamily([[1.0]], [[1.0]], discount=0.9).prior(spread=1.0), "noise= is the mean"),
+    (lambda: pr.LinearGaussianPolicy([1.0]), "indexed \\[action, state\\]"),
+    (lambda: pr.LinearGaussianPolicy([[np.nan]]), "non-finite"),
+    (lambda: pr.loss_at(np.array([[1.0, 2.0]]), scalar(), [[1.0, 1.0]]), "the gain has shape"),
+    (lambda: pr.linear_plan(scalar(), [[1.5, 0.0]]), "no gain stabilises"),
+    (lambda: pr.linear_occupancy(scalar().at([[1.5, 0.0]]), [[0.0]]), "unstable"),
+    (lambda: pr.solve(scalar(), pr.Draws([[1.0, 1.0]])), "a posterior draw has shape"),
+    (lambda: pr.solve(scalar(), pr.Draws(THETAS), policy=pr.Softmax()), "policy must be LinearGain"),
+    (lambda: pr.solve(scalar(), pr.Draws(THETAS), loss=lambda occupancy, system: occupancy.first), "one real number"),
+    (lambda: pr.solve(scalar(), pr.Draws(THETAS), loss=lambda occupancy: 0.0), "could not be evaluated"),
+    (
+        lambda: pr.solve(
+            scalar(), pr.Draws(THETAS), loss=pr.ConvexMoments(lambda occupancy, system: occupancy.covariance[0, 0])
+        ),
+        "not convex in the occupancy",
+    ),
+    (lambda: pr.solve(scalar(), pr.Draws(THETAS), loss=pr.GaussianTarget([0.0] * 3, np.eye(3))), "3 coordinates"),
+    (lambda: pr.InputLimit([0.0]), "limits must be above 0"),
+    (lambda: -1.0 * pr.LinearQuadraticCost(), "must lie in"),
+    (lambda: pr.CutOff(scalar().prior(spread=1.0), radius=1.0), "must be bounded"),
+    (lambda: pr.CutOff(pr.Draws(THETAS), low=-3.0, high=3.0), "actions= is the dimension"),
+    (lambda: pr.CutOff(scalar().prior(spread=1.0), low=90.0, high=91.0).sample(0, 2), "only 0 of"),
+    (lambda: scalar().prior(spread=1.0).update(pr.LinearLog([[1.0, 2.0]], [[1.0]], [[1.0, 2.0]])), "the log has 2"),
+    (
+        lambda: pr.solve(scalar(), pr.CutOff(pr.MatrixNormal([[1.0, 1.0]], np.eye(2), [[2.0]]), credible=0.9)),
+        "differ in their noise",
+    ),
+    (lambda: pr.MatrixNormal([[1.0, 1.0]], np.zeros((2, 2)), [[1.0]]), "positive definite"),
+    (lambda: pr.MatrixNormalInverseWishart([[1.0, 1.0]], np.eye(2), [[1.0]], 2.0), "degrees must lie"),
+    (lambda: pr.LinearLog([[1.0]], [[1.0], [2.0]], [[1.0]]), "as many rows"),
+    (lambda: pr.LinearLog([[np.inf]], [[1.0]], [[1.0]]), "non-finite"),
+    (lambda: pr.LinearLog(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1))), "no row"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_refusals(number):
+    call, message = REFUSED[number]
+    with pytest.raises(pr.InputError, match=message):
+        call()
