@@ -199,13 +199,11 @@ class TabularObjective(Objective):
 
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
-        method, family = self.occupancy, self.family
-        if self.no_bound() or not (isinstance(method, Exact) and isinstance(method.solver, Elimination)):
+        family, solver = self.family, self.occupancy.solver_for(self.family.support)
+        if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
             return None
         probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in _models(family, thetas))
-        models = Models(
-            family.support, method.solver, probability, np.asarray(family.start), np.asarray(family.discount)
-        )
+        models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, self.loss)
         return LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))

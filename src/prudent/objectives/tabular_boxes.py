@@ -25,7 +25,7 @@ from ..arrays import Array
 from ..kernels import Kernel, Support, pull_batch
 from ..losses import ConvexLoss
 from ..models import MDP
-from ..occupancies import Elimination
+from ..occupancies import LinearSolver
 from .base import Boxes, Relaxed
 
 # Policy improvements of a relaxation at most; its bound holds after any number of them.
@@ -49,7 +49,7 @@ class Models(eqx.Module):
     """R models along one support, the models on the last axis."""
 
     support: Support
-    solver: Elimination
+    solver: LinearSolver
     probability: Float[Array, "S A B R"]
     start: Float[Array, " S"]
     discount: Float[Array, ""]
