@@ -86,7 +86,7 @@ class LinearRow(NamedTuple):
     Attributes:
         size, logs: transitions of a log, and how many logs there are.
         finite: in how many certainty equivalence, the cautious gain and ours have a finite risk.
-        risks, bound, gap: means over the logs in which certainty equivalence and ours both have one; the gap as a share.
+        risks, bound, gap: means over logs in which certainty equivalence and ours both have one; the gap is a share.
         worse: in how many logs our risk is above that of certainty equivalence, an infinite one counted as such.
         unstable: mean shares of draws at which the closed loops are unstable, over all logs.
         truths: mean costs at the truth, over all logs; infinite where one is.
