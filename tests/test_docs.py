@@ -68,6 +68,7 @@ def run_page(blocks):
         "CONTRIBUTING.md",
         "docs/quickstart.md",
         "docs/command-line.md",
+        "docs/linear.md",
         pytest.param("docs/parts.md", marks=pytest.mark.long),
     ],
 )

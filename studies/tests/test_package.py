@@ -22,6 +22,7 @@ ORDER = [
     "families",
     "gymnasium",
     "optimisers",
+    "linear",
     "worth",
     "promise",
     "estimators",
@@ -35,6 +36,7 @@ ORDER = [
     "interactive",
     "pages",
     "commands",
+    "linear_command",
 ]
 
 

@@ -17,7 +17,7 @@ LEARNED = 0.5
 
 # Annealing: how close to instability the discount may bring a gain at first, halving the distance where that brings no
 # progress; most discounts, steps at each, and the least growth of a discount that is progress, for as many rounds.
-NEAR, DISCOUNTS, STEPS, GROWTH, PATIENCE = 0.97, 80, 12, 1e-3, 8
+NEAR, DISCOUNTS, STEPS, GROWTH, PATIENCE = 0.97, 40, 12, 1e-3, 6
 
 
 class Stability(eqx.Module):
