@@ -205,7 +205,7 @@ class TabularObjective(Objective):
         probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in _models(family, thetas))
         models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
         if linear_cost(self.loss, family.at(thetas[0])) is None:
-            return ConvexBoxes(models, cost, self.loss)
+            return ConvexBoxes(models, cost, as_convex(self.loss))
         return LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
 
     def no_bound(self) -> str:

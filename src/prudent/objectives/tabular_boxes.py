@@ -133,10 +133,10 @@ class ConvexBoxes(Boxes):
                 (best == 0) & (step > 0.0), 2.0 * state.length, jnp.where(step < 0.5, 0.5 * state.length, state.length)
             )
             moved = state.occupancy + step * (to - state.occupancy)
-            return _Descent(state.count + 1, moved, length, found.values, jnp.maximum(state.bound, bound), value, found)
+            return _Descent(state.cuts + 1, moved, length, found.values, jnp.maximum(state.bound, bound), value, found)
 
         def unfinished(state: _Descent) -> Array:
-            return (state.count < CUTS) & jnp.any(state.value - state.bound > CONVEX_GAP * jnp.abs(state.value))
+            return (state.cuts < CUTS) & jnp.any(state.value - state.bound > CONVEX_GAP * jnp.abs(state.value))
 
         first = batch.iterated(batch.tiled(self.cost), _batch_last(values))
         nothing, ones = jnp.full(first.least.shape, -jnp.inf), jnp.ones(first.least.shape)
@@ -159,7 +159,8 @@ class ConvexBoxes(Boxes):
         models, cost = self.models, batch.tiled(self.cost)
 
         def loss(occupancy: Array, moves: Array, paid: Array) -> Array:
-            return self.loss(occupancy, MDP(Kernel(models.support, moves), paid, models.start, models.discount))
+            mdp = MDP(Kernel(models.support, moves), paid, models.start, models.discount)
+            return jnp.asarray(self.loss(occupancy, mdp))
 
         values = jax.vmap(loss, in_axes=-1)
         slopes = jax.vmap(jax.value_and_grad(loss), in_axes=-1, out_axes=(0, -1))
@@ -169,7 +170,7 @@ class ConvexBoxes(Boxes):
 class _Descent(NamedTuple):
     """A descent on a convex loss in all boxes and models at once."""
 
-    count: int | Array
+    cuts: int | Array
     occupancy: Float[Array, "S A M"]
     length: Float[Array, " M"]
     values: Float[Array, "S M"]

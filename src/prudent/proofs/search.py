@@ -184,7 +184,7 @@ class Search:
             at = np.nan
         node = self.tree.add(parent, bound, state, action, at)
         kept = len(self.open) < self.most_values
-        self._queue(node, Leaf(float(lost[state]), found.values[row] if kept else None))
+        self._queue(node, Leaf(float(lost[state]), np.asarray(found.values[row]) if kept else None))
 
     def _queue(self, node: int, leaf: Leaf) -> None:
         """A leaf that can be cut waits for its turn; any other is closed at its bound."""
@@ -216,7 +216,8 @@ class Search:
         best = int(found.risk.argmin())
         if not found.risk[best] < self.incumbent.risk - BETTER * abs(self.incumbent.risk):
             return
-        tables = [found.table[best], self.question.polish(found.table[best])]
+        table = np.asarray(found.table[best])
+        tables = [table, self.question.polish(table)]
         risks = self.question.judge(np.stack(tables))
         best = int(risks.argmin())
         if risks[best] < self.incumbent.risk:

@@ -89,8 +89,8 @@ class Tree:
 
     def cuts(self) -> Cuts:
         """As arrays."""
-        whole = (np.array(column, np.int32) for column in (self.child, self.state, self.action))
-        return Cuts(*whole, np.array(self.at), np.array(self.bound))
+        child, state, action = (np.array(column, np.int32) for column in (self.child, self.state, self.action))
+        return Cuts(child, state, action, np.array(self.at), np.array(self.bound))
 
     def _read(self, cuts: Cuts) -> None:
         count = len(cuts.bound)

@@ -264,9 +264,8 @@ def restored(arrays: Arrays, space: Space, initial: Any, steps: tuple[Step, ...]
     iterates = dataclasses.replace(iterates, memory=_memory(below(arrays, ".iterates.memory"), steps, iterates))
     iterates = filled(iterates, below(arrays, ".iterates"), points[0])
     known = any(name.startswith(".incumbent") for name in arrays)
-    template = Search(None, 0.0, incumbent=Incumbent(initial, 0.0, 0, np.zeros(HELD_OUT)) if known else None)
-    rest = {name: array for name, array in arrays.items() if not name.startswith(".iterates")}
-    search = dataclasses.replace(filled(template, rest), iterates=iterates)
+    template = Search(iterates, 0.0, incumbent=Incumbent(initial, 0.0, 0, np.zeros(HELD_OUT)) if known else None)
+    search = filled(template, arrays)
     if not _possible(search, settings):
         raise foreign()
     return search
