@@ -37,6 +37,7 @@ STAGES = [
     ("evaluation",),
     ("gradients",),
     ("solvers",),
+    ("proofs",),
     ("episodes",),
     ("baselines",),
     ("envs",),
@@ -49,7 +50,7 @@ STAGES = [
 ]
 # Rooms that know what a state is, and those after the seam that may not.
 TABLES = {"tables", "kernels", "models", "transitions", "occupancies", "losses", "planning", "linear"}
-AFTER_THE_SEAM = {"evaluation", "gradients", "solvers"}
+AFTER_THE_SEAM = {"evaluation", "gradients", "solvers", "proofs"}
 
 # A family makes its own objective, which is built of models: the one import forward, made when it is called.
 FORWARD = {("models.py", "objectives")}

@@ -132,6 +132,9 @@ from .posteriors import WithinBox as WithinBox
 from .problems import Case as Case
 from .problems import read_problem as read_problem
 from .problems import write_example as write_example
+from .proofs import Proof as Proof
+from .proofs import prove as prove
+from .proofs import write_proof as write_proof
 from .report import PolicyRecord as PolicyRecord
 from .report import SolutionRecord as SolutionRecord
 from .risks import Assessment as Assessment

@@ -1,6 +1,6 @@
 """Losses at draws of theta, and what else can be done with them: the seam between models and everything after."""
 
-from .base import Losses, Objective, Planned, Plans, Size, Table, Unit, objective_of
+from .base import Boxes, Losses, Objective, Planned, Plans, Relaxed, Size, Table, Unit, objective_of
 from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective

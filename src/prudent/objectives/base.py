@@ -104,6 +104,48 @@ class Plans(eqx.Module):
         """
 
 
+class Relaxed(NamedTuple):
+    """The least losses of R draws over N boxes of tables, each draw with a table of its own.
+
+    Attributes:
+        least: numbers at most the least loss of each draw in each box.
+        values: of each state, from which the next relaxation begins, and which prove the bound.
+        rows: each draw's own best table.
+        quality: what an action costs a draw from each state on.
+        visits: how often each draw's table meets a state.
+    """
+
+    least: Float[Array, "N R"]
+    values: Float[Array, "N R S"]
+    rows: Float[Array, "N R S A"]
+    quality: Float[Array, "N R S A"]
+    visits: Float[Array, "N R S"]
+
+
+class Boxes(eqx.Module):
+    """Capability: the least loss of each draw over tables between bounds, which proofs are made of."""
+
+    @abc.abstractmethod
+    def relaxed(
+        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N R S"]
+    ) -> Relaxed:
+        """For N boxes at once, begun at values that are nearly right; traced."""
+
+    @abc.abstractmethod
+    def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N R S"]]:
+        """Losses and visits of N tables at every draw; traced."""
+
+    def listed(self) -> dict[str, np.ndarray] | None:
+        """The models as arrays by name, from which anyone can check a bound; None where arrays do not tell the loss."""
+        return None
+
+    def proved(
+        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N R S"]
+    ) -> Float[Array, "N R"]:
+        """What these values prove as they are, of models that can be listed; traced."""
+        raise NotImplementedError
+
+
 class Objective(eqx.Module):
     """`C(alpha, theta)`: what a policy's parameters alpha lose if theta is the truth, for any kind of model.
 
@@ -189,6 +231,11 @@ class Objective(eqx.Module):
 
     def plans(self) -> Plans | None:
         """Planners of single draws."""
+        return None
+
+    def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
+        """Relaxations over boxes of tables at these draws."""
+        del thetas
         return None
 
     def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:

@@ -21,12 +21,13 @@ from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk
-from .base import Losses, Objective, Plans, Size, Table, Unit
+from .base import Boxes, Losses, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
 from .footing import Footing
+from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
 from .tabular_checks import check_models, check_start, require_loss, require_same_support
 from .tabular_footing import footing_of
-from .tabular_plans import TabularPlans, linear_cost
+from .tabular_plans import TabularPlans, linear_cost, linear_models
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4
@@ -196,6 +197,17 @@ class TabularObjective(Objective):
         """For losses that are known to be convex."""
         return None if self.no_bound() else TabularPlans(self.family, self.loss, self.occupancy)
 
+    def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
+        """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
+        family, solver = self.family, self.occupancy.solver_for(self.family.support)
+        if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
+            return None
+        probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in _models(family, thetas))
+        models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
+        if linear_cost(self.loss, family.at(thetas[0])) is None:
+            return ConvexBoxes(models, cost, self.loss)
+        return LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
+
     def no_bound(self) -> str:
         """A plain function may not be convex."""
         if isinstance(self.loss, ConvexLoss):
@@ -216,7 +228,7 @@ class TabularObjective(Objective):
         family = self.family
         if not isinstance(self.loss, ExpectedCost):
             return self, Unit(0.0, 1.0)
-        costs = to_numpy(_costs(family, thetas))
+        costs = to_numpy(_models(family, thetas)[1])
         shift, spread = costs.min(), np.ptp(costs)
         scale = spread if spread > 0 else 1.0
         mass = 1.0 / (1.0 - float(family.discount)) - self.truncation
@@ -272,5 +284,5 @@ class Rescaled(AbstractFamily):
 
 
 @eqx.filter_jit
-def _costs(family: AbstractFamily, thetas: Array) -> Array:
-    return models_at(family, thetas, 0)[1]
+def _models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
+    return models_at(family, thetas, 0)

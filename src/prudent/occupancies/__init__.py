@@ -1,5 +1,5 @@
 """The discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
 
 from .elimination import Elimination
-from .krylov import Krylov, bicgstab
+from .krylov import Krylov, LinearSolver, bicgstab
 from .measure import Exact, Method, Truncated, batch_axis, chains, measure, occupancies_on_host, occupancy

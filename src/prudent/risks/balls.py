@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float
 from ..settings import number
-from .base import Risk
+from .base import ConcaveRisk
 from .quantiles import BEYOND, LEVEL, CVaR, WorstCase, excess_moments, normalised
 
 # Every other step at least halves the bracket, so this is enough for any sample.
@@ -32,7 +32,7 @@ TIE = 1e-13
 LARGEST_TILT = 1e15
 
 
-class KullbackLeiblerBall(Risk):
+class KullbackLeiblerBall(ConcaveRisk):
     """The worst mean over `E[xi log xi] <= radius`: `min_t t radius + t log E exp(C / t)`.
 
     Radius 0 is the expectation; from `-log P(worst loss)` on it is the worst case.
@@ -55,7 +55,7 @@ class KullbackLeiblerBall(Risk):
         return _tilt(losses, probabilities, jnp.asarray(self.radius)).influence
 
 
-class EntropicVaR(Risk):
+class EntropicVaR(ConcaveRisk):
     """`min_t t log(E exp(C / t) / (1 - level))`: the tightest bound on CVaR by exponential moments.
 
     The same as `KullbackLeiblerBall(-log(1 - level))`.
@@ -217,7 +217,7 @@ def worst_rows(
     return rows
 
 
-class ChiSquareBall(Risk):
+class ChiSquareBall(ConcaveRisk):
     """The worst mean over `E[(xi - 1)^2] <= radius`: `min_v v + sqrt((1 + radius) E ((C - v)^+)^2)`.
 
     The Cressie-Read divergence of order 2 is half of `E[(xi - 1)^2]`: for a radius r of that, use `2 r`.
@@ -271,7 +271,7 @@ class ChiSquareBall(Risk):
         return active, mass, centred, slope, width
 
 
-class TotalVariationBall(Risk):
+class TotalVariationBall(ConcaveRisk):
     """The worst mean over `E|xi - 1| / 2 <= radius`: the best `radius` share is moved onto the worst loss.
 
     It is `radius WorstCase + (1 - radius) CVaR_radius`.

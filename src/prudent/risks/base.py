@@ -91,6 +91,14 @@ class Risk(eqx.Module, Mixable):
         return True
 
     @property
+    def biased_low(self) -> bool:
+        """Whether the value on a sample is on average at most that of the distribution it was drawn from.
+
+        So it is of every risk that is concave in the distribution: the mean, CVaR and what is mixed from them.
+        """
+        return False
+
+    @property
     def is_program(self) -> bool:
         """Whether every assessment is a convex program, which costs more than the losses do."""
         return False
@@ -232,6 +240,15 @@ def _estimate(risk: Risk, losses: Array, probabilities: Array) -> Estimate:
     value, shares, parts, share = to_numpy(_linearised(risk, losses, probabilities))
     carried = np.asarray(losses)[np.asarray(probabilities) > 0]
     return Estimate(float(value), parts, effective_draws(shares), float(share), float(carried.max() - carried.min()))
+
+
+class ConcaveRisk(Risk):
+    """A risk that is concave in the distribution of the losses, as the least of expectations over some number."""
+
+    @property
+    def biased_low(self) -> bool:
+        """By Jensen's inequality."""
+        return True
 
 
 def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:

@@ -59,6 +59,11 @@ class Mixture(Risk):
         return any(risk.is_program for risk in self.risks)
 
     @property
+    def biased_low(self) -> bool:
+        """Where all of its risks are."""
+        return all(risk.biased_low for risk in self.risks)
+
+    @property
     def coherent(self) -> bool:
         """If all parts are."""
         return all(risk.coherent for risk in self.risks)

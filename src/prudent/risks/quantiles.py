@@ -14,7 +14,7 @@ from jaxtyping import Float
 from ..arrays import Array, as_float, is_concrete, require_finite
 from ..errors import InputError
 from ..settings import number
-from .base import Risk
+from .base import ConcaveRisk, Risk
 
 # What a level means, and what to do beyond it.
 LEVEL, BEYOND = "0 is the mean, 0.9 is for the worst tenth", "use WorstCase() for the limit 1."
@@ -26,7 +26,7 @@ LARGEST_PAIRWISE = 64
 FEWEST_DRAWS = 10.0
 
 
-class Expectation(Risk):
+class Expectation(ConcaveRisk):
     """The posterior mean: risk neutral.
 
     >>> import prudent as pr
@@ -39,7 +39,7 @@ class Expectation(Risk):
         return jnp.ones_like(losses)
 
 
-class CVaR(Risk):
+class CVaR(ConcaveRisk):
     """Conditional value at risk: the mean of the worst `1 - level` share, cut exactly.
 
     The draw at the quantile counts with the fraction that fills the tail; equal losses share alike.
@@ -66,7 +66,7 @@ class CVaR(Risk):
         return jnp.maximum(losses - quantile(losses, probabilities, above, tail), 0.0) / tail
 
 
-class WorstCase(Risk):
+class WorstCase(ConcaveRisk):
     """The largest loss among draws of positive weight; the limit of CVaR as its level goes to 1.
 
     >>> import prudent as pr
@@ -84,7 +84,7 @@ class WorstCase(Risk):
         return jnp.full_like(losses, jnp.nan)
 
 
-class Spectral(Risk):
+class Spectral(ConcaveRisk):
     """`integral_0^1 phi(t) q(1 - t) dt`: losses averaged under a step spectrum phi, worst losses first.
 
     The spectrum must not increase (a worse loss counts no less), must not be negative and must integrate to 1.
@@ -152,7 +152,7 @@ class Spectral(Risk):
         return tails, drops / (drops * tails).sum()
 
 
-class Distortion(Risk):
+class Distortion(ConcaveRisk):
     """`integral g(P(C > c)) dc`: a spectrum of any shape, given by its integral g, a concave distortion.
 
     Args:

@@ -1,0 +1,364 @@
+"""`prove`: how much better than a policy any stationary policy could be, by branch and bound."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy.special import stdtrit
+
+from ..arrays import as_key, in_float64, key_words, require_number, require_size
+from ..errors import InputError
+from ..evaluation import check_question, in_columns, judge, usual_draws
+from ..objectives import Boxes, Objective, Unit, losses_on, objective_of
+from ..posteriors import Draws, Posterior, WeightedDraws
+from ..risks import CVaR, Risk
+from ..solvers import SampleAverage, Solution, fresh_draws, solve
+from .search import Incumbent, Moment, Question, Search
+from .tree import Cuts, Tree
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+# Chance that either limit of the optimum's interval is missed.
+MISSED = 0.025
+
+
+class Replicate(NamedTuple):
+    """One sample of the posterior, searched by itself: the best policy's risk on it, and a bound of all policies'."""
+
+    risk: float
+    lower_bound: float
+
+
+class Proof(eqx.Module):
+    """The best stationary policy found, and what no stationary policy can beat.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), risk=pr.CVaR(0.5), seconds=20)
+    >>> proof.lower_bound <= proof.risk, proof.gap <= 1e-3 * proof.risk, proof.exact
+    (True, True, True)
+
+    Attributes:
+        policy: the best policy found; it may be better than the one the search began at.
+        risk: of the policy on the draws.
+        lower_bound: no stationary policy (no deterministic one, if only these count) has less risk on the draws.
+        known_bound: `rho(min_pi C(pi, theta))`, which policies that are told theta cannot beat, either.
+        draws: on which all this is proved; the whole posterior where `exact`.
+        deterministic: whether only deterministic policies count.
+        reason: why the search stopped.
+        nodes: boxes that were bounded.
+        seconds: wall time.
+        history: seconds, boxes, bound and risk, round by round.
+        optimum: limits between which the least risk under the whole posterior lies with 95 % confidence; the bound and
+            the risk themselves where the draws are the posterior, None where several samples would be needed.
+        replicates: risk and bound on each of several samples.
+        cuts: the boxes, from which a verifier can check the bound and `resume=` goes on.
+        objective, measure: what was proved of, the loss and the risk.
+    """
+
+    policy: Any
+    risk: float
+    lower_bound: float
+    known_bound: float
+    draws: WeightedDraws
+    deterministic: bool = eqx.field(static=True)
+    reason: str = eqx.field(static=True)
+    nodes: int
+    seconds: float
+    history: tuple[Moment, ...]
+    optimum: tuple[float, float] | None
+    replicates: tuple[Replicate, ...]
+    cuts: Cuts
+    objective: Objective
+    measure: Risk
+
+    @property
+    def gap(self) -> float:
+        """What another policy could gain at most."""
+        return self.risk - self.lower_bound
+
+    @property
+    def exact(self) -> bool:
+        """Whether the draws are the whole posterior."""
+        return self.draws.exact
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The lines of the printed summary, as (label, text)."""
+        kind = "deterministic" if self.deterministic else "stationary"
+        on = f"all {len(self.draws)} atoms" if self.exact else f"these {len(self.draws)} draws"
+        share = f" ({self.gap / self.risk:.3%})" if self.lower_bound > 0.0 else ""
+        told = self.lower_bound - self.known_bound
+        return [
+            ("risk", f"{self.risk:.4f} of the best {kind} policy found, on {on}"),
+            ("lower bound", f"{self.lower_bound:.4f}: on {on} no {kind} policy has less"),
+            ("gap", f"{self.gap:.4g}{share}: proved"),
+            ("knowing theta", f"gains {told:.4f} more at most: the bound would be {self.known_bound:.4f}"),
+            *self._optimum_rows(),
+            ("search", f"{self.nodes} boxes in {self.seconds:.1f} s; stopped because {self.reason}"),
+        ]
+
+    def _optimum_rows(self) -> list[tuple[str, str]]:
+        if self.exact:
+            return []
+        if self.optimum is None:
+            return [("posterior", "nothing is said of it: that takes replications= of at least 2, and a mean or CVaR")]
+        low, high = self.optimum
+        samples = len(self.replicates)
+        return [("optimum", f"{low:.4f} to {high:.4f} under the whole posterior (95 %, {samples} samples)")]
+
+    def __str__(self) -> str:
+        return in_columns(self.rows())
+
+
+@in_float64
+def prove(
+    model: Any,
+    belief: Posterior,
+    *,
+    risk: Risk | None = None,
+    loss: Any = None,
+    start: Solution | Any = None,
+    gap: float = 1e-3,
+    seconds: float = 60.0,
+    nodes: int | None = None,
+    deterministic: bool = False,
+    samples: int = 64,
+    replications: int = 1,
+    seed: int | jax.Array = 0,
+    resume: Proof | None = None,
+    workers: int | None = None,
+    progress: Callable[[Moment], None] | None = None,
+) -> Proof:
+    """Search all stationary policies until the best one found is proved good enough, or time is up.
+
+    Policies are split into boxes `low <= pi(a | s) <= high`. In a box each theta may have the policy that suits it
+    best; for a monotone risk, the risk of these least losses is below that of every policy in the box. Boxes are cut
+    where the thetas' policies disagree most, and those above the best policy found are done with.
+
+    Args:
+        model: the family of models, or an `Objective` over tables of at most 48 states.
+        belief: posterior of theta. One of few atoms is used whole, and the proof is of the true optimum; of any other,
+            the proof is of the optimum on a sample of it.
+        risk: monotone; `CVaR(0.9)` when left out.
+        loss: convex in the occupancy; expected discounted cost when left out.
+        start: a solution or policy to begin at; solved for when left out.
+        gap: stop at this share of the risk.
+        seconds: or after searching so long; what comes before, a solution and compilation, is not counted.
+        nodes: or after so many boxes.
+        deterministic: look for the best deterministic policy, and prove that.
+        samples: draws of a posterior that is not a few atoms.
+        replications: independent samples of such a posterior, from which `optimum` says what holds of all of it; the
+            time is shared among them.
+        seed: of the samples.
+        resume: a proof of the same question to go on from.
+        workers: threads; as many as there are processors when left out.
+        progress: called with every round's `Moment`.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), deterministic=True, seconds=20)
+    >>> proof.reason, sorted(set(proof.policy.probabilities.ravel().tolist()))
+    ('the gap is as small as asked for', [0.0, 1.0])
+    """
+    clock = time.perf_counter()
+    risk = CVaR(0.9) if risk is None else risk
+    objective = objective_of(model, loss, None, None)
+    check_question(objective, [belief], [risk])
+    limits = _Limits(
+        float(require_number("gap", gap, "[0, inf)")),
+        float(require_number("seconds", seconds, "(0, inf]")),
+        None if nodes is None else require_size("nodes", nodes),
+    )
+    samples, replications = require_size("samples", samples), require_size("replications", replications)
+    key = as_key(seed)
+    if not risk.monotone:
+        raise InputError("prove needs a monotone risk: smaller losses must not be riskier; CVaR and the mean are")
+    if risk.is_program:
+        raise InputError("prove bounds thousands of boxes, each a convex program under an Envelope; use CVaR or a mean")
+    if belief.as_atoms() is not None:
+        replications = 1
+    threads = require_size("workers", workers or os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads) as pool:
+        found = []
+        for number in range(replications):
+            draws = resume.draws if resume is not None else fresh_draws(belief, (*key_words(key), number), samples)
+            shared = limits._replace(seconds=limits.seconds / replications)
+            case = _Case(objective, risk, draws, deterministic, start)
+            found.append(_searched(case, shared, resume if number == 0 else None, (pool.map, threads), progress))
+    case, search, reason = found[0]
+    return _proof(found, case, search, reason, belief, key_words(key), time.perf_counter() - clock)
+
+
+class _Limits(NamedTuple):
+    """When a search ends: at a gap as a share of the risk, after seconds, after boxes."""
+
+    gap: float
+    seconds: float
+    nodes: int | None
+
+
+class _Case:
+    """One sample to be searched: the objective in units of its own, and how tables are judged and polished on it."""
+
+    def __init__(self, objective: Objective, risk: Risk, draws: WeightedDraws, deterministic: bool, start: Any):
+        self.risk, self.draws, self.deterministic = risk, draws, deterministic
+        self.own = objective
+        self.objective, self.unit = objective.in_units(draws.thetas)
+        self.boxes = _boxes(self.objective, draws)
+        self.belief = Draws(draws.thetas, draws.probabilities)
+        self.start = self._first(start)
+
+    def question(self) -> Question:
+        """What the search is asked."""
+        return Question(self.boxes, self.risk, self.draws.probabilities, self.deterministic, self.judge, self.polish)
+
+    def judge(self, tables: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, " K"]:
+        """Risks of tables on the draws, in units."""
+        losses = losses_on(self.objective, tables, self.draws.thetas)
+        return np.array([float(self.risk(row, self.draws.probabilities).value) for row in losses])
+
+    def polish(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
+        """A table near this one that is at least as good."""
+        if self.deterministic:
+            return self._exchanged(table)
+        start = self.own.from_point(table)
+        solver = SampleAverage(starts=1)
+        better = solve(self.own, self.belief, risk=self.risk, solver=solver, start=start, progress=False, certify=False)
+        return self.own.point_from(better.policy)
+
+    def _first(self, start: Any) -> Float[np.ndarray, "S A"]:
+        if start is None:
+            solution = solve(self.own, self.belief, risk=self.risk, progress=False, certify=False)
+            table = self.own.point_from(solution.policy)
+        else:
+            table = self.own.point_from(start.policy if isinstance(start, Solution | Proof) else start)
+        return self._exchanged(np.eye(table.shape[1])[table.argmax(axis=1)]) if self.deterministic else table
+
+    def _exchanged(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
+        """The best deterministic table that exchanging one action at a time leads to."""
+        value, (states, actions) = self.judge(table[None])[0], table.shape
+        while True:
+            near = np.broadcast_to(table, (states * actions, states, actions)).copy()
+            where = np.arange(states * actions)
+            near[where, where // actions] = np.eye(actions)[where % actions]
+            risks = self.judge(near)
+            best = int(risks.argmin())
+            if not risks[best] < value:
+                return table
+            table, value = near[best], risks[best]
+
+
+def _boxes(objective: Objective, draws: WeightedDraws) -> Boxes:
+    boxes = objective.boxes(draws.thetas)
+    if boxes is None:
+        raise InputError(
+            "prove needs tables of at most 48 states with an exact occupancy and a loss that is known to be convex; "
+            + (objective.no_bound() or "this model is larger, or its occupancy is truncated")
+        )
+    return boxes
+
+
+def _searched(
+    case: _Case, limits: _Limits, resume: Proof | None, mapped: tuple[Any, int], progress: Any
+) -> tuple[_Case, Search, str]:
+    """A search up to its limits, and why it ended."""
+    tree = None if resume is None else Tree(case.start.shape, case.deterministic, _in_units(resume.cuts, case.unit))
+    incumbent = Incumbent(case.start, float(case.judge(case.start[None])[0]))
+    search = Search(case.question(), incumbent, tree, *mapped)
+
+    clock = time.perf_counter()
+
+    def enough() -> float:
+        return limits.gap * abs(case.unit.loss(search.incumbent.risk)) / case.unit.scale
+
+    for moment in search.rounds(enough()):
+        if progress is not None:
+            progress(_in_loss(moment, case.unit))
+        if search.gap <= enough():
+            break
+        if time.perf_counter() - clock > limits.seconds:
+            return case, search, "time was up"
+        if limits.nodes is not None and len(search.tree) >= limits.nodes:
+            return case, search, "all boxes asked for were made"
+    if search.gap <= enough():
+        return case, search, "the gap is as small as asked for"
+    return case, search, "no box can be cut any further within rounding"
+
+
+def _proof(
+    found: list, case: _Case, search: Search, reason: str, belief: Posterior, words: tuple[int, ...], seconds: float
+) -> Proof:
+    replicates = tuple(_replicate(case, search) for case, search, _ in found)
+    risk, bound = replicates[0]
+    table, optimum = search.incumbent.table, (bound, risk) if case.draws.exact else None
+    if not case.draws.exact and len(replicates) > 1 and case.risk.biased_low:
+        optimum = _optimum(replicates, case, [it.incumbent.table for _, it, _ in found], belief, words)
+    cuts = search.tree.cuts()
+    return Proof(
+        policy=case.own.policy(table),
+        risk=risk,
+        lower_bound=bound,
+        known_bound=min(_lower(case.unit, search.root_bound), bound),
+        draws=case.draws,
+        deterministic=case.deterministic,
+        reason=reason,
+        nodes=sum(len(it.tree) for _, it, _ in found),
+        seconds=seconds,
+        history=tuple(_in_loss(moment, case.unit) for moment in search.history),
+        optimum=optimum,
+        replicates=replicates,
+        cuts=cuts._replace(bound=case.unit.loss(cuts.bound)),
+        objective=case.own,
+        measure=case.risk,
+    )
+
+
+def _replicate(case: _Case, search: Search) -> Replicate:
+    risk = float(case.unit.loss(search.incumbent.risk))
+    return Replicate(risk, min(_lower(case.unit, search.bound), risk))
+
+
+def _lower(unit: Unit, bound: float) -> float:
+    """A bound in the user's units, less the rounding of the change."""
+    return float(unit.loss(bound)) - 4.0 * EPSILON * (abs(unit.offset) + unit.scale * abs(bound))
+
+
+def _optimum(
+    replicates: tuple[Replicate, ...], case: _Case, tables: list[np.ndarray], belief: Posterior, words: tuple[int, ...]
+) -> tuple[float, float] | None:
+    """95 % limits of the least risk under the posterior.
+
+    The least risk on a sample is below that of the posterior on average, so Student's lower limit of its bounds is one.
+    The risk of any policy on fresh draws is above: that of the table that does best on all samples but its own.
+    """
+    bounds = np.array([replicate.lower_bound for replicate in replicates])
+    count = len(bounds)
+    low = bounds.mean() - stdtrit(count - 1, 1.0 - MISSED) * bounds.std(ddof=1) / np.sqrt(count)
+    draws = fresh_draws(belief, words, usual_draws(case.own, case.risk))
+    half = draws.first(len(draws) // 2)
+    risks = [judge(case.own, case.risk, table, half).risk for table in tables]
+    best = tables[int(np.argmin(risks))]
+    # Chosen on other draws than it is judged on.
+    rest = WeightedDraws(draws.thetas[len(half) :], *_equal(len(draws) - len(half)), draws.behind)
+    high = judge(case.own, case.risk, best, rest).interval[1]
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+
+
+def _equal(count: int) -> tuple[Float[np.ndarray, " M"], bool]:
+    return np.full(count, 1.0 / count), False
+
+
+def _in_units(cuts: Cuts, unit: Unit) -> Cuts:
+    return cuts._replace(bound=(cuts.bound - unit.offset) / unit.scale)
+
+
+def _in_loss(moment: Moment, unit: Unit) -> Moment:
+    return moment._replace(bound=float(unit.loss(moment.bound)), risk=float(unit.loss(moment.risk)))

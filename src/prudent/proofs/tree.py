@@ -1,0 +1,106 @@
+"""The boxes of a branch and bound as one binary tree: what covers all policies, and the file format of a proof.
+
+The root is the box of all tables. A node that is split cuts one probability, `pi(action | state)`, at a number: its
+left child has `pi <= at`, its right child `pi >= at`; of deterministic policies `pi = 0` and `pi = 1`. So the leaves
+cover all policies by construction, whatever the numbers are, and nothing but the cuts has to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..errors import InputError
+
+NONE = -1
+
+
+class Cuts(NamedTuple):
+    """A tree as arrays over its N nodes; a child comes after its parent.
+
+    Attributes:
+        child: the left child, the right one comes next; -1 of a leaf.
+        state, action, at: where a node was, or a leaf would be, cut.
+        bound: below every policy of the node's box.
+    """
+
+    child: Int[np.ndarray, " N"]
+    state: Int[np.ndarray, " N"]
+    action: Int[np.ndarray, " N"]
+    at: Float[np.ndarray, " N"]
+    bound: Float[np.ndarray, " N"]
+
+
+class Tree:
+    """A tree that grows; a node holds its cut and its bound, never a model."""
+
+    def __init__(self, shape: tuple[int, int], deterministic: bool, cuts: Cuts | None = None):
+        self.shape, self.deterministic = shape, deterministic
+        self.child: list[int] = []
+        self.state: list[int] = []
+        self.action: list[int] = []
+        self.at: list[float] = []
+        self.bound: list[float] = []
+        self.parent: list[int] = []
+        if cuts is not None:
+            self._read(cuts)
+
+    def __len__(self) -> int:
+        return len(self.bound)
+
+    def add(self, parent: int, bound: float, state: int, action: int, at: float) -> int:
+        """A new leaf, and where it would be cut; the two children of a parent are added one after the other."""
+        node = len(self.bound)
+        if parent != NONE and self.child[parent] == NONE:
+            self.child[parent] = node
+        self.child.append(NONE)
+        self.parent.append(parent)
+        self.state.append(state)
+        self.action.append(action)
+        self.at.append(at)
+        self.bound.append(bound)
+        return node
+
+    def cut_of(self, node: int) -> tuple[int, int, float]:
+        """State, action and number at which a node is, or would be, cut."""
+        return self.state[node], self.action[node], self.at[node]
+
+    def leaves(self) -> list[int]:
+        """All nodes without children."""
+        return [node for node, child in enumerate(self.child) if child == NONE]
+
+    def boxes(self, nodes: Iterable[int]) -> tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]]:
+        """The bounds `low` and `high` of these nodes' tables."""
+        nodes = list(nodes)
+        low, high = np.zeros((len(nodes), *self.shape)), np.ones((len(nodes), *self.shape))
+        for row, node in enumerate(nodes):
+            while (parent := self.parent[node]) != NONE:
+                place = (row, self.state[parent], self.action[parent])
+                # From the leaf to the root: the innermost cut is the tightest, and is met first.
+                if node == self.child[parent]:
+                    high[place] = min(high[place], 0.0 if self.deterministic else self.at[parent])
+                else:
+                    low[place] = max(low[place], 1.0 if self.deterministic else self.at[parent])
+                node = parent
+        return low, high
+
+    def cuts(self) -> Cuts:
+        """As arrays."""
+        whole = (np.array(column, np.int32) for column in (self.child, self.state, self.action))
+        return Cuts(*whole, np.array(self.at), np.array(self.bound))
+
+    def _read(self, cuts: Cuts) -> None:
+        count = len(cuts.bound)
+        self.parent = [NONE] * count
+        for node, child in enumerate(cuts.child.tolist()):
+            if child != NONE:
+                if not node < child < count - 1:
+                    raise InputError(
+                        f"node {node} of the proof names child {child}, which is not after it; it is damaged"
+                    )
+                self.parent[child] = self.parent[child + 1] = node
+        self.child, self.state, self.action = (column.tolist() for column in cuts[:3])
+        self.at, self.bound = cuts.at.tolist(), cuts.bound.tolist()
