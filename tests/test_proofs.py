@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
+from typer.testing import CliRunner
 
 import prudent as pr
 import prudent_verifier
+from prudent.cli import app
 
 from .atom_problems import AtomProblem, tail_mean
 
@@ -370,3 +372,29 @@ def test_a_model_that_is_too_large_is_refused():
     belief = pr.Draws(np.full((2, *support.shape), 0.5))
     with pytest.raises(pr.InputError, match="at most 48 states"):
         pr.prove(chain, belief)
+
+
+# A run's proof.
+
+
+def test_a_run_is_proved_and_verified_by_commands(run):
+    invoke = CliRunner().invoke
+    result = invoke(app, ["verify", str(run.folder)])
+    assert result.exit_code == 2 and "there is no proof" in result.stderr
+    result = invoke(app, ["prove", str(run.folder), "--samples", "8", "--gap", "0.01", "--seconds", "20"])
+    assert result.exit_code == 0 and "no stationary policy has less" in result.stdout
+    result = invoke(app, ["verify", str(run.folder)])
+    assert result.exit_code == 0 and "verified: on 8 models" in result.stdout
+    path = run.folder / "proof.safetensors"
+    rewritten(path, path, raise_bound)
+    result = invoke(app, ["verify", str(run.folder)])
+    assert result.exit_code == 2 and "does not hold" in result.stderr
+    rewritten(path, path, lambda arrays, claims: (lower_bound(claims), claims.update(digests={"problem": "another"})))
+    result = invoke(app, ["verify", str(run.folder)])
+    assert result.exit_code == 2 and "another problem" in result.stderr
+    path.unlink()
+
+
+def lower_bound(claims):
+    claims["lower_bound"] -= 1e-3
+    claims["gap"] += 1e-3

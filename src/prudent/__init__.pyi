@@ -159,14 +159,17 @@ from .risks import TotalVariationBall as TotalVariationBall
 from .risks import WorstCase as WorstCase
 from .risks import check_risk as check_risk
 from .runs import Comparison as Comparison
+from .runs import ProvedRun as ProvedRun
 from .runs import Run as Run
 from .runs import compare_runs as compare_runs
 from .runs import continue_run as continue_run
 from .runs import evaluate_problem as evaluate_problem
+from .runs import prove_run as prove_run
 from .runs import read_record as read_record
 from .runs import record_solution as record_solution
 from .runs import report_run as report_run
 from .runs import solve_problem as solve_problem
+from .runs import verify_run as verify_run
 from .solvers import BRPG as BRPG
 from .solvers import LBFGS as LBFGS
 from .solvers import BestHeldOut as BestHeldOut

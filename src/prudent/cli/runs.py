@@ -1,14 +1,19 @@
-"""Commands on runs and policies: `prudent evaluate`, `compare`, `continue`, `report`."""
+"""Commands on runs and policies: `prudent evaluate`, `compare`, `continue`, `prove`, `verify`, `report`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, show_run
-from .terminal import apart, clear_errors, meaning, over, table
+from .terminal import apart, clear_errors, console, meaning, over, table
+
+if TYPE_CHECKING:
+    from ..proofs import Moment
 
 Samples = Annotated[int | None, typer.Option(help="Posterior draws; else the file's.", min=2, show_default=False)]
 Folder = Annotated[Path, typer.Argument(help="The --out folder of prudent solve.", show_default=False)]
@@ -147,6 +152,70 @@ def continue_(
         show_run(run, as_json, quiet, no_report)
     if not run.solved:
         raise typer.Exit(1)
+
+
+def prove(
+    folder: Folder,
+    gap: Annotated[float, typer.Option(help="Stop at this share of the risk.", min=0.0)] = 1e-3,
+    seconds: Annotated[float, typer.Option(help="Or after searching so long.", min=0.1)] = 60.0,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Of policies with one action a state only.")
+    ] = False,
+    samples: Annotated[int, typer.Option(help="Draws of a posterior that is not a few points.", min=2)] = 64,
+    replications: Annotated[int, typer.Option(help="Samples, from which it speaks of the posterior.", min=1)] = 1,
+    trust: Trust = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search all stationary policies for a better one than the run's, and prove how much better any could be.
+
+    Example: prudent prove run --seconds 30
+    """
+    with clear_errors():
+        from ..runs import prove_run
+
+        with _searching(quiet) as progress:
+            proved = prove_run(
+                folder,
+                gap=gap,
+                seconds=seconds,
+                deterministic=deterministic,
+                samples=samples,
+                replications=replications,
+                trust=trust,
+                progress=progress,
+            )
+        table(f"Proof for {folder}", proved.proof.rows())
+        if proved.path is None:
+            typer.echo("no file for the verifier: it knows expected costs under the mean, CVaR and mixtures of these")
+        else:
+            typer.echo(f"wrote {proved.path}; check it with prudent verify {folder}")
+
+
+def verify(folder: Folder, trust: Trust = False) -> None:
+    """Check the proof of a run by code that shares nothing with what found it; exit code 2 if it does not hold.
+
+    Example: prudent verify run
+    """
+    with clear_errors():
+        from ..runs import verify_run
+
+        typer.echo(verify_run(folder, trust=trust))
+
+
+@contextmanager
+def _searching(quiet: bool) -> Iterator[Callable[[Moment], None] | None]:
+    """A line with the gap as it falls, on a terminal."""
+    screen = console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield None
+        return
+    with screen.status("searching") as status:
+
+        def show(moment: Moment) -> None:
+            gap = moment.risk - moment.bound
+            status.update(f"searching: gap {gap:.4g}, {moment.nodes:,} boxes, {moment.seconds:.0f} s")
+
+        yield show
 
 
 def report(folder: Folder) -> None:

@@ -46,11 +46,12 @@ def _printable(message: str) -> str:
     return "".join(character if character.isprintable() else " " for character in message)
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """The terminal; 120 columns where there is none, so that tables written to a file are not cut."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120)
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(width=None if stream.isatty() else 120, stderr=stderr)
 
 
 def table(title: str, rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = (), left: int = 1) -> None:

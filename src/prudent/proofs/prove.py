@@ -95,12 +95,12 @@ class Proof(eqx.Module):
         kind = "deterministic" if self.deterministic else "stationary"
         on = f"all {len(self.draws)} atoms" if self.exact else f"these {len(self.draws)} draws"
         share = f" ({self.gap / self.risk:.3%})" if self.lower_bound > 0.0 else ""
-        told = self.lower_bound - self.known_bound
+        told = self.risk - self.known_bound
         return [
             ("risk", f"{self.risk:.4f} of the best {kind} policy found, on {on}"),
             ("lower bound", f"{self.lower_bound:.4f}: on {on} no {kind} policy has less"),
             ("gap", f"{self.gap:.4g}{share}: proved"),
-            ("knowing theta", f"gains {told:.4f} more at most: the bound would be {self.known_bound:.4f}"),
+            ("knowing theta", f"gains {told:.4f} at most: nothing is below {self.known_bound:.4f} then"),
             *self._optimum_rows(),
             ("search", f"{self.nodes} boxes in {self.seconds:.1f} s; stopped because {self.reason}"),
         ]

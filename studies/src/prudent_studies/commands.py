@@ -136,6 +136,50 @@ def gymnasium(
         console().print(table)
 
 
+def proofs(
+    seconds: Annotated[float, typer.Option(help="Of the search, for each.", min=0.1)] = 60.0,
+    lake_only: Annotated[bool, typer.Option("--lake-only", help="Leave the other families out.")] = False,
+) -> None:
+    """How far the gap to the best stationary policy is proved closed, on posteriors of 36 or 64 atoms; minutes.
+
+    Example: prudent proofs --seconds 10 --lake-only
+    """
+    with clear_errors():
+        from .proofs import TIMES
+        from .proofs import proofs as proved
+
+        reached = [when for when in TIMES if when <= seconds]
+        table = _table(
+            f"Gap to the best stationary policy, as a share of the risk, proved in {seconds:g} s",
+            [
+                "posterior",
+                "beta",
+                "risk",
+                "theta known",
+                *(f"{when:g} s" for when in reached),
+                "at the end",
+                "boxes",
+                "seconds",
+                "gained on solve",
+            ],
+            words=["posterior"],
+        )
+        for row in proved(seconds, lake_only):
+            notes = [f"{gap:.3%}" for gap in row.gaps[:-1]] + [""] * (len(reached) + 1 - len(row.gaps))
+            table.add_row(
+                row.name,
+                f"{row.level:g}",
+                f"{row.risk:.3f}",
+                f"{row.known_gap:.3%}",
+                *notes[: len(reached)],
+                f"{row.gaps[-1]:.3%}",
+                f"{row.nodes}",
+                f"{row.seconds:.1f}",
+                f"{row.better:.3%}",
+            )
+        console().print(table)
+
+
 def optimisers(
     replications: Annotated[int, typer.Option(help="Data sets a cell.", min=1)] = 1,
     references: Annotated[int, typer.Option(help="Data sets with 64 long runs from random starts.", min=0)] = 1,
