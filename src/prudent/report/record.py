@@ -289,13 +289,12 @@ def policy_record(name: str, judged: Evaluation, tail_level: float, **more: Any)
     )
 
 
-def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: str, **more: Any) -> SolutionRecord:
+def solution_record(solution: Solution, answer: PolicyRecord, **more: Any) -> SolutionRecord:
     """A solution whose policy was judged, as a record.
 
     Args:
         solution: of `solve`.
         answer: its policy.
-        gap_confidence: what an interval on the certificate's draws holds.
         more: fields that neither tells.
     """
     certificate = solution.certificate
@@ -305,7 +304,7 @@ def solution_record(solution: Solution, answer: PolicyRecord, gap_confidence: st
             draws=certificate.draws,
             exact=certificate.exact,
             no_bound_because=certificate.reason or None,
-            gap_confidence=gap_confidence,
+            gap_confidence=certificate.confidence,
             in_sample=certificate.in_sample,
             stationarity=certificate.stationarity,
             drivers_considered=certificate.drivers_considered,

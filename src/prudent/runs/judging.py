@@ -17,7 +17,7 @@ from ..posteriors import Dirichlet, WeightedDraws, WithCosts
 from ..problems import Case
 from ..report import Difference, FootingRecord, PolicyRecord, footing_record, policy_record
 from ..risks import CVaR, Risk, effective_draws
-from ..solvers import Job, JobDraws, Solution, fresh_draws
+from ..solvers import Job, JobDraws, fresh_draws
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
 OCCUPANCY_DRAWS = 512
@@ -120,13 +120,6 @@ class Evaluator:
         """What the risk of a policy stands on, by these names."""
         footing = self.objective.footing(self.belief, self.risk, point, found, self.words)
         return footing_record(footing, states, actions)
-
-    def gap_confidence(self, solution: Solution) -> str:
-        """What an interval on the draws of a solution's certificate holds."""
-        draws = len(self.draws) if solution.certificate is None else solution.certificate.draws
-        if draws == len(self.draws):
-            return solution.evaluation.confidence
-        return judged(self.risk, np.asarray(solution.losses)[:draws], self.draws.first(draws)).confidence
 
 
 @in_float64

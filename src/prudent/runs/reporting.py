@@ -86,4 +86,4 @@ def record_solution(
     usual = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss", "seed": seed}
     usual |= {"states": pairs[0], "actions": pairs[1], "message": solution.status.value}
     usual["drivers"] = driver_records(solution, by_index)
-    return solution_record(solution, answer, evaluator.gap_confidence(solution), rivals=tuple(others), **usual | shown)
+    return solution_record(solution, answer, rivals=tuple(others), **usual | shown)

@@ -179,7 +179,6 @@ def _carry_out(
     record = solution_record(
         solution,
         answer,
-        evaluator.gap_confidence(solution),
         **problem_fields(case, solution, answer, settings_of(case.facts.file.solver, arguments["solver"])),
         episode=episode,
         drivers=driver_records(solution, moves_of(case)),

@@ -46,6 +46,7 @@ class Certificate(eqx.Module):
         gap: `risk - lower_bound` on these draws; None without bound.
         gap_limit: one-sided 95 % confidence limit of the gap under the posterior: no policy is better by more, and
             learning theta is worth no more. The gap itself where it is exact; None where the draws are too few to tell.
+        confidence: what the limit holds: 95 %, less for certain where few draws are in the tail, or exact.
         draws: draws behind bound and gap.
         exact: whether they are the whole posterior.
         in_sample: objective on the draws the policy was fitted to; the risk is usually above it.
@@ -62,6 +63,7 @@ class Certificate(eqx.Module):
     risk: float
     gap: float | None
     gap_limit: float | None
+    confidence: str = eqx.field(static=True)
     draws: int
     exact: bool = eqx.field(static=True)
     in_sample: float
@@ -102,7 +104,8 @@ class Certificate(eqx.Module):
             return (
                 f"on these {self.draws} draws no policy is better by more; they are too few to speak of the posterior"
             )
-        return f"no policy is better by more than {self.gap_limit:.4f} (95 % confidence)"
+        sure = "95 % confidence" if self.confidence == "95 %" else self.confidence
+        return f"no policy is better by more than {self.gap_limit:.4f} ({sure})"
 
 
 def certify(
@@ -119,7 +122,7 @@ def certify(
         in_sample: the objective on the draws the policy was fitted to.
     """
     clock = time.perf_counter()
-    value, bound, error, gap, limit, draws = float(answer.risk), None, None, None, None, answer.draws
+    value, bound, error, gap, limit, ours, draws = float(answer.risk), None, None, None, None, answer, answer.draws
     lows, reason = least_losses(objective, risk, answer.draws, point)
     if lows is not None:
         draws = answer.draws.first(len(lows))
@@ -137,6 +140,7 @@ def certify(
         risk=value,
         gap=gap,
         gap_limit=limit,
+        confidence=ours.confidence,
         draws=len(draws),
         exact=draws.exact,
         in_sample=in_sample,
