@@ -23,6 +23,7 @@ ORDER = [
     "gymnasium",
     "optimisers",
     "linear",
+    "proofs",
     "worth",
     "promise",
     "estimators",
@@ -36,7 +37,7 @@ ORDER = [
     "interactive",
     "pages",
     "commands",
-    "linear_command",
+    "solver_commands",
 ]
 
 

@@ -22,7 +22,7 @@ from .terminal import refuse
 GROUP = "prudent.commands"
 
 # What an installation without them says when it is asked for them.
-STUDIES = ("estimators", "families", "gymnasium", "linear", "optimisers", "promise", "reproduce", "worth")
+STUDIES = ("estimators", "families", "gymnasium", "linear", "optimisers", "promise", "proofs", "reproduce", "worth")
 
 
 class Commands(TyperGroup):

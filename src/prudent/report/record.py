@@ -106,6 +106,13 @@ class PolicyRecord(Part):
 class SolutionRecord(PolicyRecord):
     """All that is said of a run: its policy as it was judged, and what is beside, below and behind that.
 
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     problem = pr.write_example(folder)[0]
+    ...     run = pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3})
+    >>> run.record.lower_bound <= run.record.risk
+    True
+
     Attributes:
         title: heading of the page.
         asked: label and text of each line of what was asked.

@@ -122,8 +122,20 @@ def write_record(folder: Path, record: SolutionRecord) -> list[Path]:
     return [arrays, write_whole(folder / SOLUTION, text)]
 
 
-def read_record(folder: Path) -> SolutionRecord:
-    """The record of a run, checked as if it came from anyone."""
+def read_record(folder: str | Path) -> SolutionRecord:
+    """The record of a run, checked as if it came from anyone.
+
+    Args:
+        folder: of the run.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     problem = pr.write_example(folder)[0]
+    ...     run = pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3})
+    ...     pr.read_record(run.folder).risk == run.record.risk
+    True
+    """
+    folder = Path(folder)
     require_run(folder)
     path = folder / SOLUTION
     arrays, head = read_tensors(folder / ARRAYS, KIND)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _table(title: str | None, columns: Sequence[str], words: Sequence[str] = ()) -> Any:
+def empty_table(title: str | None, columns: Sequence[str], words: Sequence[str] = ()) -> Any:
     """An empty table; columns are of numbers but for those that hold words."""
     from rich.table import Table
 
@@ -38,7 +38,7 @@ def estimators(
 
         terminal = console()
         orders = [f"zeroth order, m = {count}" for count in DIRECTIONS]
-        table = _table(
+        table = empty_table(
             f"Error of the gradient relative to the adjoint's (CVaR {LEVEL:g} of {DRAWS} posterior draws)",
             ["loss", "check_loss, of the allowed", "variational", *orders],
             words=["loss"],
@@ -53,7 +53,7 @@ def estimators(
         terminal.print(table)
         for sweep in sweeps(seed):
             terminal.print(f"\nZeroth order against {sweep.setting}: {sweep.law}")
-            table = _table(None, [sweep.setting, "relative error"], words=[sweep.setting])
+            table = empty_table(None, [sweep.setting, "relative error"], words=[sweep.setting])
             for value, error in zip(sweep.values, sweep.errors, strict=True):
                 table.add_row(f"{value:g}", f"{error:.1e}")
             terminal.print(table)
@@ -81,7 +81,7 @@ def families(
 
         chosen = [setting for name in family or study.families() for setting in study.settings(name)]
         words = ("family", "posterior", "policy")
-        table = _table(
+        table = empty_table(
             f"CVaR {study.LEVEL:g} over the posterior and loss under the truth, means over {replications} data "
             "sets of N observations of each unknown",
             ("family", "posterior", "N", "policy", "risk", "s.e.", "above", "s.e.", "truth", "s.e.", "excess"),
@@ -118,7 +118,7 @@ def gymnasium(
         from .gymnasium import LEVEL, run_gymnasium
 
         result = run_gymnasium(seed, rollouts, episodes)
-        table = _table(
+        table = empty_table(
             f"FrozenLake-v1 from {result.transitions} logged steps ({result.rollouts} uniform walks), tested on "
             f"{result.episodes} episodes",
             ("policy", "success", "s.e.", "mean steps", f"CVaR {LEVEL:g} over the posterior", "loss in truth"),
@@ -134,103 +134,6 @@ def gymnasium(
                 f"{row.truth_loss:.4f}",
             )
         console().print(table)
-
-
-def proofs(
-    seconds: Annotated[float, typer.Option(help="Of the search, for each.", min=0.1)] = 60.0,
-    lake_only: Annotated[bool, typer.Option("--lake-only", help="Leave the other families out.")] = False,
-) -> None:
-    """How far the gap to the best stationary policy is proved closed, on posteriors of 36 or 64 atoms; minutes.
-
-    Example: prudent proofs --seconds 10 --lake-only
-    """
-    with clear_errors():
-        from .proofs import TIMES
-        from .proofs import proofs as proved
-
-        reached = [when for when in TIMES if when <= seconds]
-        table = _table(
-            f"Gap to the best stationary policy, as a share of the risk, proved in {seconds:g} s",
-            [
-                "posterior",
-                "beta",
-                "risk",
-                "theta known",
-                *(f"{when:g} s" for when in reached),
-                "at the end",
-                "boxes",
-                "seconds",
-                "gained on solve",
-            ],
-            words=["posterior"],
-        )
-        for row in proved(seconds, lake_only):
-            notes = [f"{gap:.3%}" for gap in row.gaps[:-1]] + [""] * (len(reached) + 1 - len(row.gaps))
-            table.add_row(
-                row.name,
-                f"{row.level:g}",
-                f"{row.risk:.3f}",
-                f"{row.known_gap:.3%}",
-                *notes[: len(reached)],
-                f"{row.gaps[-1]:.3%}",
-                f"{row.nodes}",
-                f"{row.seconds:.1f}",
-                f"{row.better:.3%}",
-            )
-        console().print(table)
-
-
-def optimisers(
-    replications: Annotated[int, typer.Option(help="Data sets a cell.", min=1)] = 1,
-    references: Annotated[int, typer.Option(help="Data sets with 64 long runs from random starts.", min=0)] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of data and draws.", min=0)] = 0,
-) -> None:
-    """The paper's algorithm, one natural-gradient run and the default on the lake's twelve cells; some minutes.
-
-    Example: prudent optimisers --replications 50
-    """
-    with clear_errors():
-        from .optimisers import COMMON, FRUGAL, PAPER, RANDOM_STARTS, compare_optimisers
-
-        rows = compare_optimisers(replications, references, seed)
-        terminal = console()
-        cell, best = ("escape", "N", "beta"), f"above best of {RANDOM_STARTS}"
-        objectives = _table(
-            f"CVaR of the loss on {COMMON} common draws, on our reconstruction of the paper's map; means over "
-            f"{replications} data sets",
-            (*cell, "paper", "natural", "against paper", "default", best, "gap"),
-        )
-        costs = _table(
-            "Gradients of a model, and loss under the truth",
-            (*cell, "paper", "natural", "default", "truth: paper", "natural", "default"),
-        )
-        for row in rows:
-            place = (f"{row.escape:g}", str(row.n), f"{row.beta:g}")
-            objectives.add_row(
-                *place,
-                f"{row.paper:.3f}",
-                f"{row.natural:.3f}",
-                f"{row.natural / row.paper - 1.0:+.2%}",
-                f"{row.default:.3f}",
-                f"{row.above_best:+.3%}" if references else "–",
-                f"{row.gap:.3f}",
-                end_section=row.beta == 0.9,
-            )
-            counts = (PAPER.samples * PAPER.iterations, row.natural_models, row.default_models)
-            costs.add_row(
-                *place,
-                *(f"{count:.0f}" for count in counts),
-                *(f"{loss:.3f}" for loss in row.truth),
-                end_section=row.beta == 0.9,
-            )
-        terminal.print(objectives)
-        terminal.print(costs)
-        worst = max(row.worst_against_paper for row in rows)
-        typer.echo(
-            f"natural: one start, at most {FRUGAL.samples * FRUGAL.iterations} gradients; at worst {worst:+.2%} "
-            f"against the paper's algorithm on any data set.\nabove best of {RANDOM_STARTS}: the default against the "
-            f"best of that many long runs from random policies, at worst on {min(references, replications)} data sets."
-        )
 
 
 def worth(
@@ -257,7 +160,7 @@ def worth(
             rankings = worth_rankings(machine, truth, data_sets=data_sets, n=n, observations=observations, seed=seed)
         where = "truths drawn from the prior" if drawn else f"the truth {tuple(map(float, machine.truth))}"
         terminal = console()
-        table = _table(
+        table = empty_table(
             f"{observations} more trials of one unknown, CVaR 0.5, means over {data_sets} data sets of {n} "
             f"trials of each, {where}",
             ("trials of", "foretold", *MEASURES),
@@ -265,7 +168,7 @@ def worth(
         )
         for name, *means in zip(machine.names, *rankings.means(), strict=True):
             table.add_row(name, *(f"{mean:.2f}" for mean in means))
-        agreement = _table(
+        agreement = empty_table(
             "The foretold ranking of the three against",
             ("", "rank correlation", "s.e.", "data sets", "over all", "same first"),
             words=[""],
@@ -327,7 +230,7 @@ def reproduce(
                 clock = time.perf_counter()
                 records = reproduce(item, folder, replications, seed, Backend(backend.value, jobs), advance)
                 write_item(folder.path, item.name, f"{item.title}, {RECONSTRUCTION}", records)
-                _print_table(terminal, item.name, f"{item.title}, {RECONSTRUCTION}", records)
+                _printempty_table(terminal, item.name, f"{item.title}, {RECONSTRUCTION}", records)
                 if not sys.stderr.isatty():
                     typer.echo(f"{item.name}: {len(records)} records, {time.perf_counter() - clock:.0f} s", err=True)
         there = [(name, item.title) for name, item in ITEMS.items() if (folder.path / f"{name}.html").exists()]
@@ -337,12 +240,12 @@ def reproduce(
         terminal.print(f"{replications} replications; records, figures and pages: {index}")
 
 
-def _print_table(terminal: Any, item: str, title: str, records: Sequence[dict[str, Any]]) -> None:
+def _printempty_table(terminal: Any, item: str, title: str, records: Sequence[dict[str, Any]]) -> None:
     """The item's table; green where a published figure is met within two joint standard errors."""
-    from .pages import WORDS, item_table
+    from .pages import WORDS
 
-    columns, rows = item_table(item, records)
-    table = _table(f"{item}: {title}", columns, WORDS)
+    columns, rows = itemempty_table(item, records)
+    table = empty_table(f"{item}: {title}", columns, WORDS)
     for number, row in enumerate(rows):
         last = number + 1 == len(rows) or rows[number + 1]["section"]
         table.add_row(*row["cells"], style={True: "green", False: "yellow", None: None}[row["met"]], end_section=last)

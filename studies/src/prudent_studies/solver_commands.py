@@ -1,0 +1,172 @@
+"""The commands of the studies of solvers; each imports its study, and with it JAX, only when it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prudent.cli import clear_errors, console
+
+from .commands import empty_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .linear import LinearRow
+
+
+def linear(
+    replications: Annotated[int, typer.Option(help="Logs of each size.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the first log.", min=0)] = 0,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(help="Transitions of a log; 24, 60 and 240 when left out. May be repeated.", min=6),
+    ] = None,
+) -> None:
+    """A linear system from little data: certainty equivalence against the Bayesian-risk gain; about ten minutes.
+
+    Example: prudent linear --replications 5 --size 60
+    """
+    with clear_errors():
+        from rich.console import Console
+
+        from . import linear as study
+
+        with Console(stderr=True).status("solving"):
+            rows = list(study.compare(tuple(size or study.SIZES), replications, seed))
+        print_rows(console(), rows)
+
+
+def print_rows(terminal: Any, rows: Sequence[LinearRow]) -> None:
+    """The table of the study, a column for each size of log."""
+    from rich.table import Table
+
+    from . import linear as study
+
+    title = f"CVaR {study.LEVEL:g} of a three-state system, means over {rows[0].logs} logs of each size"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for row in rows:
+        table.add_column(f"{row.size} transitions", justify="right")
+    names = ("certainty equivalence", "cautious gain", "ours")
+    lines = [
+        *((f"finite risk, {name}", [f"{row.finite[k]} of {row.logs}" for row in rows]) for k, name in enumerate(names)),
+        ("risk, certainty equivalence", [_number(row.risks[0]) for row in rows]),
+        ("risk, ours", [_number(row.risks[1]) for row in rows]),
+        ("lower bound", [_number(row.bound) for row in rows]),
+        ("gap", ["–" if row.gap != row.gap else f"{row.gap:.2%}" for row in rows]),
+        ("logs where ours is worse", [f"{row.worse} of {row.logs}" for row in rows]),
+        *((f"unstable draws, {name}", [f"{row.unstable[k]:.2%}" for row in rows]) for k, name in enumerate(names)),
+        *((f"cost at the truth, {name}", [_number(row.truths[k]) for row in rows]) for k, name in enumerate(names)),
+        ("cost at the truth if it were known", [_number(row.best) for row in rows]),
+        ("seconds of the longest solution", [f"{row.seconds:.0f}" for row in rows]),
+    ]
+    for label, cells in lines:
+        table.add_row(label, *cells)
+    terminal.print(table)
+    terminal.print(
+        "risks, bound and gap: over the logs in which certainty equivalence and ours are both finite, on the same "
+        "fresh draws; the rest over all logs"
+    )
+
+
+def _number(value: float) -> str:
+    return "–" if value != value else f"{value:.2f}"
+
+
+def proofs(
+    seconds: Annotated[float, typer.Option(help="Of the search, for each.", min=0.1)] = 60.0,
+    lake_only: Annotated[bool, typer.Option("--lake-only", help="Leave the other families out.")] = False,
+) -> None:
+    """How far the gap to the best stationary policy is proved closed, on posteriors of 36 or 64 atoms; minutes.
+
+    Example: prudent proofs --seconds 10 --lake-only
+    """
+    with clear_errors():
+        from .proofs import TIMES
+        from .proofs import proofs as proved
+
+        reached = [when for when in TIMES if when <= seconds]
+        table = empty_table(
+            f"Gap to the best stationary policy, as a share of the risk, proved in {seconds:g} s",
+            [
+                "posterior",
+                "beta",
+                "risk",
+                "theta known",
+                *(f"{when:g} s" for when in reached),
+                "at the end",
+                "boxes",
+                "seconds",
+                "gained on solve",
+            ],
+            words=["posterior"],
+        )
+        for row in proved(seconds, lake_only):
+            notes = [f"{gap:.3%}" for gap in row.gaps[:-1]] + [""] * (len(reached) + 1 - len(row.gaps))
+            table.add_row(
+                row.name,
+                f"{row.level:g}",
+                f"{row.risk:.3f}",
+                f"{row.known_gap:.3%}",
+                *notes[: len(reached)],
+                f"{row.gaps[-1]:.3%}",
+                f"{row.nodes}",
+                f"{row.seconds:.1f}",
+                f"{row.better:.3%}",
+            )
+        console().print(table)
+
+
+def optimisers(
+    replications: Annotated[int, typer.Option(help="Data sets a cell.", min=1)] = 1,
+    references: Annotated[int, typer.Option(help="Data sets with 64 long runs from random starts.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of data and draws.", min=0)] = 0,
+) -> None:
+    """The paper's algorithm, one natural-gradient run and the default on the lake's twelve cells; some minutes.
+
+    Example: prudent optimisers --replications 50
+    """
+    with clear_errors():
+        from .optimisers import COMMON, FRUGAL, PAPER, RANDOM_STARTS, compare_optimisers
+
+        rows = compare_optimisers(replications, references, seed)
+        terminal = console()
+        cell, best = ("escape", "N", "beta"), f"above best of {RANDOM_STARTS}"
+        objectives = empty_table(
+            f"CVaR of the loss on {COMMON} common draws, on our reconstruction of the paper's map; means over "
+            f"{replications} data sets",
+            (*cell, "paper", "natural", "against paper", "default", best, "gap"),
+        )
+        costs = empty_table(
+            "Gradients of a model, and loss under the truth",
+            (*cell, "paper", "natural", "default", "truth: paper", "natural", "default"),
+        )
+        for row in rows:
+            place = (f"{row.escape:g}", str(row.n), f"{row.beta:g}")
+            objectives.add_row(
+                *place,
+                f"{row.paper:.3f}",
+                f"{row.natural:.3f}",
+                f"{row.natural / row.paper - 1.0:+.2%}",
+                f"{row.default:.3f}",
+                f"{row.above_best:+.3%}" if references else "–",
+                f"{row.gap:.3f}",
+                end_section=row.beta == 0.9,
+            )
+            counts = (PAPER.samples * PAPER.iterations, row.natural_models, row.default_models)
+            costs.add_row(
+                *place,
+                *(f"{count:.0f}" for count in counts),
+                *(f"{loss:.3f}" for loss in row.truth),
+                end_section=row.beta == 0.9,
+            )
+        terminal.print(objectives)
+        terminal.print(costs)
+        worst = max(row.worst_against_paper for row in rows)
+        typer.echo(
+            f"natural: one start, at most {FRUGAL.samples * FRUGAL.iterations} gradients; at worst {worst:+.2%} "
+            f"against the paper's algorithm on any data set.\nabove best of {RANDOM_STARTS}: the default against the "
+            f"best of that many long runs from random policies, at worst on {min(references, replications)} data sets."
+        )
