@@ -244,7 +244,7 @@ def _printempty_table(terminal: Any, item: str, title: str, records: Sequence[di
     """The item's table; green where a published figure is met within two joint standard errors."""
     from .pages import WORDS
 
-    columns, rows = itemempty_table(item, records)
+    columns, rows = item_table(item, records)
     table = empty_table(f"{item}: {title}", columns, WORDS)
     for number, row in enumerate(rows):
         last = number + 1 == len(rows) or rows[number + 1]["section"]
