@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -23,10 +24,12 @@ def write_whole(path: str | Path, content: bytes | str | Callable[[BinaryIO], ob
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The process's own name for it: two processes that write the same file do not write into each other's.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # A name that nobody can foretell, new and never through a link: a folder that came from someone else may
+    # hold links to files elsewhere under any name that can be guessed.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
-        with partial.open("wb") as file:
+        with os.fdopen(handle, "wb") as file:
             if callable(content):
                 content(file)
             else:
