@@ -74,7 +74,7 @@ def cells(seed: int = 0) -> list[Cell]:
     """The lake's twelve, and one of each other family with a conjugate posterior."""
     lake = pr.envs.frozen_lake()
     found = [
-        Cell(f"lake, slip {slip}, escape {escape}", lake, lake_atoms(slip, escape), level)
+        Cell("lake Beta({:g}, {:g}) x Beta({:g}, {:g})".format(*slip, *escape), lake, lake_atoms(slip, escape), level)
         for slip, escape in LAKE_POSTERIORS
         for level in LEVELS
     ]
@@ -117,5 +117,5 @@ def _row(cell: Cell, solution: pr.Solution, proof: pr.Proof) -> ProofRow:
         (*gaps, proof.gap / size),
         proof.nodes,
         history[-1].seconds,
-        (float(solution.risk) - proof.risk) / size,
+        max(0.0, (float(solution.risk) - proof.risk) / size),
     )
