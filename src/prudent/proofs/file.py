@@ -36,7 +36,7 @@ def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None =
 
     >>> import prudent as pr, prudent_verifier, tempfile, pathlib
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), risk=pr.CVaR(0.5), seconds=20)
+    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), risk=pr.CVaR(0.5), seconds=20.0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     verdict = prudent_verifier.verify(pr.write_proof(proof, pathlib.Path(folder) / "proof.safetensors"))
     >>> verdict.draws, bool(abs(verdict.lower_bound - proof.lower_bound) < 1e-6)

@@ -42,7 +42,7 @@ class Proof(eqx.Module):
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), risk=pr.CVaR(0.5), seconds=20)
+    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), risk=pr.CVaR(0.5), seconds=20.0)
     >>> proof.lower_bound <= proof.risk, proof.gap <= 1e-3 * proof.risk, proof.exact
     (True, True, True)
 
@@ -164,7 +164,7 @@ def prove(
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), deterministic=True, seconds=20)
+    >>> proof = pr.prove(lake, pr.Draws([[0.1, 0.2], [0.4, 0.1]]), deterministic=True, seconds=20.0)
     >>> proof.reason, sorted(set(proof.policy.probabilities.ravel().tolist()))
     ('the gap is as small as asked for', [0.0, 1.0])
     """

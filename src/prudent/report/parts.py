@@ -214,7 +214,7 @@ class ProblemRecord(Part):
     digest: str
 
 
-def footing_record(footing: Footing, states: Sequence[str], actions: Sequence[str]) -> FootingRecord:
+def footing_record(footing: Footing, states: Any, actions: Any) -> FootingRecord:
     """A footing in the names of its problem."""
     named = footing.pairs[:MOST_PAIRS]
     word: Any = footing.word

@@ -24,7 +24,7 @@ class ProvedRun:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     problem = pr.write_example(folder)[0]
     ...     run = pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3})
-    ...     proved = pr.prove_run(run.folder, samples=4, gap=0.5, seconds=5)
+    ...     proved = pr.prove_run(run.folder, samples=4, gap=0.5, seconds=5.0)
     ...     pr.verify_run(run.folder).draws
     4
 
@@ -56,7 +56,7 @@ def prove_run(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     problem = pr.write_example(folder)[0]
     ...     run = pr.solve_problem(problem, f"{folder}/run", report=False, changes={"solver.iterations": 3})
-    ...     proof = pr.prove_run(run.folder, samples=4, gap=0.5, seconds=5).proof
+    ...     proof = pr.prove_run(run.folder, samples=4, gap=0.5, seconds=5.0).proof
     >>> proof.lower_bound <= proof.risk
     True
     """
