@@ -119,6 +119,23 @@ def test_a_search_goes_on_where_it_stopped():
     assert whole.lower_bound == pytest.approx(once.lower_bound, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"risk": pr.CVaR(0.123)}, "risk"),
+        ({"deterministic": True}, "kind of policy"),
+        ({"loss": pr.NegativeEntropy()}, "model"),
+        ({"belief": AtomProblem(9, states=2, actions=2, most=2).belief()}, "belief"),
+        ({"replications": 2}, "one sample"),
+    ],
+)
+def test_a_proof_of_another_question_is_not_gone_on_with(proof_file, changes, message):
+    problem = AtomProblem(15, states=2, actions=2, most=2)
+    arguments = {"belief": problem.belief(), "risk": pr.CVaR(problem.level), "resume": proof_file[1]} | changes
+    with pytest.raises(pr.InputError, match=message):
+        pr.prove(problem.family, **arguments)
+
+
 def test_it_begins_at_a_given_policy_and_finds_a_better_one():
     problem = AtomProblem(9, states=2, actions=2, most=2)
     proof = proved(problem, start=np.full((2, 2), 0.5))
@@ -137,8 +154,9 @@ def test_convex_losses_are_bounded_by_their_tangents():
     share = visits[..., None] * tables[:, None] * (1.0 - problem.discount)
     entropies = np.where(share > 0, share * np.log(np.where(share > 0, share, 1.0)), 0.0).sum(axis=(2, 3))
     best = tail_mean(entropies, problem.shares, 0.5).min()
-    scale = proof.risk / best
-    assert proof.lower_bound <= scale * best + 1e-9
+    # Below every table of the grid, and no further below the best than the gap and the grid's coarseness.
+    assert proof.lower_bound <= best + 1e-9
+    assert proof.risk <= best + 1e-9 and proof.lower_bound >= best - 5e-3 * abs(best)
     assert proof.gap <= 2e-3 * abs(proof.risk)
     with pytest.raises(pr.InputError, match="linear in the occupancy"):
         pr.write_proof(proof, "never.safetensors")

@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from ..arrays import as_key, in_float64, key_words, require_number, require_size
+from ..arrays import as_key, in_float64, key_words, require_kind, require_number, require_size
 from ..errors import InputError
 from ..evaluation import check_question, in_columns, judge, usual_draws
 from ..objectives import Boxes, Objective, Unit, losses_on, objective_of
 from ..posteriors import Draws, Posterior, WeightedDraws
 from ..risks import CVaR, Risk
-from ..solvers import SampleAverage, Solution, fresh_draws, solve
+from ..solvers import SampleAverage, Solution, digest_of, fresh_draws, solve
 from .search import Incumbent, Moment, Question, Search
 from .tree import Cuts, Tree
 
@@ -109,10 +109,17 @@ class Proof(eqx.Module):
         if self.exact:
             return []
         if self.optimum is None:
-            return [("posterior", "nothing is said of it: that takes replications= of at least 2, and a mean or CVaR")]
+            return [("posterior", f"nothing is said of it: {self._no_optimum()}")]
         low, high = self.optimum
         samples = len(self.replicates)
         return [("optimum", f"{low:.4f} to {high:.4f} under the whole posterior (95 %, {samples} samples)")]
+
+    def _no_optimum(self) -> str:
+        if len(self.replicates) < 2:
+            return "that takes replications= of at least 2"
+        if not self.measure.biased_low:
+            return "the risk of a sample need not be below that of the posterior on average"
+        return "the draws are too few to tell, or are of a posterior that is itself a sample"
 
     def __str__(self) -> str:
         return in_columns(self.rows())
@@ -158,7 +165,7 @@ def prove(
         replications: independent samples of such a posterior, from which `optimum` says what holds of all of it; the
             time is shared among them.
         seed: of the samples.
-        resume: a proof of the same question to go on from.
+        resume: a proof of the same question to go on from, at its policy and on its draws.
         workers: threads; as many as there are processors when left out.
         progress: called with every round's `Moment`.
 
@@ -183,6 +190,8 @@ def prove(
         raise InputError("prove needs a monotone risk: smaller losses must not be riskier; CVaR and the mean are")
     if risk.is_program:
         raise InputError("prove bounds thousands of boxes, each a convex program under an Envelope; use CVaR or a mean")
+    if resume is not None:
+        _require_same(resume, objective, belief, risk, deterministic, replications)
     if belief.as_atoms() is not None:
         replications = 1
     threads = require_size("workers", workers or os.cpu_count() or 1)
@@ -191,10 +200,30 @@ def prove(
         for number in range(replications):
             draws = resume.draws if resume is not None else fresh_draws(belief, (*key_words(key), number), samples)
             shared = limits._replace(seconds=limits.seconds / replications)
-            case = _Case(objective, risk, draws, deterministic, start)
+            case = _Case(objective, risk, draws, deterministic, resume if start is None else start)
             found.append(_searched(case, shared, resume if number == 0 else None, (pool.map, threads), progress))
     case, search, reason = found[0]
     return _proof(found, case, search, reason, belief, key_words(key), time.perf_counter() - clock)
+
+
+def _require_same(
+    resume: Proof, objective: Objective, belief: Posterior, risk: Risk, deterministic: bool, replications: int
+) -> None:
+    """Refuse to go on from a proof of another question: its bounds would be taken for this one's."""
+    require_kind("resume", resume, Proof, "a Proof of the same question")
+    atoms = belief.as_atoms()
+    same = {
+        "model": digest_of(objective) == digest_of(resume.objective),
+        "risk": digest_of(risk) == digest_of(resume.measure),
+        "kind of policy": deterministic == resume.deterministic,
+        "belief": (atoms is not None) == resume.exact
+        and (atoms is None or all(np.array_equal(*pair) for pair in zip(atoms[:2], resume.draws[:2], strict=True))),
+    }
+    for name, alike in same.items():
+        if not alike:
+            raise InputError(f"resume needs the {name} of the first call, this one is another; leave resume= out")
+    if replications > 1:
+        raise InputError("resume goes on with one sample; leave replications= out, or begin again without resume=")
 
 
 class _Limits(NamedTuple):
@@ -299,14 +328,15 @@ def _proof(
     replicates = tuple(_replicate(case, search) for case, search, _ in found)
     risk, bound = replicates[0]
     table, optimum = search.incumbent.table, (bound, risk) if case.draws.exact else None
-    if not case.draws.exact and len(replicates) > 1 and case.risk.biased_low:
+    # Limits of a posterior that is itself a sample would have to be as wide as its own error.
+    if not case.draws.exact and len(replicates) > 1 and case.risk.biased_low and np.isinf(case.draws.behind):
         optimum = _optimum(replicates, case, [it.incumbent.table for _, it, _ in found], belief, words)
     cuts = search.tree.cuts()
     return Proof(
         policy=case.own.policy(table),
         risk=risk,
         lower_bound=bound,
-        known_bound=min(_lower(case.unit, search.root_bound), bound),
+        known_bound=min(float(_lower(case.unit, search.root_bound)), bound),
         draws=case.draws,
         deterministic=case.deterministic,
         reason=reason,
@@ -315,7 +345,7 @@ def _proof(
         history=tuple(_in_loss(moment, case.unit) for moment in search.history),
         optimum=optimum,
         replicates=replicates,
-        cuts=cuts._replace(bound=case.unit.loss(cuts.bound)),
+        cuts=cuts._replace(bound=_lower(case.unit, cuts.bound)),
         objective=case.own,
         measure=case.risk,
     )
@@ -323,12 +353,12 @@ def _proof(
 
 def _replicate(case: _Case, search: Search) -> Replicate:
     risk = float(case.unit.loss(search.incumbent.risk))
-    return Replicate(risk, min(_lower(case.unit, search.bound), risk))
+    return Replicate(risk, min(float(_lower(case.unit, search.bound)), risk))
 
 
-def _lower(unit: Unit, bound: float) -> float:
-    """A bound in the user's units, less the rounding of the change."""
-    return float(unit.loss(bound)) - 4.0 * EPSILON * (abs(unit.offset) + unit.scale * abs(bound))
+def _lower(unit: Unit, bound: Any) -> Any:
+    """Bounds in the user's units, less the rounding of the change there and, resumed, back."""
+    return unit.loss(bound) - 8.0 * EPSILON * (abs(unit.offset) + unit.scale * np.abs(bound))
 
 
 def _optimum(
@@ -337,7 +367,7 @@ def _optimum(
     """95 % limits of the least risk under the posterior.
 
     The least risk on a sample is below that of the posterior on average, so Student's lower limit of its bounds is one.
-    The risk of any policy on fresh draws is above: that of the table that does best on all samples but its own.
+    The risk of any policy on fresh draws is above: that of the replications' tables that does best on other draws.
     """
     bounds = np.array([replicate.lower_bound for replicate in replicates])
     count = len(bounds)

@@ -49,7 +49,9 @@ def risk_of_least(
 ) -> tuple[Float[Array, " N"], Float[Array, "N R"]]:
     """The risk of each box's least losses, rounding taken off, and the weights `p xi*` behind it; traced."""
     weights = probabilities * jax.vmap(lambda losses: risk.density(losses, probabilities))(least)
-    return (weights * least).sum(axis=1) - ROUNDING * jnp.abs(least).max(axis=1), weights
+    bound = (weights * least).sum(axis=1) - ROUNDING * jnp.abs(least).max(axis=1)
+    # A loss without a finite derivative somewhere has no tangent there, and proves nothing.
+    return jnp.where(jnp.isnan(bound), -jnp.inf, bound), weights
 
 
 @eqx.filter_jit

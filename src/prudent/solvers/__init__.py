@@ -6,7 +6,7 @@ from .draws import Job, JobDraws, fresh_draws
 from .drivers import Driver
 from .jobs import Parts, solve, solve_grid, solve_many
 from .natural import NaturalGradient
-from .optimiser import Optimiser
+from .optimiser import Optimiser, digest_of
 from .outputs import BestHeldOut, LastIterate, RandomIterate
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
