@@ -1,18 +1,26 @@
 # Every target does its own set-up; nothing but Python 3.11 (or newer), make and a C compiler is assumed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
-.PHONY: demo reproduction test test-long test-browser test-cluster lint format bench docs clean
+# What is installed has the versions and the hashes of constraints/. The two packages themselves come from here, without
+# looking for anything else: what builds them is among what was installed.
+PINNED := $(PIP) --require-hashes --no-deps --requirement constraints
+OURS := $(PIP) --no-deps --no-build-isolation --editable . --editable studies
 
-.venv/base: pyproject.toml studies/pyproject.toml constraints.txt
+.PHONY: constraints licences release demo reproduction test test-long test-browser test-cluster lint format bench docs clean
+
+.venv/base: pyproject.toml studies/pyproject.toml constraints/base.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) --editable ".[report]" --editable studies
+	$(PINNED)/base.txt
+	$(OURS)
 	@touch $@
 
-.venv/dev: .venv/base
-	$(PIP) --editable ".[dev]"
+.venv/dev .venv/bench .venv/cluster .venv/release: .venv/%: .venv/base constraints/%.txt
+	$(PINNED)/$*.txt
 	@touch $@
+
+.venv/bench .venv/cluster: .venv/dev
 
 demo: .venv/base  ## solve the frozen lake from five observations; under a minute
 	$(BIN)/prudent demo --out demo
@@ -23,17 +31,15 @@ test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
 test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
 test: .venv/dev  ## all tests but the long ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not browser" tests studies/tests
-	# The examples of the docstrings, with every array's axes checked against its annotation.
-	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,prudent_studies,beartype.beartype -m "not long" src studies/src
+	$(BIN)/python -m pytest -n 2 -m "not long" src studies/src
 	# Where there is no Chromium and none can be installed, the tests above still count.
 	$(MAKE) --no-print-directory test-browser BROWSER=optional
 
+test-types: .venv/dev  ## the examples of the docstrings, with every array's axes checked against its annotation
+	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,prudent_studies,beartype.beartype -m "not long" src studies/src
+
 test-long: .venv/dev  ## checks that take minutes
 	$(BIN)/python -m pytest -m long
-
-.venv/cluster: .venv/dev
-	$(PIP) --editable . --editable "studies[dask,ray]"
-	@touch $@
 
 test-cluster: .venv/cluster  ## the dask and ray backends, each on two local workers
 	$(BIN)/python -m pytest -m long -k cluster studies/tests/test_reproduction.py
@@ -63,16 +69,30 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.venv/bench: .venv/dev
-	$(PIP) --editable ".[bench]"
-	@touch $@
-
 bench: .venv/bench  ## speed and memory, as ratios measured side by side
 	$(BIN)/python -m benchmarks
+
+wheel: .venv/dev  ## a wheel and an sdist in dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
 
 docs: .venv/dev  ## HTML in docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+constraints: .venv/release  ## pin what the targets install again, with hashes; UPGRADE=--upgrade for newer versions
+	$(BIN)/python tools/lock.py $(UPGRADE)
+
+licences: .venv/dev .venv/bench .venv/cluster .venv/release  ## of everything that any extra installs
+	@$(BIN)/python tools/licences.py
+
+release: .venv/release  ## wheels, source archives and a bill of materials (CycloneDX) in dist
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	cd studies && ../$(BIN)/python -m hatchling build -d ../dist
+	$(BIN)/python -m cyclonedx_py requirements constraints/base.txt --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/prudent.cdx.json
+	@ls dist
+
 clean:
-	rm -rf .venv demo reproduction docs/_build
+	rm -rf .venv demo reproduction docs/_build dist

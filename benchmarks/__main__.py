@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 
-from . import beliefs, cell, compilation, gradient, logs, optimisers, parts, planning, q_learning
+from . import beliefs, cell, compilation, gradient, latency, logs, middling, optimisers, parts, planning, q_learning
 
 PARTS = {
+    "latency": latency.run,
+    "middling": middling.run,
     "cell": cell.run,
     "gradient": gradient.run,
     "compilation": compilation.run,

@@ -67,8 +67,10 @@ def run_page(blocks):
         "README.md",
         "CONTRIBUTING.md",
         "docs/quickstart.md",
+        "docs/deploying.md",
         "docs/command-line.md",
         "docs/linear.md",
+        pytest.param("docs/limits.md", marks=pytest.mark.long),
         pytest.param("docs/parts.md", marks=pytest.mark.long),
     ],
 )
@@ -78,6 +80,15 @@ def test_the_examples_of_a_page_run_in_order(page):
     names = run_page(blocks[first:])
     if page != "docs/command-line.md":
         assert names["solution"].status.ok
+
+
+def test_the_version_is_the_same_everywhere():
+    from importlib import util
+
+    spec = util.spec_from_file_location("check_version", ROOT / "tools" / "check_version.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert len(set(module.versions().values())) == 1, module.versions()
 
 
 def test_the_first_example_of_the_readme_is_ten_lines_from_data_to_a_policy():

@@ -11,7 +11,8 @@ from prudent.cli import app
 from prudent.objectives import plainly
 from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
 from prudent.objectives.grounds import Ground, ground_of
-from prudent.runs.folder import write_record
+from prudent.runs import add_to_run
+from prudent.runs.folder import record_files
 
 QUICK = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=400)
 RAGGED = pr.Support.lists([[[2, 0, 1], [1]], [[0, 1], [2, 1]], [[2, 1], [0, 2, 1]]])
@@ -280,6 +281,6 @@ def test_solve_evaluate_and_the_page_say_the_same(folder):
 def test_a_forged_word_is_refused(folder, tmp_path):
     run = pr.solve_problem(folder / "problem.toml", tmp_path / "run", report=False)
     forged = run.record.model_copy(update={"footing": run.record.footing.model_copy(update={"word": "perfect"})})
-    write_record(run.folder, forged)
+    add_to_run(run.folder, record_files(forged))
     with pytest.raises(pr.InputError, match=r"is damaged \(footing: word: Input should be 'sound', 'thin' or"):
         pr.read_record(run.folder)

@@ -1,7 +1,6 @@
 """Mutated problem files, logs and checkpoints: exit code 0, 1 or 2, never a traceback, never more than five seconds."""
 
 import contextlib
-import hashlib
 import io
 import json
 import random
@@ -16,7 +15,9 @@ from pyarrow import csv, parquet
 import prudent as pr
 from prudent.cli import app
 from prudent.problems.example import COSTS, LOG, PROBLEM
-from prudent.runs.folder import read_tensors, write_tensors
+from prudent.runs.tensors import packed, unpacked
+
+from .run_folders import adopt
 
 SECONDS = 5.0
 
@@ -169,17 +170,15 @@ def tampered(said, chance):
 
 def forged(run, chance, folder):
     """A `solution.json` with one value replaced, by someone who knows how to sign it."""
-    arrays, head = read_tensors(run / "report.safetensors", read_kind(run / "report.safetensors"))
     said = json.loads((run / "solution.json").read_text())
     tampered(said, chance)
-    text = json.dumps(said).encode()
-    (folder / "solution.json").write_bytes(text)
-    write_tensors(folder / "report.safetensors", arrays, head | {"solution": hashlib.sha256(text).hexdigest()})
+    (folder / "solution.json").write_bytes(json.dumps(said).encode())
+    adopt(folder)
 
 
 def signed(path, kind, chance, target):
     """A file whose content was changed by someone who knows how to sign it."""
-    arrays, record = read_tensors(path, kind)
+    arrays, record = unpacked(path.read_bytes(), kind, str(path))
     arrays, record = {name: np.array(array) for name, array in arrays.items()}, json.loads(json.dumps(record))
     if chance.random() < 0.5:
         name = chance.choice(sorted(arrays))
@@ -195,7 +194,8 @@ def signed(path, kind, chance, target):
             arrays[name] = array[:-1]
     else:
         tampered(record, chance)
-    write_tensors(target, arrays, record)
+    target.write_bytes(packed(arrays, record))
+    adopt(target.parent)
 
 
 def checkpoint_cases(folder, run, count, seed):
@@ -212,6 +212,7 @@ def checkpoint_cases(folder, run, count, seed):
     for number in range(count):
         for name, content in files.items():
             (folder / name).write_bytes(content)
+        adopt(folder)
         command = chance.choice(["compare", "compare", "continue", "report"])
         read, arguments = commands[command]
         name = chance.choice(read)
@@ -222,6 +223,8 @@ def checkpoint_cases(folder, run, count, seed):
                 signed(run / name, read_kind(run / name), chance, folder / name)
         else:
             (folder / name).write_bytes(mutated(files[name], chance))
+            if chance.random() < 0.5:
+                adopt(folder)
         yield f"{number}: {command}", arguments
 
 

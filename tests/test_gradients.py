@@ -169,6 +169,7 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
 
 METHODS = {
     "elimination": lambda support: pr.Exact(pr.Elimination.of(support)),
+    "banded": lambda support: pr.Exact(pr.Banded.of(support)),
     "krylov": lambda support: pr.Exact(pr.Krylov(support.is_dense, residual=1e-13)),
     "truncated": lambda support: pr.Truncated(9),
 }

@@ -12,7 +12,7 @@ def a_log(random, theta, rows, noise):
     n, p = theta.shape
     inputs = random.normal(size=(rows, p))
     outputs = inputs @ theta.T + random.normal(size=(rows, n)) @ np.linalg.cholesky(noise).T
-    return pr.LinearLog(inputs[:, :n], inputs[:, n:], outputs)
+    return pr.VectorLog(inputs[:, :n], inputs[:, n:], outputs)
 
 
 def a_prior(random, n, m):
@@ -36,8 +36,8 @@ def test_known_noise_is_a_gaussian_regression():
     draws = belief.sample(0, 200_000).reshape(-1, 6)
     np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(whole), atol=2e-2)
     halves = (
-        pr.LinearLog(log.state[:3], log.action[:3], log.next_state[:3]),
-        pr.LinearLog(log.state[3:], log.action[3:], log.next_state[3:]),
+        pr.VectorLog(log.state[:3], log.action[:3], log.next_state[:3]),
+        pr.VectorLog(log.state[3:], log.action[3:], log.next_state[3:]),
     )
     twice = pr.MatrixNormal(mean, precision, noise).update(halves[0]).update(halves[1])
     np.testing.assert_allclose(twice.mean(), belief.mean(), rtol=1e-10)
@@ -123,20 +123,20 @@ def test_logs_from_frames_and_files(tmp_path):
     frame.to_csv(path, index=False)
     frame.to_parquet(columnar)
     for source in (frame, path, str(columnar)):
-        log = pr.read_linear_log(source, ["x", "v"], ["u"], episode="walk")
+        log = pr.read_vector_log(source, ["x", "v"], ["u"], episode="walk")
         assert log.state[:, 0].tolist() == [0.0, 1.0, 5.0]
         assert log.next_state[:, 0].tolist() == [1.0, 2.0, 6.0]
         assert log.action.ravel().tolist() == [1.0, 2.0, 4.0]
     rows = frame.assign(y=frame.x + 1)
-    log = pr.read_linear_log([rows, rows], ["x"], ["u"], next_states=["y"])
+    log = pr.read_vector_log([rows, rows], ["x"], ["u"], next_states=["y"])
     assert len(log) == 10
     np.testing.assert_allclose(log.next_state, log.state + 1)
     with pytest.raises(pr.InputError, match="column 'z' is missing"):
-        pr.read_linear_log(frame, ["z"], ["u"])
+        pr.read_vector_log(frame, ["z"], ["u"])
     with pytest.raises(pr.InputError, match="one column for each of the 1 states"):
-        pr.read_linear_log(frame, ["x"], ["u"], next_states=["v", "walk"])
+        pr.read_vector_log(frame, ["x"], ["u"], next_states=["v", "walk"])
     with pytest.raises(pr.InputError, match="no row is followed"):
-        pr.read_linear_log(frame.assign(walk=range(5)), ["x"], ["u"], episode="walk")
+        pr.read_vector_log(frame.assign(walk=range(5)), ["x"], ["u"], episode="walk")
 
 
 def test_walks_and_least_squares():

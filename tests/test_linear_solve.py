@@ -163,7 +163,7 @@ def test_unknown_noise():
     family = pr.LinearFamily([[1.0]], [[0.5]], discount=0.9)
     random = np.random.default_rng(0)
     state, action = random.normal(size=(2, 40, 1))
-    log = pr.LinearLog(state, action, 0.9 * state + action + 0.5 * random.normal(size=(40, 1)))
+    log = pr.VectorLog(state, action, 0.9 * state + action + 0.5 * random.normal(size=(40, 1)))
     belief = pr.CutOff(family.prior(spread=5.0, noise=[[1.0]]).update(log), credible=0.99)
     solution = pr.solve(family, belief, solver=QUICK)
     assert solution.status.ok
@@ -172,7 +172,7 @@ def test_unknown_noise():
 
 def test_a_finite_horizon_needs_no_cut():
     family = scalar()
-    log = pr.LinearLog([[0.0], [1.0], [0.5]], [[1.0], [0.0], [-1.0]], [[1.0], [0.9], [-0.4]])
+    log = pr.VectorLog([[0.0], [1.0], [0.5]], [[1.0], [0.0], [-1.0]], [[1.0], [0.9], [-0.4]])
     belief = family.prior(spread=1.0).update(log)
     solution = pr.solve(family, belief, occupancy=pr.Truncated(5), solver=QUICK)
     assert solution.status.ok and solution.truncation > 0
@@ -182,7 +182,7 @@ def test_a_finite_horizon_needs_no_cut():
 
 def test_a_log_without_excitation_is_told():
     family = scalar()
-    log = pr.LinearLog([[1.0], [0.9]], [[0.0], [0.0]], [[0.9], [0.8]])
+    log = pr.VectorLog([[1.0], [0.9]], [[0.0], [0.0]], [[0.9], [0.8]])
     belief = pr.CutOff(family.prior(spread=0.2, mean=[[1.0, 1.0]]).update(log), credible=0.9)
     solution = pr.solve(family, belief, solver=QUICK)
     assert dict(solution.rows())["excitation"].startswith("in 2 of 2 directions")
@@ -230,16 +230,16 @@ REFUSED = [
     (lambda: pr.CutOff(scalar().prior(spread=1.0), radius=1.0), "must be bounded"),
     (lambda: pr.CutOff(pr.Draws(THETAS), low=-3.0, high=3.0), "actions= is the dimension"),
     (lambda: pr.CutOff(scalar().prior(spread=1.0), low=90.0, high=91.0).sample(0, 2), "only 0 of"),
-    (lambda: scalar().prior(spread=1.0).update(pr.LinearLog([[1.0, 2.0]], [[1.0]], [[1.0, 2.0]])), "the log has 2"),
+    (lambda: scalar().prior(spread=1.0).update(pr.VectorLog([[1.0, 2.0]], [[1.0]], [[1.0, 2.0]])), "the log has 2"),
     (
         lambda: pr.solve(scalar(), pr.CutOff(pr.MatrixNormal([[1.0, 1.0]], np.eye(2), [[2.0]]), credible=0.9)),
         "differ in their noise",
     ),
     (lambda: pr.MatrixNormal([[1.0, 1.0]], np.zeros((2, 2)), [[1.0]]), "positive definite"),
     (lambda: pr.MatrixNormalInverseWishart([[1.0, 1.0]], np.eye(2), [[1.0]], 2.0), "degrees must lie"),
-    (lambda: pr.LinearLog([[1.0]], [[1.0], [2.0]], [[1.0]]), "as many rows"),
-    (lambda: pr.LinearLog([[np.inf]], [[1.0]], [[1.0]]), "non-finite"),
-    (lambda: pr.LinearLog(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1))), "no row"),
+    (lambda: pr.VectorLog([[1.0]], [[1.0], [2.0]], [[1.0]]), "as many rows"),
+    (lambda: pr.VectorLog([[np.inf]], [[1.0]], [[1.0]]), "non-finite"),
+    (lambda: pr.VectorLog(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1))), "no row"),
 ]
 
 

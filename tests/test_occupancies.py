@@ -19,6 +19,7 @@ def solver_methods(support):
         "on the host": None,
         "chosen by size": pr.Exact(),
         "elimination": pr.Exact(pr.Elimination.of(support)),
+        "banded": pr.Exact(pr.Banded.of(support)),
         "krylov": pr.Exact(pr.Krylov.of(support)),
         "fixed point only": pr.Exact(pr.Krylov(support.is_dense, sweeps=0)),
     }
@@ -27,7 +28,9 @@ def solver_methods(support):
 SIZES = [(1, 1, 1), (2, 2, 2), (6, 3, 2), (13, 2, 13), (23, 3, 4)]
 
 
-@pytest.mark.parametrize("name", ["on the host", "chosen by size", "elimination", "krylov", "fixed point only"])
+@pytest.mark.parametrize(
+    "name", ["on the host", "chosen by size", "elimination", "banded", "krylov", "fixed point only"]
+)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dense", [False, True])
 def test_every_solver_agrees_with_numpy(size, name, dense):
@@ -37,11 +40,11 @@ def test_every_solver_agrees_with_numpy(size, name, dense):
     expected = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, 0.95)
     mdp = densified(mdp) if dense else mdp
     found = pr.occupancy(mdp, policy, solver_methods(mdp.kernel.support)[name])
-    tolerance = 1e-12 if name in ("on the host", "elimination", "chosen by size") else 1e-8
+    tolerance = 1e-12 if name in ("on the host", "elimination", "banded", "chosen by size") else 1e-8
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * expected.max())
 
 
-@pytest.mark.parametrize("name", ["elimination", "krylov"])
+@pytest.mark.parametrize("name", ["elimination", "banded", "krylov"])
 @pytest.mark.parametrize("islands", [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]])
 def test_states_that_fall_apart_into_islands(islands, name):
     """No state of one island reaches another: windows of the elimination end with their block."""
@@ -187,3 +190,19 @@ def test_elimination_reorders_only_when_that_saves_work():
     plan = pr.Elimination.of(pr.Support.lists(scrambled))
     assert plan.order != tuple(range(40))
     assert max(end - 5 * step for step, end in enumerate(plan.reach)) < 15
+
+
+def test_a_band_is_used_where_there_is_one_and_found_where_it_is_hidden():
+    random = np.random.default_rng(3)
+    shuffled = random.permutation(90)
+    corridor = np.minimum(np.stack([np.arange(90), np.arange(90) + 1], axis=1), 89)[:, None]
+    hidden = pr.Support.lists(np.argsort(shuffled)[corridor][shuffled])
+    solver = pr.Exact().resolve(hidden).solver
+    assert isinstance(solver, pr.Banded) and solver.band == 4
+    mdp = pr.MDP(pr.Kernel(hidden, random.dirichlet(np.ones(2), size=(90, 1))), np.ones((90, 1)), 5, 0.99)
+    expected = numpy_occupancy(mdp.kernel.table(), np.ones((90, 1)), mdp.start, 0.99)
+    np.testing.assert_allclose(pr.occupancy(mdp, np.ones((90, 1)), pr.Exact()), expected, rtol=0, atol=1e-12 * 100)
+    scattered = pr.Support.lists(random.integers(90, size=(90, 1, 3)))
+    assert isinstance(pr.Exact().resolve(scattered).solver, pr.Krylov)
+    with pytest.raises(pr.InputError, match="another support"):
+        pr.Exact(solver).resolve(scattered)

@@ -188,7 +188,7 @@ def test_a_file_ties_rows_by_outcomes(tmp_path):
     assert ("posterior", "one law of 5 outcomes, prior weight 1") in describe(case)
     run = pr.solve_problem(case, tmp_path / "run", report=False, progress=False)
     assert np.isfinite(run.solution.risk)
-    again = read_checkpoint(tmp_path / "run" / "checkpoint.safetensors").case
+    again = read_checkpoint(tmp_path / "run").case
     assert again.digest() == case.digest()
     assert np.array_equal(again.arguments()["belief"].mean(), belief.mean())
 

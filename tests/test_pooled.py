@@ -6,7 +6,7 @@ from scipy.special import gammaln
 from scipy.stats import gamma, kstest
 
 import prudent as pr
-from prudent.posteriors.learning import EXPECTED, Rows, likely_grid
+from prudent.posteriors.learning import EVEN, EXPECTED, Rows, _chances, likely_grid
 from prudent.posteriors.pooled import _gamma
 from prudent.posteriors.pools import pools_of
 
@@ -89,7 +89,7 @@ def test_many_counts_leave_their_frequencies():
 def test_a_pair_never_seen_does_what_the_others_do():
     log = pr.Transitions.from_records([(s, 0, s + 1) for s in (0, 1, 2, 4, 5)] * 4, states=7, actions=1)
     mean = pr.Pooled(pr.Support.dense(7, 1)).update(log).mean()
-    assert mean[3, 0, 4] > 0.5 > 3 * np.delete(mean[3, 0], 4).max()
+    assert mean[3, 0, 4] > 0.4 > 3 * np.delete(mean[3, 0], 4).max()
     # On a grid of one column more a step on is another state.
     rows = [(0, 0, 3), (1, 0, 4), (2, 0, 5)] * 4
     grid = pr.Pooled(pr.Support.dense(9, 1), grid=(3, 3)).update(pr.Transitions.from_records(rows, states=9, actions=1))
@@ -138,8 +138,35 @@ def test_a_row_without_counts_has_the_chances_of_all():
     counts[2, 1] = 0.0
     learned = pr.Pooled(DENSE, counts).learned
     np.testing.assert_allclose(learned.weights.sum(axis=(1, 2)), 1.0, rtol=1e-12)
-    kept = learned.weights[5] > 0
-    np.testing.assert_allclose(learned.weights[5][kept], learned.common[kept] / learned.common[kept].sum(), rtol=1e-12)
+    kept, average = learned.weights[5].ravel()[learned.kinds] > 0, learned.chances.mean(axis=0)
+    wanted = np.where(kept, average, 0.0) / average[kept].sum()
+    np.testing.assert_allclose(learned.weights[5].ravel()[learned.kinds], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_chances_of_kinds_are_drawn_from_their_posterior():
+    # Two kinds and three rows, by brute force: all kinds of the rows, each with its Dirichlet.
+    scaled = np.array([[1.0, 0.2], [1.0, 0.5], [0.1, 1.0]])
+    mean, square, whole = np.zeros(2), np.zeros(2), 0.0
+    for kinds in np.ndindex(2, 2, 2):
+        shape = EVEN + np.bincount(kinds, minlength=2)
+        weight = np.prod(scaled[range(3), kinds]) * np.exp(gammaln(shape).sum() - gammaln(shape.sum()))
+        share = shape / shape.sum()
+        mean, whole = mean + weight * share, whole + weight
+        square += weight * share * (shape + 1.0) / (shape.sum() + 1.0)
+    drawn = np.concatenate([_chances(scaled, np.full(2, 0.5), seed) for seed in range(60)])
+    deviation = np.sqrt(square / whole - (mean / whole) ** 2)
+    np.testing.assert_allclose(drawn.mean(axis=0), mean / whole, rtol=0, atol=0.02)
+    np.testing.assert_allclose(drawn.std(axis=0), deviation, rtol=0, atol=0.02)
+
+
+def test_rows_of_one_draw_share_the_chances_of_their_kinds():
+    # Nothing is known of any row: with chances at a point the kinds of two rows would be independent.
+    learned = pr.Pooled(DENSE).learned
+    random = np.random.default_rng(4)
+    kinds = learned.drawn(random.random(4000), random.random((4000, 8), dtype=np.float32))
+    alike = (kinds[:, 0] == kinds[:, 1]).mean()
+    # Two rows of Dirichlet(EVEN, ..., EVEN) chances of 30 kinds: (EVEN + 1) / (30 EVEN + 1); of even ones: 1 / 30.
+    assert alike == pytest.approx((EVEN + 1.0) / (30.0 * EVEN + 1.0), abs=0.03)
 
 
 # ---------------------------------------------------------------- with the rest of the library

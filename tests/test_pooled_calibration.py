@@ -1,10 +1,13 @@
 """What is stated under pooled rows, where the truth is drawn from their own prior."""
 
+import sys
+
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 import prudent as pr
+from prudent.posteriors import learning
 
 STATES, ACTIONS, DISCOUNT, DRAWS = 8, 2, 0.9, 199
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
@@ -60,12 +63,15 @@ def test_the_stated_risk_holds_at_its_rate_in_a_thousand_replications():
     ranks, by_risk, by_quantile = shares(1000)
     # A mean beyond the 90 % quantile holds at least as often as the quantile should.
     assert by_risk >= 0.9 + 3.0 * np.sqrt(0.09 / 1000)
-    # The quantile itself holds somewhat too rarely, since the chances of kinds are fitted; the manual has the figures.
-    assert by_quantile >= 0.9 - 0.03 - 3.0 * np.sqrt(0.09 / 1000)
-    assert ranks.max() <= 150 and ranks.min() >= 50
+    # The quantile holds somewhat more often than it says, since laws count for less than they say; the manual has why.
+    assert 0.9 - 3.0 * np.sqrt(0.09 / 1000) <= by_quantile <= 0.96
+    assert ranks.max() <= 140 and ranks.min() >= 60
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["whole"]:
+        # The laws as if pairs were the same: every observation counts whole.
+        learning.FOR_ONE, learning.MOST = 1.0, np.inf
     counts, by_risk, by_quantile = shares(1000)
     print(f"ranks in tenths {counts.tolist()}, chi-square p value {chisquare(counts).pvalue:.1g}")
     print(f"CVaR 0.9 held in {by_risk:.1%}, the 90 % quantile in {by_quantile:.1%}")

@@ -63,7 +63,7 @@ CASES = [
     ("grid prior infinite", lambda: grid(prior=lambda t: jnp.inf * t[0]), r"log-density is inf at theta"),
     ("grid prior shape", lambda: grid(prior=lambda t: t), r"one number, the log-density.*\(2,\)"),
     ("grid prior zero", lambda: grid(prior=lambda t: -jnp.inf * (1 + t[0])), r"0 at every cell.*move or widen"),
-    ("grid no domain", lambda: grid([0], [1], family=IMPROPER), r"nowhere a proper one.*move or widen the box"),
+    ("grid no domain", lambda: grid([0], [1], family=IMPROPER), r"nowhere a proper model.*move or widen the box"),
     ("grid impossible", lambda: grid(log=log((0, 1, 8))), r"row 0 .*state 0 by action 1 to state 8"),
     ("grid update", lambda: grid().update(log((0, 0, 0), (0, 1, 8))), r"row 1 .*to state 8"),
     ("grid update kind", lambda: grid().update(pr.Trials([[1, 2]])), r"Transitions.*got Trials"),

@@ -16,7 +16,9 @@ SECTIONS = {
     "data": schema.Data,
     "posterior": schema.Posterior,
     "posterior.rule": rules.Rule,
+    "limit": schema.LimitSection,
     "rivals": schema.Rivals,
+    "certificate": schema.Certificate,
     "layout": schema.Layout,
 }
 # The tables are documented below their own headings.

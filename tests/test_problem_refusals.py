@@ -169,11 +169,14 @@ REFUSED = {
     "json named csv": ({"log.csv": '{"state": "new"}\n'}, "is named as CSV but holds JSON"),
     "csv named json": (other_log("log.jsonl", LOG), "is named as JSON lines but its first line is not a JSON object"),
     "csv named parquet": (other_log("log.parquet", LOG), "is named as Parquet but does not begin like one"),
-    "cut parquet": (other_log("log.parquet", b"PAR1" + b"\x01" * 50), "log.parquet: cannot be read as Parquet"),
+    "cut parquet": (other_log("log.parquet", b"PAR1" + b"\x01" * 50), "log.parquet: declares a footer"),
     "csv named tsv": (other_log("log.tsv", LOG), "log.tsv: looks like CSV"),
     "tsv named csv": ({"log.csv": LOG.replace(",", "\t")}, "log.csv: looks like TSV"),
-    "spreadsheet": (other_log("log.xlsx", "x"), "the name of a table ends in .csv, .tsv"),
-    "bad json": (other_log("log.jsonl", '{"state": "new", \n'), "log.jsonl: cannot be read as JSON lines"),
+    "spreadsheet": (other_log("log.xlsx", "x"), "log.xlsx: is a spreadsheet; open it and export it as CSV"),
+    "bad json": (
+        other_log("log.jsonl", '{"state": "new", \n'),
+        "log.jsonl, row 1: is not an object that ends on its line",
+    ),
     "json without a column": (
         other_log("log.jsonl", '{"state": "new", "action": "run"}\n'),
         "column 'next_state' is missing",
@@ -345,7 +348,7 @@ def test_a_parquet_log_with_bad_types_is_refused(tmp_path):
         (pa.array([1.5]), "state 1.5 is neither a name nor a whole number"),
         (pa.array([None], pa.string()), "row 1: state is empty"),
         (pa.array([{"a": 1}]), "not names or numbers"),
-        (pa.array([b"new"]), "neither a name nor a whole number"),
+        (pa.array([b"new"]), "state holds binary values, not names or numbers"),
     ):
         table = pa.table({"state": column, "action": pa.array(["run"]), "next_state": pa.array(["new"])})
         parquet.write_table(table, tmp_path / "log.parquet")
@@ -390,7 +393,7 @@ def test_a_folder_without_a_run_is_refused(command, tmp_path):
     for content in (b"", b"x" * 100, b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", b"\xff" * 64):
         (tmp_path / "checkpoint.safetensors").write_bytes(content)
         (tmp_path / "report.safetensors").write_bytes(content)
-        assert "solve again" in refuse(*command, tmp_path)
+        assert "holds no run; there is no manifest.json in it" in refuse(*command, tmp_path)
 
 
 @pytest.mark.parametrize(

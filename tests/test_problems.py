@@ -101,8 +101,11 @@ def test_nothing_said_of_successors_is_pooled_over_all_states(tmp_path):
     text = BASE + '[data]\ntransitions = "log.csv"\ndefault_cost = 1.0\n'
     both = case(tmp_path, text + listed, log=log, listed="state,action,next_state\n" + lists).arguments()["belief"]
     assert isinstance(both, pr.Pooled) and both.support.shape == (3, 2, 2)
-    alone = case(tmp_path, text + listed.replace('kind = "pooled"\n', ""), log=log).arguments()["belief"]
-    assert isinstance(alone, pr.Dirichlet) and np.all(alone.prior == 1.0)
+    # It is what a list or rule has without a kind, too, unless a pseudo-count is given.
+    unsaid = case(tmp_path, text + listed.replace('kind = "pooled"\n', ""), log=log).arguments()["belief"]
+    assert isinstance(unsaid, pr.Pooled) and unsaid.mean().tobytes() == both.mean().tobytes()
+    alone = case(tmp_path, text + listed.replace('kind = "pooled"', "prior = 0.5"), log=log).arguments()["belief"]
+    assert isinstance(alone, pr.Dirichlet) and np.all(alone.prior == 0.5)
 
 
 def test_a_pair_seen_once_is_no_certainty_by_default(tmp_path):
@@ -165,7 +168,8 @@ def test_costs_by_pair_by_transition_from_the_log_and_by_default(tmp_path):
     assert case(tmp_path, inline, log=log).cost.tolist() == [[1, 2], [0.5, 0.5], [0.5, 0.5]]
     ends = 'terminal = ["b", "c"]\n'
     priced_end = BASE + ends + data + "default_cost = 0.5\ncosts = {a = {x = 1}, c = {y = 3}}"
-    assert case(tmp_path, priced_end, log=log).cost.tolist() == [[1, 0.5], [0, 0], [0, 3]]
+    # What the table leaves out is what the log shows, and the default what neither has.
+    assert case(tmp_path, priced_end, log=log).cost.tolist() == [[1, 4.0], [0, 0], [0, 3]]
     moves = case(
         tmp_path,
         BASE + ends + data + 'costs = "costs.csv"\n[posterior]\nsupport = "observed"',

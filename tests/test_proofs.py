@@ -1,20 +1,15 @@
 """Proofs: bounds below every policy, gaps that close, deterministic optima, and a verifier that believes nothing."""
 
-import ast
 import itertools
-import json
-import struct
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
-from typer.testing import CliRunner
 
 import prudent as pr
 import prudent_verifier
-from prudent.cli import app
+from prudent.proofs.tree import Tree
 
 from .atom_problems import AtomProblem, tail_mean
 
@@ -62,15 +57,58 @@ def test_the_gap_closes_and_the_bound_is_below_every_policy(seed):
 
 
 @pytest.mark.long
-def test_five_hundred_random_problems():
+def test_four_hundred_random_problems(tmp_path):
     random, closed = np.random.default_rng(0), 0
-    for seed in range(500):
+    for seed in range(400):
         states, actions = (int(number) for number in random.integers(2, [5, 4]))
         proof, best = check_closed(10_000 + seed, states=states, actions=actions, most=12)
         closed += proof.gap <= 1e-3 * abs(proof.risk)
         assert proof.risk <= best + 1e-3 * abs(best)
-    print(f"closed to 0.1 % in {closed / 500:.1%}")
-    assert closed >= 475
+        verdict = prudent_verifier.verify(pr.write_proof(proof, tmp_path / "proof.safetensors"))
+        assert verdict.lower_bound <= best + 1e-9
+    print(f"closed to 0.1 % in {closed / 400:.1%}")
+    assert closed >= 380
+
+
+def smooth_and_kinked(seed):
+    """A convex loss of two states and actions with a NumPy function of visits `[..., S, A]` and costs that agrees."""
+    if seed % 2:
+
+        def entropy(visits, costs, discount):
+            share = visits * (1.0 - discount)
+            return np.where(share > 0, share * np.log(np.where(share > 0, share, 1.0)), 0.0).sum(axis=(-2, -1))
+
+        return pr.NegativeEntropy(), entropy
+    scenarios = np.random.default_rng(seed).uniform(size=(3, 2, 2))
+
+    def limited(visits, costs, discount):
+        totals = np.einsum("ksa,...sa->...k", scenarios, visits)
+        return (visits * costs).sum(axis=(-2, -1)) + 0.5 * (tail_mean(totals, np.full(3, 1.0 / 3.0), 0.5) - 2.0)
+
+    return pr.ConstrainedCost(scenarios, 0.5, 2.0, pr.CVaR(0.5)), limited
+
+
+def check_convex(seed, gap):
+    """A proof of a convex loss against all tables of a fine grid."""
+    problem, (loss, value) = AtomProblem(seed, states=2, actions=2, most=6), smooth_and_kinked(seed)
+    risk = pr.CVaR(problem.level)
+    proof = pr.prove(problem.family, problem.belief(), risk=risk, loss=loss, gap=gap, seconds=60.0, workers=1)
+    grid = np.linspace(0.0, 1.0, 81)
+    tables = np.array([[[p, 1 - p], [q, 1 - q]] for p in grid for q in grid])
+    chains = np.eye(2) - problem.discount * np.einsum("ksa,rsat->krst", tables, problem.kernels)
+    visits = np.linalg.solve(chains.swapaxes(2, 3), np.array([1.0, 0.0])[:, None]) * tables[:, None]
+    best = tail_mean(value(visits, problem.costs, problem.discount), problem.shares, problem.level).min()
+    assert proof.lower_bound <= best + 1e-9 * max(1.0, abs(best))
+    # The grid is coarse: the policy found may be better than all of it, and is no worse.
+    assert proof.risk <= best + 1e-3 * max(abs(best), 0.1)
+    return proof
+
+
+@pytest.mark.long
+def test_a_hundred_convex_losses_smooth_and_kinked():
+    closed = sum(proof.gap <= 1e-3 * abs(proof.risk) for proof in (check_convex(seed, 1e-3) for seed in range(100)))
+    print(f"closed to 0.1 % in {closed / 100:.0%}")
+    assert closed >= 95
 
 
 def best_deterministic(problem):
@@ -98,6 +136,14 @@ def test_two_hundred_deterministic_problems():
         check_deterministic(20_000 + seed, states=4 + seed % 5, actions=3, most=12)
 
 
+def test_no_box_is_empty():
+    """Of three actions' bounds some may sum to less than 1; a table of such a box was taken for a better policy."""
+    proof, best = check_closed(10_004, states=2, actions=3, most=12)
+    assert proof.risk <= best + 1e-3 * best
+    low, high = Tree((2, 3), False, proof.cuts).boxes(np.flatnonzero(proof.cuts.child < 0))
+    assert np.all(low.sum(axis=2) < 1.0) and np.all(high.sum(axis=2) > 1.0)
+
+
 def test_level_and_scale_of_the_costs_change_nothing():
     problem = AtomProblem(2, states=2, actions=2, most=2)
     plain = proved(problem, nodes=50, gap=1e-9)
@@ -119,6 +165,11 @@ def test_a_search_goes_on_where_it_stopped():
     assert whole.lower_bound == pytest.approx(once.lower_bound, rel=0.05)
 
 
+@pytest.fixture(scope="module")
+def earlier():
+    return proved(AtomProblem(15, states=2, actions=2, most=2), nodes=20)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -129,9 +180,9 @@ def test_a_search_goes_on_where_it_stopped():
         ({"replications": 2}, "one sample"),
     ],
 )
-def test_a_proof_of_another_question_is_not_gone_on_with(proof_file, changes, message):
+def test_a_proof_of_another_question_is_not_gone_on_with(earlier, changes, message):
     problem = AtomProblem(15, states=2, actions=2, most=2)
-    arguments = {"belief": problem.belief(), "risk": pr.CVaR(problem.level), "resume": proof_file[1]} | changes
+    arguments = {"belief": problem.belief(), "risk": pr.CVaR(problem.level), "resume": earlier} | changes
     with pytest.raises(pr.InputError, match=message):
         pr.prove(problem.family, **arguments)
 
@@ -199,176 +250,6 @@ def test_the_limits_of_the_optimum_hold_as_often_as_they_say():
     assert held >= 190
 
 
-# What the verifier reads.
-
-
-@pytest.fixture(scope="module")
-def proof_file(tmp_path_factory):
-    problem = AtomProblem(15, states=2, actions=2, most=2)
-    proof = proved(problem, gap=1e-4)
-    return pr.write_proof(proof, tmp_path_factory.mktemp("proof") / "proof.safetensors"), proof
-
-
-def test_the_verifier_accepts_a_proof_and_finds_its_numbers(proof_file):
-    path, proof = proof_file
-    verdict = prudent_verifier.verify(path)
-    assert verdict.risk == pytest.approx(proof.risk, rel=1e-9)
-    assert proof.lower_bound - 1e-6 <= verdict.lower_bound <= proof.risk
-    assert verdict.boxes == (proof.cuts.child < 0).sum() and "verified" in str(verdict)
-
-
-def test_the_verifier_shares_no_module_with_the_search():
-    for path in Path(prudent_verifier.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module]
-            assert all(name.split(".")[0] not in {"prudent", "jax", "scipy", "equinox"} for name in names), path
-
-
-def rewritten(path, target, change):
-    arrays, claims = prudent_verifier.checking.read(path)
-    arrays = {name: array.copy() for name, array in arrays.items()}
-    change(arrays, claims)
-    from safetensors.numpy import save
-
-    target.write_bytes(save(arrays, {"proof": json.dumps(claims)}))
-    return target
-
-
-def raise_bound(arrays, claims):
-    claims["lower_bound"] += 1e-3
-    claims["gap"] -= 1e-3
-
-
-def lower_risk(arrays, claims):
-    claims["risk"] -= 1e-3
-    claims["gap"] -= 1e-3
-
-
-def shrink_gap(arrays, claims):
-    claims["gap"] *= 0.5
-    claims["gap"] -= 1e-6
-
-
-def drop_a_leaf(arrays, claims):
-    leaf = np.flatnonzero(arrays["child"] < 0)[0]
-    for name in ("child", "state", "action", "at"):
-        arrays[name] = np.delete(arrays[name], leaf)
-    arrays["values"] = arrays["values"][1:]
-
-
-def cut_outside(arrays, claims):
-    arrays["at"][np.flatnonzero(arrays["child"] >= 0)[0]] = 1.0
-
-
-def inflate_values(arrays, claims):
-    arrays["values"] += 1.0
-    claims["lower_bound"], claims["gap"] = claims["lower_bound"] + 1.0, claims["gap"] - 1.0
-
-
-def other_models(arrays, claims):
-    arrays["probability"][0, 0, 0] = arrays["probability"][0, 0, 0, ::-1]
-    arrays["cost"] *= 0.5
-
-
-def no_level(arrays, claims):
-    claims["risk_parts"] = [[1.0, 1.0]]
-
-
-def two_parents(arrays, claims):
-    inner = np.flatnonzero(arrays["child"] >= 0)
-    arrays["child"][inner[-1]] = arrays["child"][inner[0]]
-
-
-MUTATIONS = [
-    raise_bound, lower_risk, shrink_gap, drop_a_leaf, cut_outside, inflate_values, other_models, no_level, two_parents
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", MUTATIONS)
-def test_the_verifier_refuses_what_is_tampered_with(proof_file, tmp_path, change):
-    with pytest.raises(prudent_verifier.Refused):
-        prudent_verifier.verify(rewritten(proof_file[0], tmp_path / "bad.safetensors", change))
-
-
-def mutate(path, target, seed):
-    """One array entry or byte changed by chance; whether the proof still holds is told by brute force."""
-    random = np.random.default_rng(seed)
-
-    def change(arrays, claims):
-        name = random.choice([name for name in arrays if arrays[name].size])
-        flat = arrays[name].reshape(-1)
-        place = random.integers(flat.size)
-        if flat.dtype.kind == "i":
-            flat[place] += random.choice([-2, -1, 1, 2])
-        else:
-            flat[place] = random.choice([-1.0, 0.0, np.nan, 2.0, flat[place] * random.choice([0.5, 1.5])])
-
-    return rewritten(path, target, change)
-
-
-def still_valid(path):
-    """Whether the claims hold of the file's own models: no table of a fine grid is below, and the policy's risk is."""
-    arrays, claims = prudent_verifier.checking.read(path)
-    grid = np.linspace(0.0, 1.0, 101)
-    tables = np.array([[[p, 1 - p], [q, 1 - q]] for p in grid for q in grid])
-    tables = np.concatenate([tables, arrays["policy"][None]])
-    if not np.allclose(arrays["policy"].sum(axis=1), 1.0) or not np.all(np.isfinite(arrays["policy"])):
-        return False
-    problem = AtomProblem.__new__(AtomProblem)
-    dense = np.zeros((*arrays["cost"].shape, 2))
-    for r, s, a, b in np.ndindex(*arrays["probability"].shape):
-        target = arrays["successor"][s, a, b]
-        if not 0 <= target < 2:
-            return False
-        dense[r, s, a, target] += arrays["probability"][r, s, a, b]
-    problem.kernels, problem.costs, problem.shares = dense, arrays["cost"], arrays["share"]
-    problem.discount, problem.level = claims["discount"], claims["risk_parts"][0][1]
-    if not np.allclose(problem.shares.sum(), 1.0) or np.any(dense < 0) or not np.allclose(dense.sum(axis=3), 1.0):
-        return False
-    with np.errstate(all="ignore"):
-        losses = np.einsum("krs,s->kr", every_state(problem, tables), arrays["start"])
-    if not np.allclose(arrays["start"].sum(), 1.0) or np.any(arrays["start"] < 0):
-        return False
-    risks = tail_mean(losses, problem.shares, problem.level)
-    return bool(risks.min() >= claims["lower_bound"] - 1e-6 and risks[-1] <= claims["risk"] + 1e-6)
-
-
-def every_state(problem, tables):
-    chains = np.eye(2) - problem.discount * np.einsum("ksa,rsat->krst", tables, problem.kernels)
-    return np.linalg.solve(chains, np.einsum("ksa,rsa->krs", tables, problem.costs)[..., None])[..., 0]
-
-
-def accepted(path):
-    try:
-        prudent_verifier.verify(path)
-    except prudent_verifier.Refused:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.long)])
-def test_what_the_verifier_accepts_holds(proof_file, tmp_path, count):
-    refused = 0
-    for seed in range(count):
-        path = mutate(proof_file[0], tmp_path / "mutated.safetensors", seed)
-        if accepted(path):
-            assert still_valid(path), seed
-        else:
-            refused += 1
-    assert refused > count // 3
-
-
-def test_damaged_bytes_are_refused_without_a_traceback(proof_file, tmp_path):
-    whole = proof_file[0].read_bytes()
-    target = tmp_path / "damaged.safetensors"
-    for content in (b"", whole[:5], whole[:200], struct.pack("<Q", 2**60) + whole[8:], whole[:8] + b"[" * 20_000):
-        target.write_bytes(content)
-        with pytest.raises(prudent_verifier.Refused):
-            prudent_verifier.verify(target)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -390,29 +271,3 @@ def test_a_model_that_is_too_large_is_refused():
     belief = pr.Draws(np.full((2, *support.shape), 0.5))
     with pytest.raises(pr.InputError, match="at most 48 states"):
         pr.prove(chain, belief)
-
-
-# A run's proof.
-
-
-def test_a_run_is_proved_and_verified_by_commands(run):
-    invoke = CliRunner().invoke
-    result = invoke(app, ["verify", str(run.folder)])
-    assert result.exit_code == 2 and "there is no proof" in result.stderr
-    result = invoke(app, ["prove", str(run.folder), "--samples", "8", "--gap", "0.01", "--seconds", "20"])
-    assert result.exit_code == 0 and "no stationary policy has less" in result.stdout
-    result = invoke(app, ["verify", str(run.folder)])
-    assert result.exit_code == 0 and "verified: on 8 models" in result.stdout
-    path = run.folder / "proof.safetensors"
-    rewritten(path, path, raise_bound)
-    result = invoke(app, ["verify", str(run.folder)])
-    assert result.exit_code == 2 and "does not hold" in result.stderr
-    rewritten(path, path, lambda arrays, claims: (lower_bound(claims), claims.update(digests={"problem": "another"})))
-    result = invoke(app, ["verify", str(run.folder)])
-    assert result.exit_code == 2 and "another problem" in result.stderr
-    path.unlink()
-
-
-def lower_bound(claims):
-    claims["lower_bound"] -= 1e-3
-    claims["gap"] += 1e-3

@@ -58,7 +58,7 @@ def test_the_page_says_what_was_asked_and_how_the_plans_compare(plain):
     assert (
         f"no policy is better by more than {number(data.gap_limit, 3)} , and learning θ is worth no more" in page.text
     )
-    for heading in ("The answer", "What was asked", "Losses over the posterior", "The policy", "Convergence"):
+    for heading in ("The promise", "What was asked", "Losses over the posterior", "The policy", "Convergence"):
         assert heading in page.text
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_a_share_of_a_risk_that_may_be_nothing_or_negative(level):
     rivals = tuple(changed(plan, risk=plan.risk - data.risk + level) for plan in data.rivals)
     bound = {"known_theta_risk": level - 1.0, "lower_bound": level - 1.0, "gap": 1.0, "gap_limit": 1.2}
     text = Page(report_html(changed(data, risk=level, rivals=rivals, **bound))).text
-    answer = text[text.index("The answer") : text.index("What was asked")]
+    answer = text[text.index("The promise") : text.index("Where the log is thin")]
     assert re.findall(r"[\d.]+ %", answer.replace("95 % interval", "").replace("95 % confidence", "")) == []
     assert compared(rivals[0].difference) in answer
     assert "no policy is better by more than 1.20" in answer

@@ -14,7 +14,7 @@ import prudent as pr
 from prudent.report import DriverRecord, arrays_of, record_from
 from prudent.report.distributions import loss_figure, loss_range, losses_left_out, thinned
 from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, policy_figure
-from prudent.report.page import faded, plan_colour
+from prudent.report.page import faded, named_places, plan_colour
 from prudent.report.writing import report_html
 
 from .report_examples import Page, apart, changed, large_report, made_up
@@ -47,6 +47,25 @@ def test_the_histogram_holds_every_draw_and_says_what_it_leaves_out():
     assert [line.x[0] for line in figure.data[2:]] == [data.value_at_risk, data.tail_mean]
     assert limits[0] <= data.value_at_risk <= data.tail_mean <= limits[1]
     assert "lies further right" in losses_left_out(data, data.draw_probabilities, limits)
+
+
+def test_one_outlying_rival_does_not_squash_the_others():
+    data = made_up(("a", "b"), ("x", "y"))
+    alone = loss_range(changed(data, rivals=data.rivals[:1]))
+    far = {name: getattr(data.rivals[1], name) + 1e4 for name in ("losses", "mean", "value_at_risk", "tail_mean")}
+    squashing = changed(data, rivals=(data.rivals[0], changed(data.rivals[1], **far)))
+    assert loss_range(squashing) == alone
+    said = losses_left_out(squashing.rivals[1], squashing.draw_probabilities, alone)
+    assert said == "100 % of the posterior lies further right"
+    # Its marks are not drawn where they are not.
+    assert len(loss_figure(squashing, 2, alone).data) == 2
+
+
+def test_a_long_name_takes_two_lines_and_is_not_cut():
+    name = "a rather long name of some state"
+    settings, room = named_places([name, "short"])
+    assert settings["ticktext"][0].replace("<br>", " ") == name and "…" not in settings["ticktext"][0]
+    assert room <= 23 * 7 + 18
 
 
 def test_a_long_curve_is_thinned_to_means_of_blocks():
@@ -127,7 +146,7 @@ ODD = {
 def test_odd_reports_are_still_pages(case):
     changes = {"states": "ab", "actions": "xy", **ODD[case]}
     page = Page(report_html(made_up(changes.pop("states"), changes.pop("actions"), **changes)))
-    assert "The answer" in page.text
+    assert "The promise" in page.text
     assert "nan" not in re.findall(r"\b\w+\b", page.text)
     assert "None" not in page.text
     if case == "nothing known":

@@ -450,3 +450,23 @@ def test_a_ball_is_differentiable_by_the_weights_of_its_draws(risk):
     both = in_float64(jax.jit(lambda *sample: (risk.influence(*sample), pr.Risk.influence(risk, *sample))))
     given, derived = both(losses, weights)
     np.testing.assert_allclose(given - given.mean(), derived - derived.mean(), atol=1e-12)
+
+
+@pytest.mark.parametrize("case", RISKS, ids=lambda case: case.name)
+def test_a_sample_on_the_host_is_assessed_as_a_compiled_one(case):
+    """By NumPy, or filled up with draws of weight 0: value, density, influence and share are those of compiled code."""
+    from prudent.risks import assess_closely, assess_sample
+    from prudent.risks.base import _closely
+
+    risk = case.build(0.83)
+    random = np.random.default_rng(5)
+    losses = np.round(random.normal(size=37), 1)
+    weights = random.dirichlet(np.ones(37)) * (np.arange(37) != 3)
+    weights /= weights.sum()
+    compiled = in_float64(eqx.filter_jit(_closely))(risk, losses, weights)
+    found = assess_closely(risk, losses, weights)
+    for name, here, there in zip(found._fields, found, compiled, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-9, err_msg=name)
+    value, density = assess_sample(risk, losses, weights)
+    assert value == pytest.approx(found.value, rel=1e-12)
+    np.testing.assert_allclose(density, found.weights, rtol=1e-9, atol=1e-12)

@@ -74,6 +74,11 @@ def as_float(value: Any, name: str = "") -> Any:
         raise InputError(f"{name and name + ': '}expected an array of numbers, got {value!r} ({error})") from None
 
 
+def as_number(value: float | Array) -> Any:
+    """Field converter of a field that is one number: `as_float`, with the type that a user gives."""
+    return as_float(value)
+
+
 def require_kind(name: str, value: Any, kind: Any, example: str) -> None:
     """Refuse a part of another type, with an example of the right one."""
     if not isinstance(value, kind):

@@ -10,11 +10,22 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size, to_numpy
-from .errors import InputError
-from .objectives import Footing, Objective, losses_on, objective_of, slopes_on
+from .arrays import Array, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size
+from .errors import InputError, hinted
+from .objectives import Footing, Objective, losses_on, objective_of, replicates_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
-from .risks import LEAST_DRAWS, CVaR, Expectation, Risk, effective_draws, risk_value
+from .risks import (
+    LEAST_DRAWS,
+    CVaR,
+    Expectation,
+    Risk,
+    assess_closely,
+    assess_sample,
+    effective_draws,
+    jackknife,
+    sample_interval,
+    widened,
+)
 
 # Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
 # their draws take together, what is worked through, and their number.
@@ -23,9 +34,6 @@ CHEAP_KERNELS, CHEAP_WORK, CHEAP_DRAWS = 2**27, 2**29, 100_000
 
 # With fewer draws in the tail an interval may hold less than it says, which its line then mentions.
 FEW_IN_TAIL = 30
-
-# Derivatives of single draws that are kept, and the fewest that are.
-SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
 
 
 def with_error(value: float, error: float) -> str:
@@ -48,11 +56,14 @@ class Evaluation(eqx.Module):
         risk: the risk asked for.
         weights: `[M]` the density xi* that attains it.
         influence: `[M]` derivative of the risk by each draw's probability, centred; NaN where there is none.
-        risk_standard_error: Monte-Carlo error of the risk; 0 on a whole posterior.
+        risk_standard_error: Monte-Carlo error of the risk, of draws and particles together; 0 where there is none.
         interval: its 95 % confidence interval; the risk itself on a whole posterior, NaN where none can be had.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
         footing: what the risk stands on: sound, thin or unsupported; None where it was not asked.
         notes: what else the model says of the policy, such as a `Stability`; None where that is nothing.
+        without: `[B, M]` losses of a simulated model without each batch of its particles; None where losses are exact.
+        particle_standard_error: what the particles of a simulated model leave open of the risk, by the jackknife over
+            their batches; 0 where losses are exact.
     """
 
     draws: WeightedDraws
@@ -65,6 +76,8 @@ class Evaluation(eqx.Module):
     truncation: float = 0.0
     footing: Footing | None = None
     notes: Any = None
+    without: Float[Array, "B M"] | None = None
+    particle_standard_error: float = 0.0
 
     @staticmethod
     def none() -> Evaluation:
@@ -88,6 +101,11 @@ class Evaluation(eqx.Module):
         return self.draws.exact
 
     @property
+    def draw_standard_error(self) -> float:
+        """What the posterior draws leave open of the risk, were the losses exact; 0 on a whole posterior."""
+        return float(np.sqrt(max(0.0, self.risk_standard_error**2 - self.particle_standard_error**2)))
+
+    @property
     def mean(self) -> float:
         """The mean loss."""
         return float(np.asarray(self.probabilities) @ np.asarray(self.losses))
@@ -109,7 +127,7 @@ class Evaluation(eqx.Module):
 
     def under(self, risk: Risk) -> Evaluation:
         """Any other risk on the same draws."""
-        return judged(risk, np.asarray(self.losses), self.draws, self.truncation)
+        return judged(risk, np.asarray(self.losses), self.draws, self.truncation, self.without)
 
     def infinite(self) -> bool:
         """Whether a loss is infinite, and none is NaN."""
@@ -122,15 +140,21 @@ class Evaluation(eqx.Module):
 
     def error_of_difference(self, other: Evaluation) -> float:
         """Standard error of the difference of two risks on the same draws; of the losses', where a risk has none."""
+        if self.infinite() or other.infinite():
+            return 0.0 if self.exact else float("nan")
+        share, chance = np.asarray(self.probabilities), 0.0
+        if self.without is not None and other.without is not None:
+            # Both met the same particles, which so hide less of the difference than of each risk.
+            chance = jackknife(self.without @ (share * self.weights) - other.without @ (share * other.weights))
         if self.exact:
-            return 0.0
-        if len(self.losses) == 1 or self.infinite() or other.infinite():
+            return chance
+        if len(self.losses) == 1:
             return float("nan")
         difference = self.influence - other.influence
         if not np.all(np.isfinite(difference)):
             difference = self.losses - other.losses
-        share = self.probabilities
-        return self.draws.stretch * float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
+        spread = self.draws.stretch * float(np.sqrt(((share * (difference - share @ difference)) ** 2).sum()))
+        return float(np.hypot(spread, chance))
 
     def clearly_above(self, other: Evaluation) -> bool:
         """Whether the risk is larger than another's on the same draws, beyond what chance explains."""
@@ -141,14 +165,17 @@ class Evaluation(eqx.Module):
 
     def risk_rows(self) -> list[tuple[str, str]]:
         """What is known of the risk, as (label, text)."""
-        count = len(self.losses)
-        if self.exact:
+        count, chance = len(self.losses), self.particle_standard_error
+        if self.exact and self.without is None:
             return [("risk", f"{self.risk:.4f} (exact: all {count} atoms of the posterior)")]
         low, high = self.interval
         told = bool(np.isfinite([low, high]).all())
         known = f"{low:.4f} to {high:.4f} ({self.confidence})" if told else "none can be had"
+        draws = f"all {count} atoms of the posterior" if self.exact else f"{count} fresh draws"
+        parts = f"{self.draw_standard_error:.4f} by posterior draws, {chance:.4f} by particles"
         return [
-            ("risk", f"{with_error(self.risk, self.risk_standard_error)} (standard error, {count} fresh draws)"),
+            ("risk", f"{with_error(self.risk, self.risk_standard_error)} (standard error, {draws})"),
+            *([] if self.without is None else [("of which", parts)]),
             ("interval", known),
         ]
 
@@ -156,7 +183,7 @@ class Evaluation(eqx.Module):
     def confidence(self) -> str:
         """What the interval holds: few draws in the tail may not show how it spreads."""
         if self.exact:
-            return "exact"
+            return "exact" if self.without is None else "95 %"
         in_tail = effective_draws(self.weights, self.probabilities)
         return "95 %" if in_tail >= FEW_IN_TAIL else f"95 % nominally: only {in_tail:.0f} draws in the tail"
 
@@ -172,7 +199,8 @@ class Evaluation(eqx.Module):
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""
         low, middle, high = self.quantile([0.05, 0.5, 0.95])
-        mean = f"{self.mean:.4f}" if self.exact else with_error(self.mean, self.mean_standard_error)
+        known = self.exact and self.without is None
+        mean = f"{self.mean:.4f}" if known else with_error(self.mean, self.mean_standard_error)
         return [
             ("mean loss", mean),
             *self.risk_rows(),
@@ -193,10 +221,26 @@ def in_columns(rows: list[tuple[str, str]]) -> str:
 
 
 @in_float64
-def judged(risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: float = 0.0) -> Evaluation:
-    """The risk of losses on draws, and how well it is known."""
-    value, weights, influence = to_numpy(_assess(risk, losses, draws.probabilities))
-    value, share = float(value), draws.probabilities
+def judged(
+    risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: float = 0.0, without: Any = None
+) -> Evaluation:
+    """The risk of losses on draws, and how well it is known; `[B, M]` losses without a batch of particles each."""
+    known = _judged(risk, losses, draws, truncation)
+    if without is None:
+        return known
+    chance = jackknife([float(assess_sample(risk, row, draws.probabilities)[0]) for row in without])
+    return dataclasses.replace(
+        known,
+        without=without,
+        particle_standard_error=chance,
+        risk_standard_error=float(np.hypot(known.risk_standard_error, chance)),
+        interval=widened(known.risk, known.interval, chance, len(without)),
+    )
+
+
+def _judged(risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: float) -> Evaluation:
+    found, share = assess_closely(risk, losses, draws.probabilities), draws.probabilities
+    value, weights, influence, _ = found
     if np.any(np.isinf(losses)):
         nan = float("nan")
         return Evaluation(draws, losses, value, weights, np.full(len(losses), nan), nan, (nan, nan), truncation)
@@ -205,8 +249,10 @@ def judged(risk: Risk, losses: np.ndarray, draws: WeightedDraws, truncation: flo
         return Evaluation(draws, losses, value, weights, influence, 0.0, (value, value), truncation)
     error = draws.stretch * float(np.sqrt(((share * influence) ** 2).sum())) if len(losses) > 1 else float("nan")
     interval = (float("nan"), float("nan"))
-    if np.all(np.isfinite(losses)) and _told(draws, weights):
-        interval = stretched(value, risk.interval(losses, share), draws)
+    # The posterior's own draws must be enough for the tail: drawn again and again they only look like more.
+    told = effective_draws(weights, share) / len(draws) * draws.behind >= LEAST_DRAWS
+    if np.all(np.isfinite(losses)) and told:
+        interval = stretched(value, sample_interval(found, losses, share), draws)
     return Evaluation(draws, losses, value, weights, influence, error, interval, truncation)
 
 
@@ -216,40 +262,18 @@ def stretched(value: float, interval: tuple[float, float], draws: WeightedDraws)
     return low, high
 
 
-def _told(draws: WeightedDraws, weights: np.ndarray) -> bool:
-    """Whether the posterior's own draws are enough for the tail: drawn again and again they only look like more."""
-    return effective_draws(weights, draws.probabilities) / len(draws) * draws.behind >= LEAST_DRAWS
-
-
-@eqx.filter_jit
-def _assess(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any]:
-    value, weights = risk_value(risk, losses, probabilities)
-    return value, weights, risk.influence(losses, probabilities)
-
-
 def judge(objective: Objective, risk: Risk, point: np.ndarray, draws: WeightedDraws) -> Evaluation:
     """A point's losses on draws, and their risk."""
+    if objective.by_chance:
+        losses, without = replicates_on(objective, point, draws.thetas)
+        return judged(risk, losses, draws, objective.truncation, without)
     return judged(risk, losses_on(objective, point[None], draws.thetas)[0], draws, objective.truncation)
-
-
-def judge_closely(
-    objective: Objective, risk: Risk, point: np.ndarray, draws: WeightedDraws
-) -> tuple[Evaluation, Float[np.ndarray, "N ..."]]:
-    """`judge`, and the losses' derivatives by the point at the first N draws, as many as memory takes."""
-    count = len(draws)
-    few = int(np.clip(SLOPE_BYTES // (8 * point.size), min(count, FEWEST_SLOPES), count))
-    losses = np.empty(count)
-    found = slopes_on(objective, point[None], draws.thetas, np.zeros(few, int), np.arange(few))
-    losses[:few] = found.losses
-    if few < count:
-        losses[few:] = losses_on(objective, point[None], draws.thetas[few:])[0]
-    return judged(risk, losses, draws, objective.truncation), found.slopes
 
 
 def usual_draws(objective: Objective, risk: Risk) -> int:
     """How many fresh draws a risk is reported on when nobody says: its tail holds a hundred of them where cheap."""
     sample = equally_weighted(np.zeros(USUAL_DRAWS))
-    _, weights, influence = to_numpy(_assess(risk, np.linspace(0.0, 1.0, USUAL_DRAWS), sample.probabilities))
+    _, weights, influence, _ = assess_closely(risk, np.linspace(0.0, 1.0, USUAL_DRAWS), sample.probabilities)
     if not np.all(np.isfinite(influence)):
         # Without an interval there is nothing that more draws would narrow.
         return USUAL_DRAWS
@@ -268,6 +292,7 @@ def check_question(objective: Objective, beliefs: list[Posterior], risks: list[R
         require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
 
 
+@hinted
 @in_float64
 def evaluate(
     policy: Any,
@@ -302,6 +327,7 @@ def evaluate(
     risk = CVaR(0.9) if risk is None else risk
     objective = objective_of(model, loss=loss, occupancy=occupancy)
     check_question(objective, [belief], [risk])
+    objective = objective.holding(policy)
     point = objective.point_from(policy)
     draws = belief.as_atoms()
     if draws is None:
@@ -322,6 +348,7 @@ def evaluate(
     return dataclasses.replace(result, footing=footing, notes=notes)
 
 
+@hinted
 @in_float64
 def loss_at(policies: Any, model: Any, theta: Any, *, loss: Any = None, occupancy: Any = None) -> Any:
     """The loss of a policy at one known theta, for example the truth.
@@ -342,9 +369,15 @@ def loss_at(policies: Any, model: Any, theta: Any, *, loss: Any = None, occupanc
     if many and not policies:
         raise InputError("loss_at needs at least one policy, got an empty list")
     objective = objective_of(model, loss=loss, occupancy=occupancy)
-    points = np.stack([objective.point_from(policy) for policy in (policies if many else [policies])])
     theta = np.asarray(as_float(theta))
     require_finite("theta", theta)
     objective.check(theta[None])
-    losses = losses_on(objective, points, theta[None])[:, 0]
+    given = policies if many else [policies]
+    if objective.by_chance:
+        own = [objective.holding(policy) for policy in given]
+        pairs = zip(own, given, strict=True)
+        losses = np.array([replicates_on(one, one.point_from(policy), theta[None])[0][0] for one, policy in pairs])
+    else:
+        points = np.stack([objective.point_from(policy) for policy in given])
+        losses = losses_on(objective, points, theta[None])[:, 0]
     return losses if many else losses[0]

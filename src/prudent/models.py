@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from .arrays import (
     Array,
@@ -21,12 +23,15 @@ from .arrays import (
     require_kind,
     require_number,
 )
-from .errors import InputError
+from .errors import InputError, hinted
 from .kernels import Kernel, Support
 
 
-def _start(value: Any, states: int) -> Any:
-    """A start state's number, or a distribution, as a distribution `[S]`."""
+def start_distribution(value: Any, support: Support) -> Any:
+    """A start state's name or number, or a distribution, as a distribution `[S]`."""
+    states = support.states
+    if isinstance(value, str):
+        value = support.names.state(value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not 0 <= value < states:
             raise InputError(f"start state {value} is unknown: there are {states} states, numbered 0 to {states - 1}")
@@ -42,6 +47,7 @@ def _start(value: Any, states: int) -> Any:
     return start
 
 
+@hinted
 class MDP(eqx.Module):
     """A finite Markov decision process with costs (lower is better).
 
@@ -65,7 +71,7 @@ class MDP(eqx.Module):
     start: Float[Array, " S"]
     discount: Float[Array, ""]
 
-    def __init__(self, kernel: Kernel, cost: Any, start: Any, discount: Any):
+    def __init__(self, kernel: Kernel, cost: ArrayLike, start: str | int | ArrayLike, discount: Any):
         require_kind("kernel", kernel, Kernel, "a Kernel, such as Kernel.dense(table)")
         states, actions, _ = kernel.support.shape
         self.kernel = kernel
@@ -76,7 +82,7 @@ class MDP(eqx.Module):
                     f"cost must be indexed [state, action] with shape {(states, actions)}, got {self.cost.shape}"
                 )
             require_finite("cost", np.asarray(self.cost))
-        self.start = _start(start, states)
+        self.start = start_distribution(start, kernel.support)
         self.discount = require_number("discount", discount, "[0, 1)")
 
 
@@ -97,6 +103,16 @@ class AbstractFamily(eqx.Module):
     @abc.abstractmethod
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost."""
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """What an entry of a theta of this shape is called; a family whose unknowns have names says them here.
+
+        >>> import prudent as pr
+        >>> pr.envs.frozen_lake().name_of((1,), (2,))
+        'escape'
+        """
+        del shape
+        return f"theta{list(place)}"
 
     def objective(self, loss: Any = None, policy: Any = None, occupancy: Any = None) -> Any:
         """What is minimised over policies: a loss of these models' occupancies, expected cost when left out.
@@ -129,6 +145,7 @@ def _evaluate(family: AbstractFamily, theta: Array) -> tuple[Array, Array]:
     return family.probability(theta), family.cost(theta)
 
 
+@hinted
 class Family(AbstractFamily):
     """A family from the user's own functions or arrays.
 
@@ -145,8 +162,9 @@ class Family(AbstractFamily):
         probability: `theta -> [S, A, B]`, traceable by JAX; or an array if the kernel is known.
         cost: `theta -> [S, A]`, or an array `[S, A]`; either may also be `[S, A, B]`, a cost for
             each transition, which is averaged over the kernel.
-        start: a state number or a distribution `[S]`.
+        start: a state's name or number, or a distribution `[S]`.
         discount: in [0, 1).
+        unknowns: what the entries of theta are called, where it is a vector; numbers when left out.
     """
 
     support: Support
@@ -154,8 +172,17 @@ class Family(AbstractFamily):
     discount: Float[Array, ""]
     probability_of: Any
     cost_of: Any
+    unknowns: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, support: Support, probability: Any, cost: Any, start: Any, discount: Any):
+    def __init__(
+        self,
+        support: Support,
+        probability: Callable[[Any], Any] | ArrayLike,
+        cost: Callable[[Any], Any] | ArrayLike,
+        start: str | int | ArrayLike,
+        discount: Any,
+        unknowns: Sequence[str] | None = None,
+    ):
         require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
         self.probability_of = probability if callable(probability) else Kernel(support, probability).probability
@@ -163,8 +190,15 @@ class Family(AbstractFamily):
         if is_concrete(self.cost_of):
             require_finite("cost", np.asarray(self.cost_of))
             _require_cost_shape(self.cost_of.shape, support)
-        self.start = _start(start, support.states)
+        self.start = start_distribution(start, support)
         self.discount = require_number("discount", discount, "[0, 1)")
+        self.unknowns = None if unknowns is None else tuple(map(str, unknowns))
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """By the names of the unknowns."""
+        if self.unknowns is None or len(place) != 1 or len(self.unknowns) <= place[0]:
+            return super().name_of(place, shape)
+        return self.unknowns[place[0]]
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Transition probabilities along the support."""
@@ -193,6 +227,7 @@ def _require_cost_shape(shape: tuple[int, ...], support: Support) -> None:
         )
 
 
+@hinted
 class TabularFamily(AbstractFamily):
     """Nothing is known of the kernel but its support: theta *is* the table `[S, A, B]`.
 
@@ -207,7 +242,7 @@ class TabularFamily(AbstractFamily):
         support: the successors each pair may have.
         cost: `[S, A]`, or `[S, A, B]` for a cost on each transition. None where costs are not known either: theta then
             has them behind its probabilities, `[S, A, B + 1]` or `[S, A, 2 B]`, as a `WithCosts` posterior does.
-        start: a state number or a distribution `[S]`.
+        start: a state's name or number, or a distribution `[S]`.
         discount: in [0, 1).
     """
 
@@ -216,7 +251,7 @@ class TabularFamily(AbstractFamily):
     discount: Float[Array, ""]
     costs: Float[Array, ...] | None
 
-    def __init__(self, support: Support, cost: Any, start: Any, discount: Any):
+    def __init__(self, support: Support, cost: ArrayLike | None, start: str | int | ArrayLike, discount: Any):
         require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
         self.costs = None if cost is None else as_float(cost)
@@ -224,8 +259,18 @@ class TabularFamily(AbstractFamily):
             if is_concrete(self.costs):
                 require_finite("cost", np.asarray(self.costs))
             _require_cost_shape(self.costs.shape, support)
-        self.start = _start(start, support.states)
+        self.start = start_distribution(start, support)
         self.discount = require_number("discount", discount, "[0, 1)")
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """The move that a probability belongs to, such as `worn, run → broken`, or whose cost it is."""
+        state, action, slot = place
+        names, width = self.support.names, self.support.successors
+        pair, index = f"{names.name('state', state)}, {names.name('action', action)}", self.support.index()
+        if slot >= width and shape[2] == width + 1:
+            return f"cost of {pair}"
+        move = f"{pair} → {names.name('state', index[state, action, slot % width])}"
+        return move if slot < width else f"cost of {move}"
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Theta itself, or its first entries."""

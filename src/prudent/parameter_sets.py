@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 
 from .arrays import Array, in_float64, require_number
@@ -81,7 +80,9 @@ class Ball(ParameterSet):
 
     def project(self, parameters: Any) -> Any:
         """Scale back onto the ball."""
-        return optax.projections.projection_l2_ball(parameters, self.radius)
+        from optax.projections import projection_l2_ball  # slow to import
+
+        return projection_l2_ball(parameters, self.radius)
 
 
 class Simplex(ParameterSet):
@@ -100,22 +101,28 @@ class Simplex(ParameterSet):
     @in_float64
     def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """The nearest table, row by row."""
+        from optax.projections import projection_simplex  # slow to import
+
         room = 1.0 - parameters.shape[-1] * self.floor
         if room <= 0:
             raise InputError(
                 f"a floor of {self.floor} on each of {parameters.shape[-1]} actions leaves no choice; "
                 f"use one below {1 / parameters.shape[-1]:.3g}"
             )
-        return self.floor + room * jax.vmap(optax.projections.projection_simplex)((parameters - self.floor) / room)
+        return self.floor + room * jax.vmap(projection_simplex)((parameters - self.floor) / room)
 
     def tangent(self, direction: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """Rows that sum to 0."""
         return direction - direction.mean(axis=-1, keepdims=True)
 
 
-@eqx.filter_jit
 def projected(within: ParameterSet, parameters: Any) -> Any:
-    """`within.project(parameters)`, compiled."""
+    """`within.project(parameters)`, compiled; nothing is where every point is in the set."""
+    return parameters if within.free else _projected(within, parameters)
+
+
+@eqx.filter_jit
+def _projected(within: ParameterSet, parameters: Any) -> Any:
     return within.project(parameters)
 
 

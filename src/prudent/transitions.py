@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from .arrays import Array, as_float, in_float64, require_finite, require_indices
 from .errors import InputError
 from .kernels import Support
 from .models import AbstractFamily
-from .tables import LogCounts, Names, count_log
+from .tables import LogCounts, LogForm, Names, count_log
 
 
 class Transitions(eqx.Module):
@@ -141,8 +141,46 @@ class Log(NamedTuple):
     cost: Float[np.ndarray, "S A"] | None
     rows: int
 
+    def support(self) -> Support:
+        """Any state may follow any pair, by the names of the log; families and beliefs made along it have them, too.
 
-def read_log(source: Any, states: Sequence[str] | int | None = None, actions: Sequence[str] | int | None = None) -> Log:
+        >>> import prudent as pr, pyarrow as pa
+        >>> frame = {"state": ["new", "worn"], "action": ["run", "fix"], "next_state": ["worn", "new"], "cost": [0, 2]}
+        >>> log = pr.read_log(pa.table(frame))
+        >>> support = log.support()
+        >>> machine = pr.TabularFamily(support, cost=[[0, 2], [1, 2]], start="new", discount=0.9)
+        >>> pr.solve(machine, pr.Dirichlet.symmetric(support).update(log)).policy.act("worn", seed=0) in log.actions
+        True
+        """
+        return Support.dense(len(self.states), len(self.actions)).named(self.states, self.actions)
+
+
+def transitions_of(log: Any, support: Support) -> Any:
+    """The transitions of a `Log`, refused where its names are others than the support's; another log as it is."""
+    if not isinstance(log, Log):
+        return log
+    kinds: tuple[tuple[Literal["state", "action"], tuple[str, ...]], ...] = (
+        ("state", log.states),
+        ("action", log.actions),
+    )
+    for kind, ours in kinds:
+        theirs = ours if support.labels is None else support.labels.all(kind)
+        if ours != theirs:
+            raise InputError(
+                f"the log has the {kind}s {', '.join(ours[:6])}, the model {', '.join(theirs[:6])}; read it with "
+                f"read_log(source, {kind}s=...) so that names and order are the same"
+            )
+    return log.transitions
+
+
+def read_log(
+    source: Any,
+    states: Sequence[str] | int | None = None,
+    actions: Sequence[str] | int | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    trajectories: bool = False,
+) -> Log:
     """Read and count a log with the columns `state`, `action`, `next_state`, and `count` and `cost` if it has them.
 
     Files are read in batches, so that memory grows with the distinct transitions and not with the rows.
@@ -154,6 +192,10 @@ def read_log(source: Any, states: Sequence[str] | int | None = None, actions: Se
             them is refused. When left out, the names are those in the log: numbers in their order, others in the
             order of their first row.
         actions: the same for actions.
+        columns: what columns are called, where that is something else: `{"state": "s", "reward": "r"}`. A reward is a
+            negative cost.
+        trajectories: rows are consecutive steps without `next_state`, which is the state of the row behind, in the same
+            `episode` if there is such a column.
 
     >>> import pandas as pd, prudent as pr
     >>> frame = pd.DataFrame({"state": [0, 0, 1], "action": ["run", "run", "fix"], "next_state": [0, 1, 0]})
@@ -163,7 +205,7 @@ def read_log(source: Any, states: Sequence[str] | int | None = None, actions: Se
     """
     sources = source if isinstance(source, list | tuple) else [source]
     met = Names("state", states), Names("action", actions)
-    counts = count_log(sources, *met)
+    counts = count_log(sources, *met, form=LogForm(dict(columns or {}), trajectories))
     (known_states, state_places), (known_actions, action_places) = (names.settled() for names in met)
     return log_of(counts.renumbered(state_places, action_places), known_states, known_actions)
 
@@ -195,8 +237,9 @@ class Evidence(eqx.Module):
     count: Float[Array, " K"]
 
     @staticmethod
-    def of(support: Support, log: Transitions) -> Evidence:
+    def of(support: Support, log: Transitions | Log) -> Evidence:
         """Merge the rows of a log, and refuse those that the support cannot make."""
+        log = cast(Transitions, transitions_of(log, support))
         require_kind("log", log, Transitions, "a log of Transitions, such as Transitions.from_records(...)")
         if (log.states, log.actions) != support.shape[:2]:
             raise InputError(

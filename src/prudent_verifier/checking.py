@@ -51,9 +51,9 @@ class Verdict:
         )
 
 
-def verify(path: str | Path) -> Verdict:
-    """Check a proof file; raises `Refused` with what is wrong."""
-    arrays, claims = read(Path(path))
+def verify(proof: str | Path | bytes) -> Verdict:
+    """Check a proof, a file or its content; raises `Refused` with what is wrong."""
+    arrays, claims = read(proof)
     models = _models(arrays, claims)
     low, high = _leaves(arrays, claims, models)
     bound = _bound(arrays, claims, models, low, high)
@@ -69,9 +69,9 @@ def verify(path: str | Path) -> Verdict:
     return Verdict(risk, bound, len(low), len(models.share), models.deterministic)
 
 
-def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and claims of a proof file, in the safetensors format; refused before anything large is copied."""
-    data = path.read_bytes()
+def read(proof: str | Path | bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and claims of a proof, in the safetensors format; refused before anything large is copied."""
+    data = proof if isinstance(proof, bytes) else Path(proof).read_bytes()
     if len(data) < 8:
         raise Refused("the file is too short to be a proof")
     (length,) = struct.unpack("<Q", data[:8])

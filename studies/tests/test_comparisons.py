@@ -115,7 +115,7 @@ def test_the_cells_of_the_paper_over_200_data_sets():
         (["estimators"], 13 + 3 + 5 + 15, ("a user's", "m^-1.0", "least at nu")),
         (["families", "--replications", "2", "--size", "5", "--size", "50"], 72, ("theta known", "nested, CVaR 0.9")),
         (
-            ["worth", "--data-sets", "2", "--n", "5", "--observations", "4"],
+            ["worth-study", "--data-sets", "2", "--n", "5", "--observations", "4"],
             3 + 3,
             ("breakdown", "same first", "gained:"),
         ),

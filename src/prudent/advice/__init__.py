@@ -1,4 +1,5 @@
 """How cautious to be, and what to measure next."""
 
 from .frontier import Frontier, FrontierPoint, frontier, risk_words
+from .limits import LimitFrontier, LimitPoint, limit_frontier
 from .worth import Question, Worth, WorthOfData, outcome_beliefs, outcome_chances, worth_of_data

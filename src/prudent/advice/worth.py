@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from scipy import stats
 
 from ..arrays import Stream, as_key, generator, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
@@ -174,6 +173,8 @@ def outcome_beliefs(belief: Beta, places: Sequence[tuple[int, ...]], observation
 def outcome_chances(belief: Beta, place: tuple[int, ...], observations: int) -> np.ndarray:
     """`[observations + 1]` chances that 0, 1, ... of the next trials of a coordinate succeed."""
     [success, failure] = np.asarray(belief.prior + belief.counts)[place[0]]
+    from scipy import stats  # slow to import
+
     return stats.betabinom.pmf(np.arange(observations + 1), observations, success, failure)
 
 

@@ -25,7 +25,7 @@ from ..planning import plan, plan_convex
 from ..policies import TabularPolicy
 from ..posteriors import Point, Posterior
 from ..risks import CVaR, Expectation, Risk, check_envelope
-from ..solvers import BRPG, History, Solution, Status, fresh_draws, solve
+from ..solvers import BRPG, Asked, History, Solution, Status, fresh_draws, solve
 from .nested_planner import nested_plan
 from .robust_planner import robust_plan, robust_q_learning
 
@@ -285,6 +285,7 @@ class Bench:
             parameters=policy.probabilities if parameters is None else parameters,
             checkpoint=None,
             plan=plan,
+            asked=Asked(self.objective, self.belief, self.risk, key_words(as_key(self.seed))),
         )
 
     def verdict_on(self, run: Solution) -> Solution:

@@ -96,7 +96,8 @@ def nested_plan(
     thetas = np.asarray(belief.sample(seed, samples))
     check_models(family, thetas)
     actions, values, quality = _backward(family, risk, jnp.moveaxis(jnp.asarray(thetas), 0, -1), horizon)
-    policy = TabularPolicy.deterministic(np.asarray(actions)[0], family.support.actions)
+    support = family.support
+    policy = TabularPolicy.deterministic(np.asarray(actions)[0], support.actions).named(support.labels)
     return NestedPlan(policy, actions, values, quality[0], thetas)
 
 

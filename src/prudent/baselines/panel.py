@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from ..arrays import in_float64
 from ..errors import InputError
@@ -112,5 +112,5 @@ def row_radius(support: Support, observations: Float[np.ndarray, "S A"]) -> Floa
     [[0.13528], [0.00135]]
     """
     choices = support.allowed().sum(axis=-1)
-    quantile = stats.chi2.ppf(ROBUST_COVERAGE, np.maximum(choices - 1, 1))
+    quantile = special.chdtri(np.maximum(choices - 1, 1), 1.0 - ROBUST_COVERAGE)
     return np.where(choices > 1, quantile / (2.0 * observations), 0.0)

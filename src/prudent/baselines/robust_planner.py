@@ -111,7 +111,7 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
         rows = (nominal[:, states, action], index[:, states, action], radii[states, action])
         values = _evaluate(*rows, cost[states, action], discount, quality.min(axis=1), EVALUATED * residual)
     return RobustPlan(
-        policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions),
+        policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions).named(support.labels),
         values=quality.min(axis=1) + whole,
         quality=quality + whole,
         kernel=Kernel(support, np.moveaxis(worst, 0, 2)),

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from . import demo, runs, solve
+from . import advice, case, demo, runs, solve
+from .compiled import keep_compiled
 from .plugins import Commands
 from .terminal import clear_errors as clear_errors
 from .terminal import console as console
@@ -20,12 +21,20 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _main(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    no_cache: Annotated[
+        bool,
+        typer.Option("--no-cache", envvar="PRUDENT_NO_CACHE", help="Keep no compiled code for the next command."),
+    ] = False,
+) -> None:
     if version:
         from importlib.metadata import version as installed
 
         typer.echo(installed("prudent"))
         raise typer.Exit
+    if not no_cache:
+        keep_compiled()
 
 
 app.command()(solve.init)
@@ -36,5 +45,8 @@ app.command()(runs.compare)
 app.command("continue")(runs.continue_)
 app.command()(runs.prove)
 app.command()(runs.verify)
+app.command()(advice.frontier)
+app.command()(advice.worth)
 app.command()(runs.report)
 app.command()(demo.demo)
+app.command()(case.case)

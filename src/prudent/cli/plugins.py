@@ -22,7 +22,21 @@ from .terminal import refuse
 GROUP = "prudent.commands"
 
 # What an installation without them says when it is asked for them.
-STUDIES = ("estimators", "families", "gymnasium", "linear", "optimisers", "promise", "proofs", "reproduce", "worth")
+STUDIES = (
+    "cart-pole",
+    "estimators",
+    "families",
+    "fit",
+    "gymnasium",
+    "limits",
+    "linear",
+    "optimisers",
+    "pendulum",
+    "promise",
+    "proofs",
+    "reproduce",
+    "worth-study",
+)
 
 
 class Commands(TyperGroup):

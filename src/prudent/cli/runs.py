@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, show_run
-from .terminal import apart, clear_errors, console, meaning, over, table
+from ..interrupts import working_on
+from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, Wait, show_run
+from .terminal import apart, clear_errors, console, meaning, over, say, table
 
 if TYPE_CHECKING:
     from ..proofs import Moment
@@ -108,9 +109,9 @@ def compare(
             ("run", "status", risk, f"{risk} minus the first's", "mean", "mean minus the first's"),
             left=2,
         )
-        typer.echo(meaning(first.policy.exact, [row.risk_difference for row in rows]))
+        say(meaning(first.policy.exact, [row.risk_difference for row in rows]))
         if not all(row.same_problem for row in rows):
-            typer.echo("* was solved for another question: other data, risk, loss or model")
+            say("* was solved for another question: other data, risk, loss or model")
 
 
 def continue_(
@@ -125,6 +126,7 @@ def continue_(
         Path | None, typer.Option("--out", "-o", help="Another folder to write to.", show_default=False)
     ] = None,
     force: Force = False,
+    wait: Wait = False,
     trust: Trust = False,
     no_report: NoReport = False,
     as_json: AsJson = False,
@@ -137,6 +139,7 @@ def continue_(
     with clear_errors():
         from ..runs import continue_run
 
+        working_on(folder if out is None else out)
         run = continue_run(
             folder,
             data=list(data) if data else None,
@@ -145,6 +148,7 @@ def continue_(
             tolerance=tolerance,
             out=out,
             force=force,
+            wait=wait,
             trust=trust,
             report=not no_report,
             progress=False if quiet or as_json else None,
@@ -163,6 +167,7 @@ def prove(
     ] = False,
     samples: Annotated[int, typer.Option(help="Draws of a posterior that is not a few points.", min=2)] = 64,
     replications: Annotated[int, typer.Option(help="Samples, from which it speaks of the posterior.", min=1)] = 1,
+    wait: Wait = False,
     trust: Trust = False,
     quiet: Quiet = False,
 ) -> None:
@@ -173,6 +178,7 @@ def prove(
     with clear_errors():
         from ..runs import prove_run
 
+        working_on(folder)
         with _searching(quiet) as progress:
             proved = prove_run(
                 folder,
@@ -181,14 +187,15 @@ def prove(
                 deterministic=deterministic,
                 samples=samples,
                 replications=replications,
+                wait=wait,
                 trust=trust,
                 progress=progress,
             )
         table(f"Proof for {folder}", proved.proof.rows())
         if proved.path is None:
-            typer.echo("no file for the verifier: it knows expected costs under the mean, CVaR and mixtures of these")
+            say("no file for the verifier: it knows expected costs under the mean, CVaR and mixtures of these")
         else:
-            typer.echo(f"wrote {proved.path}; check it with prudent verify {folder}")
+            say(f"wrote {proved.path}; check it with prudent verify {folder}")
 
 
 def verify(folder: Folder, trust: Trust = False) -> None:
@@ -199,7 +206,7 @@ def verify(folder: Folder, trust: Trust = False) -> None:
     with clear_errors():
         from ..runs import verify_run
 
-        typer.echo(verify_run(folder, trust=trust))
+        say(verify_run(folder, trust=trust))
 
 
 @contextmanager
@@ -218,7 +225,7 @@ def _searching(quiet: bool) -> Iterator[Callable[[Moment], None] | None]:
         yield show
 
 
-def report(folder: Folder) -> None:
+def report(folder: Folder, wait: Wait = False) -> None:
     """Write report.html of a run again, without solving.
 
     Example: prudent report run
@@ -226,4 +233,5 @@ def report(folder: Folder) -> None:
     with clear_errors():
         from ..runs import report_run
 
-        typer.echo(f"wrote {report_run(folder)}")
+        working_on(folder)
+        say(f"wrote {report_run(folder, wait=wait)}")

@@ -7,34 +7,56 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .terminal import apart, clear_errors, console, meaning, over, table
+from ..errors import InputError
+from ..interrupts import working_on
+from .terminal import apart, clear_errors, console, meaning, over, say, shown, table
 
 if TYPE_CHECKING:
     from ..report import SolutionRecord
-    from ..runs import Run
+    from ..runs import RuleChange, Run
+
+# Choices that the terminal lists.
+MOST_CHOICES = 12
 
 Problem = Annotated[Path, typer.Argument(help="The problem file, TOML.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Import and run the code that the file's family names.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing; the exit code tells.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process changes the folder.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Leave out the rival plans and report.html.")]
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to write; made if there is none.")] = Path("."),
+    folder: Annotated[
+        Path, typer.Argument(help="Where to write, made if there is none; or a log, to write beside.")
+    ] = Path("."),
     force: Force = False,
+    linear: Annotated[bool, typer.Option("--linear", help="Of a linear system: problem.toml, log.csv.")] = False,
 ) -> None:
-    """Write a commented example that solves as it is: problem.toml, log.csv, costs.csv.
+    """Write a commented example that solves as it is: problem.toml, log.csv, costs.csv. Of a log, its problem.toml.
 
-    Example: prudent init machine && cd machine && prudent solve problem.toml
+    Example: prudent init machine && cd machine && prudent solve problem.toml; or: prudent init visits.csv
     """
     with clear_errors():
-        from ..problems import write_example
+        from ..problems import begin_problem, write_example, write_linear_example
 
-        for path in write_example(folder, force):
-            typer.echo(f"wrote {path}")
-        typer.echo(f"next:  prudent solve {folder / 'problem.toml'}")
+        if folder.is_file():
+            if linear:
+                raise InputError(f"{folder}: is a log; --linear writes an example into a folder")
+            begun = begin_problem(folder, force)
+            say(f"wrote {begun.path}")
+            if begun.suggestion is not None:
+                say(f"{begun.suggestion.sentence}; if you know that this cannot fail, the file says how to say so.")
+            say(
+                "next:  "
+                + ("" if begun.costs else "give costs, which the log has none of; then ")
+                + f"prudent check {begun.path}"
+            )
+            return
+        for path in (write_linear_example if linear else write_example)(folder, force):
+            say(f"wrote {path}")
+        say(f"next:  prudent solve {folder / 'problem.toml'}")
 
 
 def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> None:
@@ -45,26 +67,52 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
     with clear_errors():
         import json
 
-        from ..problems import describe, log_coverage, read_problem, risk_name, suggestion_of
-        from ..report import footing_words
-        from ..runs import footing_before
+        from ..problems import LinearCase, describe, fit_of, log_coverage, read_problem, risk_name, suggestion_of
+        from ..report import fit_record, fit_words, footing_words
+        from ..runs import changed_by_rule, footing_before
 
         case = read_problem(problem, trust=trust)
-        suggestion, footing = suggestion_of(case), footing_before(case)
+        if isinstance(case, LinearCase):
+            said = {"states": list(case.states), "actions": list(case.actions), "digest": case.digest()}
+            said |= {"transitions": 0 if case.log is None else len(case.log)}
+            if as_json:
+                typer.echo(json.dumps(said, indent=2))
+            else:
+                table(f"{problem}: ready to be solved", case.describe())
+            return
+        suggestion, footing, fit = suggestion_of(case), footing_before(case), fit_record(fit_of(case, bands=False))
+        change = None if suggestion is None else changed_by_rule(case, suggestion.then)
         if as_json:
             said = {"states": list(case.states), "actions": list(case.actions), "shape": case.shape}
             said |= log_coverage(case) | {"digest": case.digest()}
-            said |= {"suggestion": None if suggestion is None else suggestion.plain()}
+            said |= {"suggestion": None if suggestion is None else suggestion.plain() | _plain(change)}
             said |= {"footing": None if footing is None else footing.model_dump(mode="json")}
+            said |= {"fit": None if fit is None else fit.model_dump(mode="json", exclude={"bands", "measure"})}
             typer.echo(json.dumps(said, indent=2))
             return
         table(f"{problem}: ready to be solved", describe(case))
         if footing is not None:
             words = footing_words(footing, risk_name(case.facts.file.risk))
             table("A plan for the posterior mean, before anything is solved:", words)
+        if fit is not None:
+            table(f"Does the model fit the log? Time is {fit.when}.", fit_words(fit))
+        if change is not None:
+            now, then = (f"{risk:.4g}" for risk in (change.risk_now, change.risk_then))
+            many = f"{change.states:,} {'state' if change.states == 1 else 'states'}"
+            say(
+                f"A plan for the posterior mean has {risk_name(case.facts.file.risk)} {now} now and {then} with the "
+                f"rule below, each under its own belief, and another action in {many}."
+            )
         # Printed as it is, not wrapped: to be copied into the file.
         for line in [] if suggestion is None else suggestion.lines():
-            typer.echo(line)
+            say(line)
+
+
+def _plain(change: RuleChange | None) -> dict[str, Any]:
+    """What a rule would change, for JSON."""
+    if change is None:
+        return {"risk_now": None, "risk_then": None, "states_changed": None}
+    return {"risk_now": change.risk_now, "risk_then": change.risk_then, "states_changed": change.states}
 
 
 def solve(
@@ -76,6 +124,7 @@ def solve(
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.", min=0, show_default=False)] = None,
     iterations: Annotated[int | None, typer.Option(help="Another limit.", min=0, show_default=False)] = None,
     force: Force = False,
+    wait: Wait = False,
     trust: Trust = False,
     no_report: NoReport = False,
     as_json: AsJson = False,
@@ -91,6 +140,7 @@ def solve(
         from ..problems import risk_from_words
         from ..runs import solve_problem
 
+        working_on(out)
         changes: dict[str, Any] = {"risk": risk_from_words(risk)} if risk else {}
         changes |= {} if seed is None else {"seed": seed}
         changes |= {} if iterations is None else {"solver.iterations": iterations}
@@ -98,6 +148,7 @@ def solve(
             problem,
             out,
             force=force,
+            wait=wait,
             trust=trust,
             report=not no_report,
             progress=False if quiet or as_json else None,
@@ -118,9 +169,10 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
         return
     if quiet:
         return
-    from ..report import footing_words, number, with_error
+    from ..report import footing_words, limit_words, number, with_error
 
     risk = record.risk_name
+    _show_decision(record)
     table(
         f"{record.loss_name} {over(record)}, lower is better",
         [
@@ -138,13 +190,50 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     rows = [meaning(record.exact, [plan.difference for plan in record.plans])]
     rows.append(f"{record.status.lower().replace('_', ' ')}: {record.message}")
     rows.append(f"{record.iterations} iterations, {record.seconds:.1f} s")
+    rows += [
+        f"{limit.name}: {words}"
+        for limit in record.limits
+        for words in limit_words(limit, record.exact, record.loss_name)
+    ]
     rows += [] if record.footing is None else [f"{k}: {text}" for k, text in footing_words(record.footing, risk)]
     rows += [*_plan_words(record), *_bound_words(record), *_driver_words(record)]
+    rows += [] if record.proof is None else [f"proof: {label}: {text}" for label, text in record.proof.lines]
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
     for row in rows:
-        console().print(row, markup=False, highlight=False, soft_wrap=True)
+        console().print(shown(row), markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_decision(record: SolutionRecord) -> None:
+    """What to do, before any number: the rule, what is to be minded, and the choices that come up."""
+    decision = record.decision
+    if decision is None:
+        return
+    from ..report import VERDICTS, cost_words, percent, promise_words, warnings_of
+
+    lines = [f"what to do: {decision.rule or 'see the table'}"]
+    if decision.certain and decision.certain != decision.rule:
+        lines.append(f"with nothing left to chance: {decision.certain}")
+    lines += [f"{name}: {rule}" for name, rule in decision.others]
+    lines += [f"mind: {warning}" for warning in warnings_of(record)]
+    lines.append(f"the promise: {promise_words(record)}")
+    for line in lines:
+        console().print(shown(line), markup=False, highlight=False, soft_wrap=True)
+    if not decision.choices:
+        return
+    order = sorted(decision.choices, key=lambda choice: -choice.time)[:MOST_CHOICES]
+    listed = [choice for choice in decision.choices if choice in order]
+    left = len(decision.choices) - len(listed) + decision.left_out
+    table(
+        "the states that come up" + (f" most ({left:,} more are in solution.json)" if left else ""),
+        [
+            (each.state, each.act, percent(each.time), each.other or "–", cost_words(each), VERDICTS[each.verdict])
+            for each in listed
+        ],
+        ("state", "do", "of its time", "next best", f"adds to {record.risk_name}", "so the choice"),
+        left=2,
+    )
 
 
 def _plan_words(record: SolutionRecord) -> list[str]:
@@ -175,15 +264,15 @@ def _bound_words(record: SolutionRecord) -> list[str]:
     there = f"on the first {certificate.draws} draws " if few else "" if record.exact else "on these draws "
     told = " (that of who is told theta before planning)" if record.known_theta_risk is not None else ""
     words = [
-        f"{there}the risk of every policy is at least {number(record.lower_bound, 5)}{told}, "
+        f"{there}the risk of every {record.bounded} is at least {number(record.lower_bound, 5)}{told}, "
         f"{number(record.gap, 5)} less than this policy's" + (" there" if few else "")
     ]
     if record.exact and not few:
-        return [*words, "no policy is better by more, and learning theta is worth no more"]
+        return [*words, f"no {record.bounded} is better by more, and learning theta is worth no more"]
     if record.gap_limit is not None:
         sure = f"95 % confidence{nominally(certificate.gap_confidence)}"
         most = f"{number(record.gap_limit, 5)}, and learning theta is worth no more"
-        words.append(f"with {sure} no policy is better by more than {most}")
+        words.append(f"with {sure} no {record.bounded.removesuffix(' there')} is better by more than {most}")
     return words
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from ..report import Difference, PolicyRecord
 
 
+# As a process ends that writes to a pipe nobody reads.
+BROKEN_PIPE = 141
+
+NO_MEMORY = "there is not enough memory for this problem; list successors, or lower samples and evaluation"
+
+
 @contextmanager
 def clear_errors() -> Iterator[None]:
     """Bad input ends with its message and exit code 2, not with a traceback."""
@@ -26,10 +33,19 @@ def clear_errors() -> Iterator[None]:
         yield
     except InputError as error:
         message = str(error)
+    except BrokenPipeError:
+        # Nobody reads any more; the work is done, and how the process ends says so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise typer.Exit(BROKEN_PIPE) from None
     except OSError as error:
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
     except MemoryError:
-        message = "there is not enough memory for this problem; list successors, or lower samples and evaluation"
+        message = NO_MEMORY
+    except RuntimeError as error:
+        # The words of the system and of JAX for the same.
+        if not any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "start new thread", "bad_alloc")):
+            raise
+        message = NO_MEMORY
     else:
         return
     refuse(message)
@@ -37,13 +53,24 @@ def clear_errors() -> Iterator[None]:
 
 def refuse(message: str) -> NoReturn:
     """End with a message and exit code 2."""
-    typer.echo(f"error: {_printable(message)}", err=True)
+    typer.echo(f"error: {shown(' '.join(message.splitlines()))}", err=True)
     raise typer.Exit(2)
 
 
-def _printable(message: str) -> str:
-    """A message on one line whose characters cannot steer the terminal, whatever a file had in it."""
-    return "".join(character if character.isprintable() else " " for character in message)
+def shown(text: object) -> str:
+    r"""A text for the terminal: what cannot be printed, or could steer it, is shown as an escape, as Python writes it.
+
+    Everything that comes from a file goes through here on its way to the screen.
+
+    >>> shown("new\x1b[2J"), shown("\u202ebackwards"), shown("[red]worn")
+    ('new\\x1b[2J', '\\u202ebackwards', '[red]worn')
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def say(text: object) -> None:
+    """Print a line as it is, whatever is in it."""
+    typer.echo(shown(text))
 
 
 def console(stderr: bool = False) -> Console:
@@ -61,10 +88,10 @@ def table(title: str, rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = 
 
     drawn = Table(show_header=bool(heads))
     for place, head in enumerate(heads):
-        drawn.add_column(Text(head), justify="left" if place < left else "right", no_wrap=place == 0)
+        drawn.add_column(Text(shown(head)), justify="left" if place < left else "right", no_wrap=place == 0)
     for row in rows:
-        drawn.add_row(*map(Text, row))
-    console().print(title, markup=False, highlight=False)
+        drawn.add_row(*(Text(shown(cell)) for cell in row))
+    console().print(shown(title), markup=False, highlight=False)
     console().print(drawn)
 
 

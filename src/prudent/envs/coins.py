@@ -73,6 +73,11 @@ class CoinFamily(AbstractFamily):
         """The cost of one action, whatever theta is."""
         return jnp.asarray(self.costs)
 
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """By the names of the coordinates."""
+        del shape
+        return self.names[place[0]]
+
     def trials(self, n: int, truth: Any = None, seed: Any = 0) -> Trials:
         """The log of `n` trials of each coordinate.
 

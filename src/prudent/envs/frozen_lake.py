@@ -7,13 +7,13 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, require_kind, require_number
 from ..episodes import SimulatedWorld, World
 from ..errors import InputError
+from ..events import AbstractEventFamily
 from ..kernels import Support
-from ..models import AbstractFamily
 from ..policies import TabularPolicy, action_probabilities
 from ..posteriors import Beta
 from ..transitions import Trials
@@ -38,7 +38,7 @@ TILES = "SFHG"
 NAMES = ("slip", "escape")
 
 
-class FrozenLake(AbstractFamily):
+class FrozenLake(AbstractEventFamily):
     """Slippery grid: `theta = (slip, escape)`, cost 1 a move on ice, more in a hole, 0 at the goal.
 
     On ice the move goes as intended with probability `1 - slip` and to either side with `slip / 2`;
@@ -47,6 +47,7 @@ class FrozenLake(AbstractFamily):
     is absorbing and free. Build one with `frozen_lake`.
 
     Attributes:
+        classes: 1 in holes, 0 elsewhere.
         tiles: the rows of the map, characters S (start), F (ice), H (hole), G (goal).
         hole, goal: `[S]` which states those are.
         prior: Beta(1, 1) on each coordinate.
@@ -55,25 +56,30 @@ class FrozenLake(AbstractFamily):
     support: Support
     start: Float[Array, " S"]
     discount: Float[Array, ""]
+    classes: Int[Array, "S A"]  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
     hole: Bool[Array, " S"]
     goal: Bool[Array, " S"]
     prior: Beta
     tiles: tuple[str, ...] = eqx.field(static=True)
 
-    def probability(self, theta: Float[Array, 2]) -> Float[Array, "S A 3"]:
-        """Along the successors (as intended, to one side, to the other); in holes (out, stay, stay)."""
+    def events(self, theta: Float[Array, 2]) -> Float[Array, "2 3"]:
+        """On ice (as intended, to one side, to the other), in holes (out, stay, stay)."""
         check_theta(theta, NAMES, "a frozen lake")
         slip, escape = theta[0], theta[1]
         zero = jnp.zeros_like(slip)
         ice = jnp.stack([1.0 - slip, slip / 2.0, slip / 2.0])
         hole = jnp.stack([escape, 1.0 - escape, zero])
-        row = jnp.where(self.hole[:, None], hole, ice)
-        return jnp.broadcast_to(row[:, None], self.support.shape)
+        return jnp.stack([ice, hole])
 
     def cost(self, theta: Float[Array, 2]) -> Float[Array, "S A"]:
         """Mean cost of one action."""
         by_state = jnp.where(self.goal, 0.0, jnp.where(self.hole, 2.0 - theta[1], 1.0))
         return jnp.broadcast_to(by_state[:, None], self.support.shape[:2])
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """`slip` or `escape`."""
+        del shape
+        return NAMES[place[0]]
 
     def trials(self, n: int, truth: Any, seed: Any = 0) -> Trials:
         """The log of `n` slip trials and `n` escape trials, coins with the true probabilities.
@@ -167,6 +173,7 @@ def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> Froze
         support=Support.lists(successor),
         start=(tile == "S").astype(float),
         discount=require_number("discount", discount, "[0, 1)"),
+        classes=np.repeat(hole.astype(np.int32)[:, None], len(MOVES), axis=1),
         hole=hole,
         goal=goal,
         prior=Beta.uniform(2),

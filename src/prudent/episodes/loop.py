@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Required, TypedDict, Unpack
+from typing import Any, NamedTuple, Required, TypedDict, Unpack, cast
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from ..arrays import Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
-from ..errors import InputError
+from ..errors import InputError, hinted
 from ..evaluation import check_question, with_error
 from ..gradients import Adjoint, GradientEstimator
 from ..losses import Loss
@@ -21,7 +21,7 @@ from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy
 from ..posteriors import Posterior, WithinBox
 from ..risks import CVaR, Risk, check_envelope
-from ..solvers import BRPG, Solution, solve_many
+from ..solvers import BRPG, Optimiser, Solution, default_solver, solve_many
 from ..transitions import Trials
 from .adaptive import ByTheorem, Scales, estimate_scales
 from .worlds import World
@@ -40,7 +40,7 @@ class Episode(eqx.Module):
         deployed: the policy that gathered the log.
         log: what was observed; None if nothing was.
         belief: the posterior with this and all earlier logs.
-        solution: of BR-PG from the deployed policy's parameters under that belief.
+        solution: from the deployed policy's parameters under that belief.
         scales: D, E, L and sigma of the error bound when the episode follows the theorem, else None.
     """
 
@@ -101,7 +101,7 @@ class EpisodeSettings(TypedDict, total=False):
     loss: Loss | None
     policy: Parametrisation | None
     gradient: GradientEstimator | None
-    solver: BRPG | None
+    solver: Optimiser | None
     iterations: ByTheorem | None
     occupancy: Method | None
     seed: int | jax.Array
@@ -115,11 +115,11 @@ def run_episodes(
     resume: Episodes | None = None,
     **settings: Unpack[EpisodeSettings],
 ) -> Episodes:
-    """Deploy the current policy, add what it saw to the posterior, go on from it by BR-PG; repeat.
+    """Deploy the current policy, add what it saw to the posterior, solve again from it; repeat.
 
-    Episode i deploys `pi(alpha_i0)`, makes `mu_i` of `mu_(i-1)` and its log by Bayes' rule, and runs BR-PG under
+    Episode i deploys `pi(alpha_i0)`, makes `mu_i` of `mu_(i-1)` and its log by Bayes' rule, and runs the solver under
     `mu_i` from `alpha_i0`; the output of that run is `alpha_(i+1)0`. An episode in which nothing was observed
-    leaves the belief as it was, and BR-PG goes on under it.
+    leaves the belief as it was, and the solver goes on under it. With `BRPG` this is the paper's Algorithm 2.
 
     Args:
         model: the family of MDPs.
@@ -130,8 +130,9 @@ def run_episodes(
         loss: as in `solve`, expected discounted cost when left out.
         policy: as in `solve`, tabular softmax when left out; the first episode deploys its start.
         gradient: as in `solve`, `Adjoint()` when left out.
-        solver: `BRPG(...)`; its `iterations` are those of each episode, and its `output` says where the next
-            one starts: `LastIterate()` (the paper's experiments) or `RandomIterate()` (the algorithm).
+        solver: as in `solve`, `SampleAverage()` when left out; of `BRPG(...)`, the paper's algorithm, the `iterations`
+            are those of each episode, and its `output` says where the next one starts: `LastIterate()` (the paper's
+            experiments) or `RandomIterate()` (the algorithm).
         iterations: `ByTheorem(epsilon)` to choose iterations, draws, step and output of each episode by the error
             bound; those of the solver are then not used.
         occupancy: as in `solve`, `Exact()` when left out.
@@ -148,6 +149,7 @@ def run_episodes(
     return run_episodes_many(model, prior, [world], resume=None if resume is None else [resume], **settings)[0]
 
 
+@hinted
 @in_float64
 def run_episodes_many(
     model: AbstractFamily,
@@ -159,13 +161,13 @@ def run_episodes_many(
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
     gradient: GradientEstimator | None = None,
-    solver: BRPG | None = None,
+    solver: Optimiser | None = None,
     iterations: ByTheorem | None = None,
     occupancy: Method | None = None,
     seed: int | jax.Array = 0,
     resume: Sequence[Episodes] | None = None,
 ) -> list[Episodes]:
-    """`run_episodes` in many worlds (replications), their BR-PG runs in one compiled batch an episode.
+    """`run_episodes` in many worlds (replications), their runs in one compiled batch an episode.
 
     Arguments are those of `run_episodes`, but `worlds[k]` and `resume[k]` belong to replication k. Its random
     numbers depend on the seed and on k alone, not on how many replications there are; number 0 has those of
@@ -180,11 +182,16 @@ def run_episodes_many(
     """
     risk = CVaR(0.9) if risk is None else risk
     gradient = Adjoint() if gradient is None else gradient
-    settings = BRPG() if solver is None else solver
+    require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
+    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
+    usual = BRPG() if iterations is not None else default_solver(gradient, [risk])
+    settings = usual if solver is None else solver
+    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
     # Everything is refused before the first deployment: a world may be a real one.
     _check(prior, worlds, episodes, iterations, resume)
-    require_kind("solver", settings, BRPG, "BRPG(...), whose iterations an episode counts")
-    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
+    wanted = (Optimiser, "SampleAverage(...) or BRPG(...)")
+    by_theorem = (BRPG, "BRPG(...), whose iterations ByTheorem chooses")
+    require_kind("solver", settings, *(wanted if iterations is None else by_theorem))
     objective = objective_of(model, loss, policy, occupancy)
     check_question(objective, [prior], [risk])
     for draws in settings.sizes():
@@ -217,7 +224,7 @@ def run_episodes_many(
                 thetas = each.belief.draw(stream(key_words(own), Stream.SCALES), iterations.samples)
                 [scales] = estimate_scales(objective, risk, [each.start], np.asarray(thetas)[None])
                 before = result.episodes[-1].scales if result.episodes else None
-                chosen = iterations.settings(settings, scales, scales if before is None else before)
+                chosen = iterations.settings(cast(BRPG, settings), scales, scales if before is None else before)
                 start = [[each.start]]
                 grid = solve_many(objective, [each.belief], [risk], start=start, solver=chosen, seed=own, **common)
                 solved.append((grid[0][0], scales))
@@ -243,7 +250,7 @@ def _begun(
     """Deploy the newest policy."""
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
-    deployed = objective.policy(np.asarray(point_at(objective, start)))
+    deployed = objective.policy(point_at(objective, start))
     log = world.deploy(deployed, random)
     if _observations(log) == 0:
         return Begun(deployed, None, belief, start)

@@ -211,13 +211,23 @@ def _roll_out(
         state = _state_number(first, shape[0])
         for _ in range(steps):
             action = int(_pick(choose[state][None], generator)[0])
-            following, ended = step(state, action)
+            following, ended = _stepped(step(state, action))
             following = _state_number(following, shape[0])
             records.append((state, action, following))
             state = following
             if ended:
                 break
     return Transitions.from_records(records, *shape) if records else None
+
+
+def _stepped(result: Any) -> tuple[Any, bool]:
+    """What a step gave, refused unless it is a pair of the next state and whether the walk has ended."""
+    if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[1], bool | np.bool_):
+        raise InputError(
+            f"step(state, action, generator) gave {result!r}; it must give a pair, the next state and whether the walk "
+            "has ended, such as (3, False)"
+        )
+    return result[0], bool(result[1])
 
 
 def _choices(policy: TabularPolicy, shape: tuple[int, int]) -> Float[np.ndarray, "S A"]:

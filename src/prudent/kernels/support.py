@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Int
 
 from ..arrays import Array, as_float, require_indices, require_size
 from ..errors import InputError
+from ..tables import Labels
 
 # Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
 # than its faster gather is worth (a hub state that every state can fall back to).
@@ -93,6 +95,8 @@ class Support(eqx.Module):
         graph: the state graph; None for a dense support.
         states, actions, successors: the sizes S, A and B.
         observed: the lists are what a log has shown, and more may be possible; else they are known.
+        labels: names of states and actions, which families, beliefs and policies along the support have from it; None
+            where they go by their numbers.
     """
 
     successor: Int[Array, "S A B"] | None
@@ -102,6 +106,7 @@ class Support(eqx.Module):
     actions: int = eqx.field(static=True)
     successors: int = eqx.field(static=True)
     observed: bool = eqx.field(static=True, default=False)
+    labels: Labels | None = eqx.field(static=True, default=None)
 
     @staticmethod
     def dense(states: int, actions: int) -> Support:
@@ -152,6 +157,27 @@ class Support(eqx.Module):
         if all(len(entries) == len(places) for row in lists for entries in row):
             return Support.dense(len(places), actions)
         return Support.lists(lists)
+
+    def named(self, states: Sequence[str] | int, actions: Sequence[str] | int) -> Support:
+        """The same successors with names for states and actions, or how many there are where they have none.
+
+        >>> import prudent as pr
+        >>> support = pr.Support.dense(2, 1).named(["new", "worn"], ["run"])
+        >>> pr.TabularFamily(support, cost=[[0.0], [1.0]], start="worn", discount=0.9).start.tolist()
+        [0.0, 1.0]
+        """
+        labels = Labels.of(states, actions)
+        if labels.shape != self.shape[:2]:
+            raise InputError(
+                f"there are {labels.shape[0]} names of states and {labels.shape[1]} of actions, "
+                f"the support has {self.states} and {self.actions}"
+            )
+        return dataclasses.replace(self, labels=labels)
+
+    @property
+    def names(self) -> Labels:
+        """The labels, numbers where there are none."""
+        return Labels(self.states, self.actions) if self.labels is None else self.labels
 
     @property
     def is_dense(self) -> bool:

@@ -1,7 +1,6 @@
 """Linear systems with quadratic costs, or any convex loss of their occupancy: a model of its own at the seam."""
 
 from .beliefs import CutOff, LinearBelief, MatrixNormal, MatrixNormalInverseWishart, Share
-from .logs import LinearLog, read_linear_log
 from .losses import ConvexMoments, GaussianTarget, InputLimit, LinearQuadraticCost, MomentLoss, VariancePenalty
 from .moments import LinearOccupancy, lyapunov
 from .objective import LinearObjective, linear_occupancy
@@ -19,7 +18,6 @@ __all__ = [
     "LinearFamily",
     "LinearGain",
     "LinearGaussianPolicy",
-    "LinearLog",
     "LinearObjective",
     "LinearOccupancy",
     "LinearPlan",
@@ -34,6 +32,5 @@ __all__ = [
     "linear_occupancy",
     "linear_plan",
     "lyapunov",
-    "read_linear_log",
     "robust_gain",
 ]

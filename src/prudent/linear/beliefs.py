@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy import special
 
 from ..arrays import Array, as_float, generator, require_finite, require_kind, require_number
 from ..errors import InputError
 from ..posteriors import Posterior
-from .logs import LinearLog
+from ..vector_log import VectorLog
 from .systems import covariance, require_definite, square
 
 # Draws by which the mass that is cut off is found, and most proposals for one draw that is kept.
@@ -44,8 +44,8 @@ class Share(NamedTuple):
     @staticmethod
     def of(count: int, draws: int) -> Share:
         """So many of so many independent draws."""
-        low = float(stats.beta.ppf(0.025, count, draws - count + 1)) if count else 0.0
-        high = float(stats.beta.ppf(0.975, count + 1, draws - count)) if count < draws else 1.0
+        low = float(special.betaincinv(count, draws - count + 1, 0.025)) if count else 0.0
+        high = float(special.betaincinv(count + 1, draws - count, 0.975)) if count < draws else 1.0
         return Share(count / draws, low, high, draws, False)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class _Regression(eqx.Module):
 
     def updated(self, log: Any) -> tuple[_Regression, np.ndarray, np.ndarray]:
         """The regression after a log, its squared residuals about both means, and how many rows there were."""
-        require_kind("log", log, LinearLog, "a LinearLog, such as read_linear_log(...)")
+        require_kind("log", log, VectorLog, "a VectorLog, such as read_vector_log(...)")
         inputs, outputs = log.inputs(), np.asarray(log.next_state)
         if (outputs.shape[1], inputs.shape[1]) != self.mean.shape:
             n, p = self.mean.shape
@@ -106,7 +106,7 @@ class _Regression(eqx.Module):
 
 
 class LinearBelief(Posterior):
-    """A belief about [A B] that learns from a `LinearLog`, and can be cut off at an ellipsoid about its mean."""
+    """A belief about [A B] that learns from a `VectorLog`, and can be cut off at an ellipsoid about its mean."""
 
     regression: eqx.AbstractVar[_Regression]
 
@@ -125,7 +125,7 @@ class LinearBelief(Posterior):
 
         >>> import prudent as pr
         >>> belief = pr.MatrixNormal(mean=[[0.0, 0.0]], precision=[[1.0, 0.0], [0.0, 1.0]], noise=[[1.0]])
-        >>> log = pr.LinearLog([[1.0], [1.0], [1.0]], [[0.0], [0.0], [0.0]], [[0.9], [1.1], [1.0]])
+        >>> log = pr.VectorLog([[1.0], [1.0], [1.0]], [[0.0], [0.0], [0.0]], [[0.9], [1.1], [1.0]])
         >>> belief.update(log).learned().tolist()  # the action never moved
         [0.0, 0.75]
         """
@@ -145,7 +145,7 @@ class MatrixNormal(LinearBelief):
 
     >>> import prudent as pr
     >>> prior = pr.MatrixNormal(mean=[[0.0, 0.0]], precision=[[1.0, 0.0], [0.0, 1.0]], noise=[[1.0]])
-    >>> log = pr.LinearLog(state=[[1.0], [0.0]], action=[[0.0], [1.0]], next_state=[[1.0], [0.5]])
+    >>> log = pr.VectorLog(state=[[1.0], [0.0]], action=[[0.0], [1.0]], next_state=[[1.0], [0.5]])
     >>> prior.update(log).mean().tolist()  # halfway from 0 to what was seen
     [[0.5, 0.25]]
 
@@ -162,7 +162,7 @@ class MatrixNormal(LinearBelief):
         self.regression = _Regression.of(mean, precision)
         self.noise = covariance("noise", noise, self.states)
 
-    def update(self, log: LinearLog) -> MatrixNormal:
+    def update(self, log: VectorLog) -> MatrixNormal:
         """`precision + Z'Z` and `mean precision + Y'Z` over the new precision, for inputs Z and next states Y."""
         return eqx.tree_at(lambda belief: belief.regression, self, self.regression.updated(log)[0])
 
@@ -208,7 +208,7 @@ class MatrixNormalInverseWishart(LinearBelief):
             raise InputError("scale must be positive definite, got 0")
         self.degrees = require_number("degrees", degrees, f"({self.states + 1}, inf)", "the noise would have no mean")
 
-    def update(self, log: LinearLog) -> MatrixNormalInverseWishart:
+    def update(self, log: VectorLog) -> MatrixNormalInverseWishart:
         """The regression's, with the squares that it leaves added to the scale, and the rows to the degrees."""
         regression, squares, rows = self.regression.updated(log)
         new = eqx.tree_at(lambda belief: belief.regression, self, regression)
@@ -302,7 +302,7 @@ class CutOff(Posterior):
         boxed = bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
         return boxed or self.credible is not None
 
-    def update(self, log: LinearLog) -> CutOff:
+    def update(self, log: VectorLog) -> CutOff:
         """The updated posterior, cut off at the same limits."""
         update = getattr(self.posterior, "update", None)
         if update is None:
@@ -325,7 +325,7 @@ class CutOff(Posterior):
         if self.credible is not None:
             assert isinstance(self.posterior, LinearBelief)
             size = n * (n + self.actions)
-            kept &= self.posterior.distance(thetas) <= stats.chi2.ppf(self.credible, size)
+            kept &= self.posterior.distance(thetas) <= special.chdtri(size, 1.0 - self.credible)
         return np.asarray(kept)
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N n q"]:

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float
-from scipy.special import roots_hermitenorm
-from scipy.stats import norm, qmc
+from scipy.special import ndtri, roots_hermitenorm
 
 from ..arrays import Array, in_float64
 from ..errors import InputError
@@ -238,8 +237,10 @@ def _rule(dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """Points and weights whose sums are means under a standard Gaussian."""
     along = int(np.floor(RULE_POINTS ** (1.0 / dimension) + 1e-9))
     if along < 3:
+        from scipy.stats import qmc  # slow to import
+
         uniform = qmc.Sobol(dimension, rng=np.random.default_rng(0)).random(SPREAD_POINTS // 2)
-        points = norm.ppf(np.clip(uniform, 1e-12, 1 - 1e-12))
+        points = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
         # Each with its mirror image, so that odd moments vanish.
         return np.concatenate([points, -points]), np.full(SPREAD_POINTS, 1.0 / SPREAD_POINTS)
     nodes, weights = roots_hermitenorm(min(along, AXIS_POINTS))

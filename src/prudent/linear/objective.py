@@ -130,8 +130,9 @@ class LinearObjective(Objective):
         steps = 1 if self.horizon is None else self.horizon + 1
         return Size(8 * 4 * entries * steps, 8 * int(np.prod(self.family.theta_shape)), self.horizon is None)
 
-    def policy(self, point: Float[np.ndarray, "m x"]) -> LinearGaussianPolicy:
+    def policy(self, point: Float[np.ndarray, "m x"], parameters: Any = None) -> LinearGaussianPolicy:
         """The gain with its bias."""
+        del parameters
         return LinearGaussianPolicy(point[:, 1:], point[:, 0])
 
     def point_from(self, policy: Any) -> Float[np.ndarray, "m x"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, to_numpy
 from ..errors import InputError
-from ..objectives import Planned, Plans
+from ..objectives import Planned, Plans, Weigh, Weighted
 from ..posteriors import Posterior, WeightedDraws
 from .beliefs import CutOff
 from .losses import LinearQuadraticCost, MomentLoss
@@ -153,6 +154,22 @@ class LinearPlans(Plans):
             return None, "the loss has no finite lower bound at a posterior draw; ConvexMoments(f, least=) may say one"
         return low, ""
 
+    def weighted(self, others: Sequence[Plans], thetas: Float[np.ndarray, "M ..."]) -> Weigh | None:
+        """One Riccati equation for each weighted sum of quadratic costs; None where a loss is another."""
+        plans = [self, *others]
+        losses = tuple(each.loss for each in plans if isinstance(each, LinearPlans) and not each.loss.rest())
+        if len(losses) < len(plans):
+            return None
+
+        @in_float64
+        def weigh(weights: Float[np.ndarray, "G M"]) -> Weighted:
+            found = to_numpy(_weighted(self.family, losses, thetas, weights, self.horizon))
+            point = found.point if self.biased else np.where(np.arange(found.point.shape[-1]) == 0, 0.0, found.point)
+            # Costs are at least 0, also where an equation has no solution.
+            return Weighted(point, np.where(found.solved, found.least - ROUNDING * np.abs(found.least), 0.0))
+
+        return weigh
+
     @in_float64
     def _regulated(self, loss: MomentLoss, thetas: np.ndarray) -> Regulator:
         return to_numpy(_regulated(self.family, loss, thetas, self.horizon))
@@ -180,6 +197,16 @@ def _regulated(family: LinearFamily, loss: MomentLoss, thetas: Array, horizon: i
         return regulate(system, loss.cost_matrix(system), horizon)
 
     return jax.vmap(one)(jnp.asarray(thetas))
+
+
+@eqx.filter_jit
+def _weighted(family: LinearFamily, losses: tuple, thetas: Array, weights: Array, horizon: int | None) -> Regulator:
+    def one(theta: Array, weight: Array) -> Regulator:
+        system = family.system(theta)
+        matrix = jnp.stack([w * loss.cost_matrix(system) for w, loss in zip(weight, losses, strict=True)]).sum(axis=0)
+        return regulate(system, matrix, horizon)
+
+    return jax.vmap(one)(jnp.asarray(thetas), jnp.asarray(weights).T)
 
 
 @in_float64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +13,7 @@ from jaxtyping import Float
 from ..arrays import Array, as_float, require_finite, require_kind
 from ..errors import InputError
 from ..parameter_sets import Everywhere, ParameterSet
+from ..policies import write_policy_file
 
 
 class LinearGaussianPolicy(eqx.Module):
@@ -52,6 +55,40 @@ class LinearGaussianPolicy(eqx.Module):
     def mean(self, state: Any) -> Float[np.ndarray, "*N m"]:
         """The mean action in a state, or in each of several."""
         return np.asarray(as_float(state, "state")) @ np.asarray(self.gain).T + np.asarray(self.bias)
+
+    def act(self, state: Any, seed: int | np.random.Generator | None = None) -> Float[np.ndarray, " m"]:
+        """The action in a state, with the noise of its covariance.
+
+        Args:
+            state: `[n]`.
+            seed: of the noise: a whole number, or a generator that goes on; when left out, every call draws anew.
+        """
+        mean = self.mean(state)
+        if mean.shape != self.bias.shape:
+            raise InputError(f"a state has {self.gain.shape[1]} numbers, got shape {np.shape(state)}")
+        if not np.any(self.covariance):
+            return mean
+        return np.random.default_rng(seed).multivariate_normal(mean, np.asarray(self.covariance))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy as JSON: `format`, `kind`, `gain`, `bias`, `covariance`.
+
+        >>> import prudent as pr, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pr.LinearGaussianPolicy([[-0.5, 0.1]]).save(f"{folder}/gain.json")
+        ...     pr.load_policy(path).gain.tolist()
+        [[-0.5, 0.1]]
+        """
+        return write_policy_file(path, "linear", self.content())
+
+    def content(self) -> dict[str, Any]:
+        """What a file holds of it."""
+        return {name: np.asarray(getattr(self, name)).tolist() for name in ("gain", "bias", "covariance")}
+
+    @staticmethod
+    def from_content(content: Mapping[str, Any]) -> LinearGaussianPolicy:
+        """The policy of a file's content, checked."""
+        return LinearGaussianPolicy(content["gain"], content["bias"], content["covariance"])
 
 
 class LinearGain(eqx.Module):

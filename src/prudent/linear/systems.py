@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, generator, is_concrete, require_finite, require_number, require_size
+from ..arrays import Array, as_float, generator, is_concrete, require_finite, require_kind, require_number, require_size
 from ..errors import InputError
-from .logs import LinearLog
+from ..vector_log import VectorLog
 from .policies import LinearGaussianPolicy
 
 # Eigenvalues of a matrix that should have none below 0 may round below it by this share of the largest.
@@ -240,9 +240,40 @@ class LinearFamily(eqx.Module):
         scale = (freedom - n - 1.0) * covariance("noise", noise, n)
         return MatrixNormalInverseWishart(centre, precision, scale, freedom)
 
+    def check_log(self, log: Any) -> None:
+        """Refuse a log of another system."""
+        require_kind("log", log, VectorLog, "a VectorLog, such as read_vector_log(...)")
+        sizes = log.state.shape[1], log.action.shape[1]
+        if sizes != (self.states, self.actions):
+            raise InputError(
+                f"the log has {sizes[0]} states and {sizes[1]} actions, the family {self.states} and {self.actions}"
+            )
+        if self.noise is not None and np.linalg.eigvalsh(np.asarray(self.noise))[0] <= 0:
+            raise InputError("noise must be positive definite for a likelihood; a state without any is known exactly")
+
+    def log_likelihood(self, theta: Float[Array, "n p"], log: VectorLog) -> Float[Array, ""]:
+        """`sum_k log N(s'_k; A s_k + B a_k, noise)`, traced, so that `MCMC.run(family, log, prior)` takes any prior.
+
+        >>> import numpy as np, prudent as pr
+        >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
+        >>> log = pr.VectorLog([[1.0]], [[0.0]], [[1.0]])
+        >>> round(float(family.log_likelihood(np.array([[1.0, 1.0]]), log)), 4)  # -log(2 pi) / 2
+        -0.9189
+        """
+        system = self.system(jnp.asarray(theta))
+        off = (
+            jnp.asarray(log.next_state)
+            - jnp.asarray(log.state) @ system.state_matrix.T
+            - jnp.asarray(log.action) @ system.action_matrix.T
+        )
+        root = jnp.linalg.cholesky(system.noise)
+        scaled = jnp.linalg.solve(root, off.T)
+        level = jnp.log(jnp.diagonal(root)).sum() + 0.5 * self.states * jnp.log(2.0 * jnp.pi)
+        return -0.5 * (scaled**2).sum() - len(off) * level
+
     def simulate(
         self, theta: Any, policy: LinearGaussianPolicy, steps: int = 100, rollouts: int = 1, seed: Any = 0
-    ) -> LinearLog:
+    ) -> VectorLog:
         """A log of `rollouts` walks of `steps` steps at a known theta; the policy's own covariance explores.
 
         >>> import prudent as pr
@@ -266,7 +297,7 @@ class LinearFamily(eqx.Module):
             rows.append((state, action, after))
             state = after
         # One walk after the other.
-        return LinearLog(*(np.stack(part, axis=1).reshape(steps * rollouts, -1) for part in zip(*rows, strict=True)))
+        return VectorLog(*(np.stack(part, axis=1).reshape(steps * rollouts, -1) for part in zip(*rows, strict=True)))
 
 
 CONVEX = "; costs that are not convex have no least"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_number
-from ..errors import InputError
+from ..arrays import Array, in_float64, require_number
 from ..models import MDP
 from .base import ConvexLoss, Dual, Scalar
+from .kinds import ScenarioCost
 
 
 class ExpectedCost(ConvexLoss):
@@ -47,7 +45,8 @@ class ExpectedCost(ConvexLoss):
 class ConstrainedCost(ConvexLoss):
     """The Lagrangian of a risk-averse constraint, `F = <lambda, c> + l (rho_k(<lambda, d_k>) - D)`.
 
-    The penalty d is uncertain, K scenarios of it; rho is the risk of its expected discounted total. The
+    The penalty d is uncertain, K scenarios of it; rho is the risk of its expected discounted total, a `ScenarioCost`.
+    `solve(..., subject_to=[Limit(ScenarioCost(...), at_most=D)])` finds the multiplier l that is given here. The
     derivative holds the risk's density fixed (the envelope theorem); where two densities attain the risk it is
     one of the subgradients.
 
@@ -65,31 +64,14 @@ class ConstrainedCost(ConvexLoss):
         probabilities: `[K]` of the scenarios; equal when left out.
     """
 
-    scenarios: Float[Array, "K S A"]
+    penalty: ScenarioCost
     multiplier: Float[Array, ""]
     limit: Float[Array, ""]
-    risk: Any
-    probabilities: Float[Array, " K"]
 
     def __init__(self, scenarios: Any, multiplier: Any, limit: Any, risk: Any, probabilities: Any = None):
-        self.scenarios = as_float(scenarios, "scenarios")
-        if self.scenarios.ndim != 3 or self.scenarios.shape[0] == 0:
-            raise InputError(f"scenarios are indexed [scenario, state, action], got shape {self.scenarios.shape}")
-        if is_concrete(self.scenarios):
-            require_finite("scenarios", np.asarray(self.scenarios))
+        self.penalty = ScenarioCost(scenarios, risk, probabilities)
         self.multiplier = require_number("multiplier", multiplier, "[0, inf)", "a negative one would reward the breach")
         self.limit = require_number("limit", limit, "(-inf, inf)")
-        if not callable(getattr(risk, "density", None)):
-            raise InputError(f"risk must have a method density(losses, probabilities), such as CVaR(0.9); got {risk!r}")
-        self.risk = risk
-        count = self.scenarios.shape[0]
-        given = probabilities is not None
-        self.probabilities = as_float(probabilities, "probabilities") if given else np.full(count, 1.0 / count)
-        if self.probabilities.shape != (count,):
-            raise InputError(f"{count} scenarios need as many probabilities, got shape {self.probabilities.shape}")
-        if is_concrete(self.probabilities):
-            require_finite("probabilities", np.asarray(self.probabilities))
-            require_distribution("probabilities", np.asarray(self.probabilities))
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
@@ -103,21 +85,15 @@ class ConstrainedCost(ConvexLoss):
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
         """Each scenario's expected discounted total."""
-        if self.scenarios.shape[1:] != mdp.cost.shape:
-            raise InputError(
-                f"scenarios are of shape {self.scenarios.shape}, the model needs [scenario, state, action] with "
-                f"{mdp.cost.shape} states and actions"
-            )
-        return jnp.einsum("ksa,sa->k", self.scenarios, occupancy)
+        return self.penalty.image(occupancy, mdp)
 
     def begin(self, mdp: MDP) -> Dual:
         """The density 1, which lies in every envelope."""
-        return Dual(self.multiplier * jnp.asarray(self.probabilities), None)
+        return Dual(self.multiplier * jnp.asarray(self.penalty.probabilities), None)
 
     def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
         """A full conditional-gradient step: f* is the indicator of `l p U`, and the density maximises over it."""
         return Dual(self._attained(image), dual.primal)
 
     def _attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:
-        density = lax.stop_gradient(self.risk.density(totals, jnp.asarray(self.probabilities)))
-        return self.multiplier * self.probabilities * density
+        return self.multiplier * self.penalty.attained(totals)

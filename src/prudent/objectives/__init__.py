@@ -1,7 +1,22 @@
 """Losses at draws of theta, and what else can be done with them: the seam between models and everything after."""
 
-from .base import Boxes, Losses, Objective, Planned, Plans, Relaxed, Size, Table, Unit, objective_of
-from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, slopes_on
+from .base import (
+    Averaged,
+    Averages,
+    Boxes,
+    Losses,
+    Objective,
+    Planned,
+    Plans,
+    Relaxed,
+    Size,
+    Table,
+    Unit,
+    Weigh,
+    Weighted,
+    objective_of,
+)
+from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective

@@ -7,7 +7,7 @@ losses `[R]`, parameters, derivatives and the capabilities below; what they can 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -87,6 +87,22 @@ class Planned(NamedTuple):
     least: Float[np.ndarray, " M"] | None
 
 
+class Weighted(NamedTuple):
+    """The best policies of M draws for weighted sums of losses.
+
+    Attributes:
+        points: of each draw.
+        least: numbers at most the least weighted sum of each.
+    """
+
+    points: Float[np.ndarray, "M ..."]
+    least: Float[np.ndarray, " M"]
+
+
+Weigh = Callable[[Float[np.ndarray, "G M"]], Weighted]
+"""Weights of at least 0, of each of G losses at each of M draws, to plans."""
+
+
 class Plans(eqx.Module):
     """Capability: the best policy of a single draw can be found, which gives starts and lower bounds."""
 
@@ -102,6 +118,44 @@ class Plans(eqx.Module):
             draws: to plan at; as many of them as can be afforded, all of them where they are a whole posterior.
             point: one that is nearly right, which may save work.
         """
+
+    def weighted(self, others: Sequence[Plans], thetas: Float[np.ndarray, "M ..."]) -> Weigh | None:
+        """A planner of each draw for weighted sums of this loss and others; None where these cannot be planned for.
+
+        Args:
+            others: plans of the other losses, for the same model.
+            thetas: M draws.
+        """
+        del others, thetas
+        return None
+
+
+class Averaged(NamedTuple):
+    """Losses of R draws, with derivative and visits of their average under the weights that were found for them."""
+
+    losses: Float[np.ndarray, " R"]
+    slope: Float[np.ndarray, ...]
+    visits: Float[np.ndarray, " S"]
+
+
+class Averages(eqx.Module):
+    """Capability: models so large that the objective works through them itself, on the host, one point at a time.
+
+    Derivatives of single draws are never kept: what is asked for is the derivative of an average.
+    """
+
+    @abc.abstractmethod
+    def losses(self, point: np.ndarray, thetas: Float[np.ndarray, "R ..."]) -> Float[np.ndarray, " R"]:
+        """The loss at every draw."""
+
+    @abc.abstractmethod
+    def slopes(
+        self,
+        point: np.ndarray,
+        thetas: Float[np.ndarray, "R ..."],
+        weigh: Callable[[Float[np.ndarray, " R"]], Float[np.ndarray, " R"]],
+    ) -> Averaged:
+        """Losses, and the derivative of `sum_k w_k C_k` with the weights w that `weigh` makes of them."""
 
 
 class Relaxed(NamedTuple):
@@ -179,8 +233,8 @@ class Objective(eqx.Module):
         """What one model takes, for chunks of bounded memory."""
 
     @abc.abstractmethod
-    def policy(self, point: Float[np.ndarray, ...]) -> Any:
-        """The policy a user is given."""
+    def policy(self, point: Float[np.ndarray, ...], parameters: Any = None) -> Any:
+        """The policy a user is given, of a point, or of the parameters behind it where they say more."""
 
     @abc.abstractmethod
     def point_from(self, policy: Any) -> Float[np.ndarray, ...]:
@@ -228,6 +282,10 @@ class Objective(eqx.Module):
     def mixed(self, point: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
         """A point off the edge of the set of points, near this one."""
         return point
+
+    def averages(self) -> Averages | None:
+        """Losses and derivatives found by the objective itself, where its models are large."""
+        return None
 
     def plans(self) -> Plans | None:
         """Planners of single draws."""
@@ -280,6 +338,30 @@ class Objective(eqx.Module):
         """A point whose losses are finite at all draws, found from one whose are not; None where none was found."""
         del point, thetas
         return None
+
+    def loss_range(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[float, float]:
+        """Numbers that the loss is never below and never above, whatever is done; infinite where none are known."""
+        del thetas
+        return -np.inf, np.inf
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """What an entry of a theta of this shape is called."""
+        del shape
+        return f"theta{list(place)}"
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether losses are means over chance, so that `replicates` tells how well they are known."""
+        return False
+
+    def replicates(self, points: Float[Array, "N ..."], thetas: Array) -> Float[Array, "N B"]:
+        """Losses judged on chance of its own: on all of it, then without each of several batches; traced."""
+        raise NotImplementedError
+
+    def holding(self, policy: Any) -> Objective:
+        """The same objective for the class of policies that this one is of; itself where there is one class."""
+        del policy
+        return self
 
     def infinite(self) -> str:
         """What it means that a loss is infinite; empty where it can only be a mistake."""

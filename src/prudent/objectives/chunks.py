@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,19 +11,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64
+from ..workers import mapped, workers
 from .base import Losses, Objective
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
 CHUNK_MODELS = 512
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
-# Each size of a chunk is compiled for itself. Chunks in the cache have one size, because a whole one takes some
-# milliseconds and another compilation seconds. Others are divided by this number, down to these bytes, until models
-# that fill a chunk up are at most this share of those asked for.
-DIVISION, LEAST_BYTES, MOST_FILLED = 4, 2**20, 0.5
-
-Executor = Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]]
-"""How chunks are mapped: `map`, or anything of its kind, such as the `map` of a pool."""
+# Each size of a chunk is compiled for itself, so there are few: a chunk is divided by this number until what fills
+# it up is at most this share of the models asked for.
+DIVISION, MOST_FILLED = 4, 0.5
 
 
 class ModelSlopes(NamedTuple):
@@ -46,26 +43,23 @@ class Chunk(NamedTuple):
     points: Float[np.ndarray, "N ..."]
     thetas: np.ndarray
     kept: int
+    shape: tuple[int, ...]
 
 
 def chunk_size(objective: Objective) -> int:
-    """How many models a compiled function takes at once, at most."""
+    """How many models a compiled function takes at once, at most: a power of two."""
     size = objective.size()
-    return int(np.clip(CHUNK_BYTES[size.cached] // size.bytes, 1, CHUNK_MODELS))
+    return 1 << int(np.clip(CHUNK_BYTES[size.cached] // size.bytes, 1, CHUNK_MODELS)).bit_length() - 1
 
 
 def chunk_sizes(objective: Objective, models: int) -> list[int]:
     """The sizes of the chunks that so many models are worked on in: few different ones, whatever their number."""
-    size, largest = objective.size(), chunk_size(objective)
-    rest = models % largest
-    whole = [largest] * (models // largest)
-    if rest == 0:
-        return whole
-    least = largest if size.cached else max(1, min(largest, LEAST_BYTES // size.bytes))
+    largest = chunk_size(objective)
+    whole, rest = divmod(models, largest)
     last = largest
-    while last > least and -(-rest // last) * last - rest > MOST_FILLED * models:
+    while last > 1 and -(-rest // last) * last - rest > MOST_FILLED * models:
         last = max(1, last // DIVISION)
-    return whole + [last] * -(-rest // last)
+    return [largest] * whole + [last] * -(-rest // last)
 
 
 def _chunks(
@@ -74,38 +68,71 @@ def _chunks(
     models, begin = len(which), 0
     for size in chunk_sizes(objective, models):
         rows = np.minimum(np.arange(begin, begin + size), models - 1)
-        yield Chunk(points[which[rows]], objective.arrange(thetas[draws[rows]]), min(size, models - begin))
+        yield Chunk(
+            points[which[rows]], objective.arrange(thetas[draws[rows]]), min(size, models - begin), thetas.shape[1:]
+        )
         begin += size
 
 
 def _mapped(
-    function: Callable[..., Any],
+    function: Callable[[Objective, Chunk], Any],
     objective: Objective,
     points: np.ndarray,
     thetas: np.ndarray,
     which: Int[np.ndarray, " M"],
     draws: Int[np.ndarray, " M"],
-    executor: Executor,
 ) -> Iterator[Any]:
-    """What a compiled function makes of point `which[m]` at draw `draws[m]`, chunk by chunk."""
+    """What a function makes of point `which[m]` at draw `draws[m]`, chunk by chunk."""
+    chunks = _chunks(objective, points, thetas, which, draws)
+    # One chunk at a time where they are worked on here: together they may be larger than memory.
+    return mapped(function, objective, list(chunks)) if workers() > 1 else (function(objective, c) for c in chunks)
 
-    @in_float64  # by thread, and an executor may have threads of its own
-    def work(chunk: Chunk) -> Any:
-        found = function(objective, chunk.points, chunk.thetas)
-        return jax.tree.map(lambda part: np.asarray(part)[: chunk.kept], found)
 
-    return executor(work, _chunks(objective, points, thetas, which, draws))
+def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
+    return _computed(_losses, objective, chunk)
+
+
+def _slopes_of(objective: Objective, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _computed(_slopes, objective, chunk)
+
+
+def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B"]:
+    return _computed(_replicates, objective, chunk)
+
+
+@in_float64  # by thread, and a worker may have threads of its own
+def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) -> Any:
+    found = compiled(objective, *_shared_out(objective, chunk))
+    return jax.tree.map(lambda part: np.asarray(part)[: chunk.kept], found)
+
+
+def _shared_out(objective: Objective, chunk: Chunk) -> tuple[Any, Any]:
+    """Points and draws of a chunk; where JAX has several devices, divided among them."""
+    devices, size = jax.local_devices(), len(chunk.points)
+    if len(devices) == 1 or size % len(devices):
+        return chunk.points, chunk.thetas
+    mesh = jax.sharding.Mesh(np.array(devices), ("models",))
+    # A number of models that no axis of theta has tells which axis they are arranged along.
+    count = 1 + max(chunk.thetas.shape)
+    axis = objective.arrange(np.zeros((count, *chunk.shape))).shape.index(count)
+    along = jax.sharding.PartitionSpec(*[None] * axis, "models")
+    return (
+        jax.device_put(chunk.points, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("models"))),
+        jax.device_put(chunk.thetas, jax.sharding.NamedSharding(mesh, along)),
+    )
 
 
 def losses_on(
     objective: Objective,
     points: Float[np.ndarray, "K ..."],
     thetas: Float[np.ndarray, "R ..."],
-    executor: Executor = map,
 ) -> Float[np.ndarray, "K R"]:
     """`C(point_k, theta_r)` of all pairs."""
+    own = objective.averages()
+    if own is not None:
+        return np.stack([own.losses(point, thetas) for point in points])
     which, draws = np.divmod(np.arange(len(points) * len(thetas)), len(thetas))
-    parts = list(_mapped(_losses, objective, points, thetas, which, draws, executor))
+    parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
     return np.concatenate(parts).reshape(len(points), len(thetas))
 
 
@@ -115,11 +142,19 @@ def slopes_on(
     thetas: Float[np.ndarray, "R ..."],
     which: Int[np.ndarray, " M"],
     draws: Int[np.ndarray, " M"],
-    executor: Executor = map,
 ) -> ModelSlopes:
     """Losses and derivatives of M models: point `which[m]` at draw `draws[m]`."""
-    columns = zip(*_mapped(_slopes, objective, points, thetas, which, draws, executor), strict=True)
+    columns = zip(*_mapped(_slopes_of, objective, points, thetas, which, draws), strict=True)
     return ModelSlopes(*(np.concatenate(column) for column in columns))
+
+
+def replicates_on(
+    objective: Objective, point: Float[np.ndarray, ...], thetas: Float[np.ndarray, "R ..."]
+) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, "B R"]]:
+    """Losses of one point on chance of their own, and without each of its batches; of an objective by chance only."""
+    which, draws = np.zeros(len(thetas), int), np.arange(len(thetas))
+    found = np.concatenate(list(_mapped(_replicates_of, objective, point[None], thetas, which, draws))).T
+    return found[0], found[1:]
 
 
 def mean_visits(
@@ -127,25 +162,24 @@ def mean_visits(
     point: Float[np.ndarray, ...],
     thetas: Float[np.ndarray, "M ..."],
     shares: Float[np.ndarray, "K M"],
-    executor: Executor = map,
 ) -> Float[np.ndarray, "K S"]:
     """Visits of a table's rows, averaged over draws under K sets of weights; only of an objective that has a table."""
     which, draws = np.zeros(len(thetas), int), np.arange(len(thetas))
     total, begin = 0.0, 0
-    for visits in _mapped(_visits, objective, point[None], thetas, which, draws, executor):
+    for _, visits in _mapped(_losses_of, objective, point[None], thetas, which, draws):
         total = total + shares[:, begin : begin + len(visits)] @ visits
         begin += len(visits)
     return np.asarray(total)
 
 
 @eqx.filter_jit
-def _visits(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Any:
-    return objective.losses(points, thetas).visits
+def _losses(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Losses:
+    return objective.losses(points, thetas)
 
 
 @eqx.filter_jit
-def _losses(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Float[Array, " N"]:
-    return objective.losses(points, thetas).losses
+def _replicates(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Float[Array, "N B"]:
+    return objective.replicates(points, thetas)
 
 
 @eqx.filter_jit
@@ -159,7 +193,6 @@ def _slopes(objective: Objective, points: Float[Array, "N ..."], thetas: Array) 
     return losses, slopes, losses[:, None][:, :0] if visits is None else visits
 
 
-@eqx.filter_jit
-def point_at(objective: Objective, parameters: Any) -> Float[Array, ...]:
-    """The point of one parameter set, compiled."""
-    return objective.point(parameters)
+def point_at(objective: Objective, parameters: Any) -> Float[np.ndarray, ...]:
+    """The point of one parameter set."""
+    return np.asarray(objective.points(jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters)))[0]

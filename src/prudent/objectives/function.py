@@ -88,8 +88,9 @@ class FunctionObjective(Objective):
         return Size(size, size, True)
 
     @in_float64
-    def policy(self, point: Float[np.ndarray, " D"]) -> Any:
+    def policy(self, point: Float[np.ndarray, " D"], parameters: Any = None) -> Any:
         """The parameters, shaped like the start."""
+        del parameters
         return jax.tree.map(np.asarray, ravel_pytree(self.start)[1](jnp.asarray(point)))
 
     @in_float64

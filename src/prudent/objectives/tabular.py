@@ -12,7 +12,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, require_kind, to_numpy
+from ..arrays import Array, require_kind
+from ..errors import InputError
+from ..events import AbstractEventFamily, RescaledEvents, Sweeps
 from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
@@ -21,11 +23,19 @@ from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk
-from .base import Boxes, Losses, Objective, Plans, Size, Table, Unit
+from .base import Averages, Boxes, Losses, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
 from .footing import Footing
 from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
-from .tabular_checks import check_models, check_start, require_loss, require_same_support
+from .tabular_checks import (
+    check_models,
+    check_policy,
+    check_start,
+    compiled_models,
+    require_loss,
+    require_same_support,
+)
+from .tabular_events import EventAverages, EventPlans, check_large, compiled_costs, is_linear
 from .tabular_footing import footing_of
 from .tabular_plans import TabularPlans, linear_cost, linear_models
 
@@ -65,6 +75,8 @@ class TabularObjective(Objective):
     loss: Loss
     parametrisation: Parametrisation
     occupancy: Method
+    # What costs are measured from and in: numbers, so that a change of units compiles nothing again.
+    units: tuple[Float[Array, ""], Float[Array, ""]]
 
     def __init__(
         self,
@@ -79,7 +91,23 @@ class TabularObjective(Objective):
         require_kind("policy", self.parametrisation, Parametrisation, "a parametrisation such as Softmax()")
         method = Exact() if occupancy is None else occupancy
         require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
+        events = isinstance(family, AbstractEventFamily)
+        if isinstance(method, Exact) and method.solver is None and events and Sweeps.suits(family.support):
+            method = Exact(Sweeps.of(family.support))
+        if isinstance(method, Exact) and isinstance(method.solver, Sweeps) and not events:
+            raise InputError(f"Sweeps are for event families, and {type(family).__name__} is none")
         self.occupancy = method.resolve(family.support)
+        self.units = (np.asarray(0.0), np.asarray(1.0))
+
+    @property
+    def large(self) -> tuple[AbstractEventFamily, Loss, float] | None:
+        """What sweeps need to work through models that are never laid out as tables; None where they are."""
+        method = self.occupancy
+        if not (isinstance(method, Exact) and isinstance(method.solver, Sweeps)):
+            return None
+        family = self._family()
+        assert isinstance(family, AbstractEventFamily)
+        return family, self.loss, method.solver.left_out
 
     @property
     def within(self) -> ParameterSet:
@@ -113,6 +141,8 @@ class TabularObjective(Objective):
         axis = batch_axis(self.occupancy, family.support)
         draws = thetas.shape[axis] // points.shape[0]
         probability, cost = models_at(family, thetas, axis)
+        shift, scale = self.units
+        cost = (cost - shift) / scale
         policy = jnp.repeat(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis=axis)
         occupancies = measure(self.occupancy, family.support, probability, policy, family.start, family.discount)
         return Batch(occupancies, probability, cost, axis)
@@ -149,13 +179,21 @@ class TabularObjective(Objective):
     def size(self) -> Size:
         """The kernel, or the matrix that is factorised."""
         states, actions, successors = self.family.support.shape
-        direct = self.occupancy.solver_for(self.family.support).direct
-        largest = max(actions * successors, states if direct else 1)
-        return Size(8 * states * largest, 8 * states * actions * successors, direct)
+        if self.large is not None:
+            # Theta takes next to nothing; a few vectors over the states and the slopes do.
+            return Size(8 * states * (actions + 4), 8 * states, False)
+        solver = self.occupancy.solver_for(self.family.support)
+        largest = max(actions * successors, solver.width(self.family.support))
+        return Size(8 * states * largest, 8 * states * actions * successors, solver.direct)
 
-    def policy(self, point: Float[np.ndarray, "S A"]) -> TabularPolicy:
-        """The table."""
-        return TabularPolicy(point)
+    def policy(self, point: Float[np.ndarray, "S A"], parameters: Any = None) -> Any:
+        """The table, in the family's names; of a network the network."""
+        table = TabularPolicy(point).named(self.family.support.labels)
+        return table if parameters is None else self.parametrisation.policy(parameters, table)
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """As the family calls it."""
+        return self.family.name_of(place, shape)
 
     def point_from(self, policy: Any) -> Float[np.ndarray, "S A"]:
         """A `TabularPolicy` or an array `[S, A]`, checked."""
@@ -170,13 +208,19 @@ class TabularObjective(Objective):
 
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
         """The models at these draws are MDPs, the policy a table, and the loss a finite number with a derivative."""
+        if self.large is not None:
+            policy = None if parameters is None else check_policy(self.parametrisation, parameters, self.shape)
+            check_large(
+                *self.large, thetas, None if policy is None else np.asarray(policy.probabilities), differentiable
+            )
+            return
         mdp = check_models(self.family, thetas)
         check_start(mdp, self.loss, self.parametrisation, self.occupancy, parameters, differentiable)
 
     def table(self, theta: np.ndarray) -> Table | None:
         """Points are tables; their rows are free where the parametrisation chooses them one by one."""
         rows = self.parametrisation.rows()
-        bends = linear_cost(self.loss, self.family.at(theta)) is None
+        bends = not is_linear(self.loss, self.family, theta)
         return Table(RowSet() if rows is None else rows, rows is not None, bends)
 
     def from_point(self, points: Float[np.ndarray, "*K S A"]) -> Any | None:
@@ -195,14 +239,22 @@ class TabularObjective(Objective):
 
     def plans(self) -> Plans | None:
         """For losses that are known to be convex."""
-        return None if self.no_bound() else TabularPlans(self.family, self.loss, self.occupancy)
+        if self.no_bound():
+            return None
+        large = self.large
+        return TabularPlans(self._family(), self.loss, self.occupancy) if large is None else EventPlans(*large)
+
+    def averages(self) -> Averages | None:
+        """By sweeps, of large event families."""
+        large = self.large
+        return None if large is None else EventAverages(*large)
 
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
-        family, solver = self.family, self.occupancy.solver_for(self.family.support)
+        family, solver = self._family(), self.occupancy.solver_for(self.family.support)
         if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
             return None
-        probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in _models(family, thetas))
+        probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in compiled_models(family, thetas))
         models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, as_convex(self.loss))
@@ -228,13 +280,30 @@ class TabularObjective(Objective):
         family = self.family
         if not isinstance(self.loss, ExpectedCost):
             return self, Unit(0.0, 1.0)
-        costs = to_numpy(_models(family, thetas)[1])
+        costs = np.asarray(compiled_models(family, thetas)[1] if self.large is None else compiled_costs(family, thetas))
         shift, spread = costs.min(), np.ptp(costs)
         scale = spread if spread > 0 else 1.0
         mass = 1.0 / (1.0 - float(family.discount)) - self.truncation
-        rescaled = Rescaled(family.support, family.start, family.discount, family, np.asarray(shift), np.asarray(scale))
-        same = TabularObjective(rescaled, self.loss, self.parametrisation, self.occupancy)
+        same = eqx.tree_at(lambda objective: objective.units, self, (np.asarray(shift), np.asarray(scale)))
         return same, Unit(float(shift * mass), float(scale))
+
+    def loss_range(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[float, float]:
+        """Of a linear loss whose table is the same at all these draws: its least and largest entry, all the time."""
+        if linear_cost(self.loss, self.family.at(thetas[0])) is None:
+            return -np.inf, np.inf
+        tables = linear_models(self.family, self.loss, thetas)[1]
+        mass = 1.0 / (1.0 - float(self.family.discount)) - self.truncation
+        same = len(thetas) > 1 and not np.any(np.ptp(tables, axis=0))
+        return (float(tables.min()) * mass, float(tables.max()) * mass) if same else (-np.inf, np.inf)
+
+    def _family(self) -> AbstractFamily:
+        """The models with costs in the objective's units."""
+        family, (shift, scale) = self.family, self.units
+        if shift == 0.0 and scale == 1.0:
+            return family
+        if isinstance(family, AbstractEventFamily):
+            return RescaledEvents(family.support, family.start, family.discount, family.classes, family, shift, scale)
+        return Rescaled(family.support, family.start, family.discount, family, shift, scale)
 
     def met(
         self, point: np.ndarray, thetas: Float[np.ndarray, "M ..."], shares: Float[np.ndarray, "K M"]
@@ -281,8 +350,3 @@ class Rescaled(AbstractFamily):
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """In units."""
         return (self.family.cost(theta) - self.shift) / self.scale
-
-
-@eqx.filter_jit
-def _models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
-    return models_at(family, thetas, 0)

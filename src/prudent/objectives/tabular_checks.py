@@ -16,7 +16,7 @@ from ..losses import Loss, check_loss_at, require_scalar
 from ..models import MDP, AbstractFamily, TabularFamily, models_at
 from ..occupancies import Method, occupancy
 from ..parameter_sets import projected
-from ..policies import Parametrisation, TabularPolicy, action_table
+from ..policies import Parametrisation, TabularPolicy
 from ..posteriors import AbstractTable
 
 # Kernels looked at before the start.
@@ -49,18 +49,18 @@ def check_start(
     if parameters is None:
         require_scalar(loss, np.ones(mdp.cost.shape), mdp)
         return
-    table = _check_policy(policy, parameters, mdp.cost.shape)
+    table = check_policy(policy, parameters, mdp.cost.shape)
     first = occupancy(mdp, table, None if method.horizon is None else method)
     check_loss_at(loss, first, mdp, differentiable=differentiable)
 
 
-def _check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
+def check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
     """The policy at its start; refused unless its rows are distributions there and at parameters nearby."""
     random, tables = np.random.default_rng(0), []
     nearby = projected(policy.within, jax.tree.map(lambda leaf: leaf + random.normal(size=np.shape(leaf)), initial))
     for where, parameters in (("its starting parameters", initial), ("parameters near its start", nearby)):
         try:
-            probabilities = np.asarray(action_table(policy, parameters))
+            probabilities = policy.tables(jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters))[0]
         except InputError:
             raise
         except Exception as error:
@@ -81,7 +81,7 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
     require_finite("a posterior draw of theta", thetas)
     thetas = thetas[: max(1, CHECKED_BYTES // (8 * int(np.prod(family.support.shape))))]
     try:
-        probability, cost = (np.asarray(part) for part in _models_at(family, thetas))
+        probability, cost = (np.asarray(part) for part in compiled_models(family, thetas))
     except InputError as error:
         raise InputError(f"at the posterior draw theta = {_short(thetas[0])}: {error}") from None
     except Exception as error:
@@ -115,7 +115,8 @@ def _suspects(family: AbstractFamily, probability: np.ndarray, cost: np.ndarray)
 
 
 @eqx.filter_jit
-def _models_at(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
+def compiled_models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
+    """Kernels and costs of N models, with the batch first."""
     return models_at(family, thetas, 0)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -19,10 +21,13 @@ from ..models import MDP, AbstractFamily, models_at
 from ..occupancies import Method
 from ..planning import LARGEST_DIRECT, ConvexSearch, least_costs, plan, plan_many, robust_actions, searched
 from ..posteriors import Posterior, WeightedDraws
-from .base import Planned, Plans
+from .base import Planned, Plans, Weigh, Weighted
 
 # So many deterministic policies are all tried.
 FEW_POLICIES = 256
+
+# What arithmetic rounds by.
+EPSILON = float(np.finfo(float).eps)
 
 # Pairs up to which convex losses are planned for: each plan takes Newton steps of this dimension.
 LARGEST_CONVEX = 400
@@ -58,7 +63,7 @@ class TabularPlans(Plans):
         """Tables of the mean, of the maximum likelihood, against all draws, of single draws; few policies all."""
         family, thetas = self.family, draws.thetas
         centres = [
-            model for model in (_model_at(family, theta) for theta in _centres(belief, draws)) if model is not None
+            model for model in (_model_at(family, theta) for theta in centres_of(belief, draws)) if model is not None
         ]
         states, actions = family.support.shape[:2]
         first = family.at(thetas[0])
@@ -104,6 +109,32 @@ class TabularPlans(Plans):
         start, first = np.asarray(family.start), point.argmax(axis=1)
         return least_costs(support, probability, cost, start, discount, horizon=self.occupancy.horizon, first=first), ""
 
+    def weighted(self, others: Sequence[Plans], thetas: Float[np.ndarray, "M ..."]) -> Weigh | None:
+        """Plans of weighted sums of cost tables; by the convex planner, at few draws, where one is not linear."""
+        plans = [self, *others]
+        if not all(isinstance(each, TabularPlans) for each in plans):
+            return None
+        losses: list[Any] = [each.loss for each in plans]  # pyright: ignore[reportAttributeAccessIssue]
+        family, first, horizon = self.family, self.family.at(thetas[0]), self.occupancy.horizon
+        if any(linear_cost(loss, first) is None for loss in losses):
+            # One model for all losses: in units of their own they have several.
+            one = all(each.family is family for each in plans)  # pyright: ignore[reportAttributeAccessIssue]
+            few = one and len(thetas) <= MOST_PLANNED_ATOMS and horizon is None
+            return partial(_weighed_convex, [family.at(theta) for theta in thetas], losses) if few else None
+        models = [linear_models(each.family, each.loss, thetas) for each in plans if isinstance(each, TabularPlans)]
+        probability, costs = models[0][0], np.stack([cost for _, cost in models])
+        start, discount = np.asarray(family.start), float(family.discount)
+
+        def weigh(weights: Float[np.ndarray, "G M"]) -> Weighted:
+            cost = np.einsum("gm,gmsa->msa", weights, costs)
+            plan = plan_many(family.support, probability, cost, discount)
+            least = plan.values @ start - plan.error - start.size * EPSILON * np.abs(plan.values).max(axis=1)
+            if horizon is not None:
+                least = least_costs(family.support, probability, cost, start, discount, horizon=horizon)
+            return Weighted(np.eye(cost.shape[2])[plan.action], least)
+
+        return weigh
+
     def _least_convex(self, thetas: np.ndarray) -> tuple[np.ndarray | None, str]:
         lows = np.empty(len(thetas))
         for k, theta in enumerate(thetas):
@@ -114,12 +145,21 @@ class TabularPlans(Plans):
         return lows, ""
 
 
+def _weighed_convex(models: list[MDP], losses: list[Any], weights: Float[np.ndarray, "G M"]) -> Weighted:
+    found = []
+    for model, row in zip(models, weights.T, strict=True):
+        total: Any = sum(float(weight) * loss for weight, loss in zip(row, losses, strict=True))
+        found.append(searched(ConvexSearch(model, total, None, CONVEX_ACCURACY), 100, time.perf_counter()))
+    tables = np.stack([np.asarray(best.policy.probabilities) for best in found])
+    return Weighted(tables, np.array([best.lower_bound for best in found]))
+
+
 def _ordered(tables: list[Any], shape: tuple[int, int]) -> Planned:
     """Tables in the order in which they are preferred."""
     return Planned(np.stack([np.asarray(table) for table in tables]) if tables else np.empty((0, *shape)), None)
 
 
-def _centres(belief: Posterior, draws: WeightedDraws) -> list[np.ndarray]:
+def centres_of(belief: Posterior, draws: WeightedDraws) -> list[np.ndarray]:
     """The posterior mean, of the draws if need be, and the maximum likelihood if the belief knows it."""
     found = []
     for name in ("mean", "maximum_likelihood"):

@@ -58,13 +58,17 @@ class Elimination(LinearSolver):
         """It does."""
         return True
 
+    def width(self, support: Support) -> int:
+        """A row of the matrix."""
+        return support.states
+
     @staticmethod
     def of(support: Support) -> Elimination:
         """Plan the elimination of a support's state graph."""
         as_given = np.arange(support.states)
         if support.graph is None:
             return Elimination(tuple(as_given.tolist()), _reach(as_given, support))
-        rows, columns = _entries(support)
+        rows, columns = entries_of(support)
         pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(support.states,) * 2).tocsr()
         banded = reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
         given_reach, banded_reach = _reach(as_given, support), _reach(banded, support)
@@ -98,12 +102,12 @@ class Elimination(LinearSolver):
         window = matrix[: self.reach[0], : self.reach[0]]
         for step, start in enumerate(range(0, size, BLOCK)):
             width = min(BLOCK, size - start)
-            inverse = _invert(optimization_barrier(window[:width, :width]))
-            lower = optimization_barrier(_multiply(window[width:, :width], inverse))
+            inverse = invert(optimization_barrier(window[:width, :width]))
+            lower = optimization_barrier(multiply(window[width:, :width], inverse))
             upper = window[:width, width:]
             blocks.append(Block(inverse, lower, upper))
             if start + width < size:
-                rest = window[width:, width:] - _multiply(lower, upper)
+                rest = window[width:, width:] - multiply(lower, upper)
                 window = optimization_barrier(_grow(rest, matrix, start + width, self.reach[step + 1]))
         return blocks
 
@@ -131,13 +135,13 @@ class Elimination(LinearSolver):
         for block in prepared:
             width, reach = _sizes(block)
             parts.append(rest[:width])
-            touched = rest[width:reach] - _times(block.lower, rest[:width])
+            touched = rest[width:reach] - times(block.lower, rest[:width])
             rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
-        solution = optimization_barrier(_times(prepared[-1].inverse, parts[-1]))
+        solution = optimization_barrier(times(prepared[-1].inverse, parts[-1]))
         for block, part in zip(prepared[-2::-1], parts[-2::-1], strict=True):
             width, reach = _sizes(block)
-            part = optimization_barrier(part - _times(block.upper, solution[: reach - width]))
-            part = _times(block.inverse, part)
+            part = optimization_barrier(part - times(block.upper, solution[: reach - width]))
+            part = times(block.inverse, part)
             solution = optimization_barrier(jnp.concatenate([part, solution]))
         return self._restore(solution)
 
@@ -152,7 +156,7 @@ class Elimination(LinearSolver):
         return vector if self._as_given else vector[np.argsort(self.order)]
 
 
-def _entries(support: Support) -> tuple[np.ndarray, np.ndarray]:
+def entries_of(support: Support) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of every entry `P_pi` may have."""
     if support.graph is None:
         return np.divmod(np.arange(support.states**2), support.states)
@@ -161,7 +165,7 @@ def _entries(support: Support) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reach(order: np.ndarray, support: Support) -> tuple[int, ...]:
-    rows, columns = _entries(support)
+    rows, columns = entries_of(support)
     position = np.argsort(order)
     first = np.minimum(position[rows], position[columns])
     last = np.maximum(position[rows], position[columns]) + 1
@@ -190,7 +194,7 @@ def _grow(rest: Array, matrix: Array, start: int, reach: int) -> Array:
     return jnp.concatenate([top, matrix[done:reach, start:reach]], axis=0)
 
 
-def _invert(matrix: Float[Array, "K K N"]) -> Float[Array, "K K N"]:
+def invert(matrix: Float[Array, "K K N"]) -> Float[Array, "K K N"]:
     """Gauss-Jordan inverse of small diagonally dominant blocks, in place and without pivoting."""
     size = matrix.shape[0]
     for k in range(size):
@@ -206,11 +210,11 @@ def _invert(matrix: Float[Array, "K K N"]) -> Float[Array, "K K N"]:
 # Sums of outer products, not `dot`: XLA turns them into one loop that is contiguous in the batch.
 
 
-def _multiply(left: Array, right: Array) -> Array:
+def multiply(left: Array, right: Array) -> Array:
     return sum((left[:, k, None] * right[None, k] for k in range(1, left.shape[1])), left[:, 0, None] * right[None, 0])
 
 
-def _times(matrix: Array, vector: Array) -> Array:
+def times(matrix: Array, vector: Array) -> Array:
     if matrix.shape[1] > matrix.shape[0] or matrix.shape[1] == 0:
         return (matrix * vector[None]).sum(axis=1)
     return sum((matrix[:, k] * vector[k] for k in range(1, matrix.shape[1])), matrix[:, 0] * vector[0])

@@ -21,6 +21,12 @@ from ..arrays import Array
 from ..errors import InputError
 from ..kernels import Graph, Support, on_graph, sum_terms
 
+# BiCGSTAB is begun anew so often before the fixed point takes over.
+RESTARTS = 5
+
+# Room for rounding between the recursive and the true residual, both squared.
+CLOSE = 4.0
+
 
 class LinearSolver(eqx.Module):
     """Solves with `M = I - discount P_pi` and its transpose, for a batch of models that share a support."""
@@ -37,6 +43,10 @@ class LinearSolver(eqx.Module):
     def direct(self) -> bool:
         """Whether it factorises, in the processor's cache; else it iterates."""
         return False
+
+    def width(self, support: Support) -> int:
+        """How many numbers for each state it keeps of a model, beside its kernel."""
+        return 1
 
     @abc.abstractmethod
     def prepare(self, support: Support, probability: Array, policy: Array, discount: Array) -> Any:
@@ -170,7 +180,7 @@ class Krylov(LinearSolver):
 
         limit = self.residual**2 * dot(right, right)
         size = lambda residual: dot(residual, residual)  # noqa: E731
-        x = bicgstab(apply, right, right - apply(right), dot=dot, size=size, limit=limit, sweeps=self.sweeps)
+        x = _restarted(apply, right, dot=dot, size=size, limit=limit, sweeps=self.sweeps)
         return _fixed_point(apply, dot, x, right, limit, discount, self.residual)
 
 
@@ -220,19 +230,42 @@ def bicgstab(
     return lax.while_loop(unfinished, sweep, initial)[-2]
 
 
+def _restarted(
+    apply: Callable[[Array], Array], right: Array, *, limit: Array, size: Callable, **settings: Any
+) -> Array:
+    """BiCGSTAB from where it got to, with a new shadow, until the true residual is met; in the usual case once.
+
+    Its recursive residual can part from the true one by any amount, as on chains that nearly go round in a ring. So an
+    iterate is taken only if its true residual is smaller: nothing is ever worse than the right-hand side itself.
+    """
+    residual = right - apply(right)
+
+    def unfinished(state: tuple) -> Array:
+        count, _, _, now = state
+        return (count < RESTARTS) & jnp.any(now > CLOSE * limit)
+
+    def again(state: tuple) -> tuple:
+        count, x, residual, now = state
+        tried = bicgstab(apply, x, residual, size=size, limit=limit, **settings)
+        left = right - apply(tried)
+        then = size(left)
+        better = then < now
+        return count + 1, *(jnp.where(better, *each) for each in ((tried, x), (left, residual), (then, now)))
+
+    return lax.while_loop(unfinished, again, (0, right, residual, size(residual)))[1]
+
+
 def _fixed_point(
     apply: Callable, dot: Callable, x: Array, right: Array, limit: Array, discount: Array, tolerance: float
 ) -> Array:
     """`x <- x + (b - M x)` until the true residual is met; contracts by `discount` a sweep."""
-    # The true residual also guards against BiCGSTAB's recursive one having drifted from it.
     residual = right - apply(x)
     # Twice the sweeps the rate needs: they pay for the constant of the norm, so the bound is not reached first.
     most = jnp.ceil(2.0 * jnp.log(tolerance) / jnp.log(jnp.clip(discount, 1e-3, 1.0 - 1e-12))).astype(jnp.int32)
 
     def unfinished(state: tuple) -> Array:
         count, _, residual = state
-        # 4 leaves room for rounding between the recursive and the true residual.
-        return (count < most) & jnp.any(dot(residual, residual) > 4.0 * limit)
+        return (count < most) & jnp.any(dot(residual, residual) > CLOSE * limit)
 
     def sweep(state: tuple) -> tuple:
         count, x, residual = state

@@ -25,11 +25,16 @@ from ..errors import InputError
 from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
+from .banded import Banded
 from .elimination import Elimination
 from .krylov import Krylov, LinearSolver
 
 # Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
 LARGEST_ELIMINATION = 48
+
+# Up to here, and where moves lead no farther than this in some order of the states, a factorisation within the band
+# takes about half the time of an iterative solve; its work grows with the square of the band.
+LARGEST_BANDED, WIDEST_BAND = 4096, 48
 
 # Up to here the occupancy of a single policy is found by NumPy, which needs no compilation.
 LARGEST_ON_HOST = 1500
@@ -50,7 +55,7 @@ class Exact(eqx.Module):
     True
 
     Args:
-        solver: `Elimination.of(support)` or `Krylov(...)` to overrule the choice.
+        solver: `Elimination.of(support)`, `Banded.of(support)` or `Krylov(...)` to overrule the choice.
     """
 
     solver: LinearSolver | None = None
@@ -59,8 +64,7 @@ class Exact(eqx.Module):
     def resolve(self, support: Support) -> Exact:
         """The same method with its solver chosen; done once, outside any compiled function."""
         if self.solver is None:
-            small = support.states <= LARGEST_ELIMINATION
-            return Exact(Elimination.of(support) if small else Krylov.of(support))
+            return Exact(_chosen(support))
         if not self.solver.fits(support):
             kind = type(self.solver).__name__
             raise InputError(f"this {kind} was made for another support; use {kind}.of(support)")
@@ -104,6 +108,17 @@ class Truncated(eqx.Module):
 
 
 Method = Exact | Truncated
+
+
+def _chosen(support: Support) -> LinearSolver:
+    """The solver that suits a support's size and structure."""
+    if support.states <= LARGEST_ELIMINATION:
+        return Elimination.of(support)
+    if support.states <= LARGEST_BANDED and not support.is_dense:
+        banded = Banded.of(support)
+        if banded.band <= WIDEST_BAND:
+            return banded
+    return Krylov.of(support)
 
 
 def batch_axis(method: Method, support: Support) -> int:

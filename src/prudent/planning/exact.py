@@ -103,7 +103,9 @@ def plan(mdp: MDP, tolerance: float | None = None) -> Plan:
     require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
     tolerance = require_tolerance(tolerance, "the largest error of the values")
     action, values, residual, iterations = planned(mdp, tolerance)
-    return Plan(TabularPolicy.deterministic(action, mdp.kernel.support.actions), values, residual, iterations)
+    support = mdp.kernel.support
+    policy = TabularPolicy.deterministic(action, support.actions).named(support.labels)
+    return Plan(policy, values, residual, iterations)
 
 
 def require_tolerance(tolerance: float | None, meaning: str) -> float | None:

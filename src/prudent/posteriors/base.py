@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -77,6 +78,37 @@ class Posterior(eqx.Module):
     def sample(self, key: jax.Array | int, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""
         return self.draw(generator(key), require_size("the number of draws", n))
+
+    def by_chain(self) -> Float[np.ndarray, "C N ..."] | None:
+        """The draws of a posterior that chains made, chain by chain; None for others, which are drawn from."""
+        return None
+
+    def to_arviz(self, samples: int = 1000, seed: jax.Array | int = 0, name: str = "theta") -> Any:
+        """The belief as ArviZ's `InferenceData` (extra `arviz`), with `theta` in its group `posterior`.
+
+        >>> import prudent as pr
+        >>> data = pr.Beta.uniform(2).to_arviz(samples=50)  # doctest: +SKIP
+        >>> dict(data.posterior["theta"].sizes)  # doctest: +SKIP
+        {'chain': 1, 'draw': 50, 'theta_dim_0': 2}
+
+        Args:
+            samples: draws to make; of a posterior that is draws of chains already, those are given.
+            seed: of the draws.
+            name: of the variable.
+        """
+        try:
+            with warnings.catch_warnings():
+                # It tells every importer once a day that another version is coming.
+                warnings.simplefilter("ignore", FutureWarning)
+                import arviz
+        except ImportError:
+            raise InputError("ArviZ needs the extra arviz: pip install 'prudent[arviz]'") from None
+        chains = self.by_chain()
+        chains = self.sample(seed, samples)[None] if chains is None else chains
+        posterior = {name: np.asarray(chains)}
+        # Before version 1 groups were arguments.
+        old = arviz.__version__.startswith("0.")
+        return arviz.from_dict(posterior if old else {"posterior": posterior})
 
 
 class Invertible(Posterior):

@@ -14,7 +14,7 @@ from scipy import special
 from ..arrays import Array, as_float, is_concrete, require_finite, require_indices, require_kind
 from ..errors import InputError
 from ..kernels import Support
-from ..transitions import Transitions
+from ..transitions import Log, Transitions
 from .base import AbstractTable, Invertible
 
 
@@ -96,7 +96,7 @@ class WithCosts(Invertible):
         """Observed counts of transitions."""
         return self.posterior.counts  # pyright: ignore[reportAttributeAccessIssue]
 
-    def update(self, log: Transitions) -> WithCosts:
+    def update(self, log: Transitions | Log) -> WithCosts:
         """Learn the transitions of a log; what is believed of costs stays, since such a log has none."""
         update = getattr(self.posterior, "update", None)
         if update is None:

@@ -14,7 +14,7 @@ from scipy import special
 from ..arrays import Array, as_float, is_concrete, require_distribution, require_indices, require_kind
 from ..errors import InputError
 from ..kernels import Support
-from ..transitions import Transitions
+from ..transitions import Log, Transitions, transitions_of
 from .base import AbstractTable, require_counts, require_prior, require_table
 
 # Below this shape a gamma draw may underflow.
@@ -103,7 +103,7 @@ class Dirichlet(AbstractTable):
             raise InputError(f"Dirichlet weight must be > 0, got {weight}; 1 is the uniform prior")
         return Dirichlet(support, weight * support.allowed(), np.zeros(support.shape), tied)
 
-    def update(self, log: Transitions) -> Dirichlet:
+    def update(self, log: Transitions | Log) -> Dirichlet:
         """Add the counts of a log; updates in any order and split give the same posterior."""
         counts = sum_counts(self.support, self.counts, log)
         return Dirichlet(self.support, self.prior, counts, self.tied)
@@ -178,8 +178,9 @@ def draw_rows(generator: np.random.Generator, total: Float[np.ndarray, "L B"], n
     return table
 
 
-def sum_counts(support: Support, counts: Any, log: Transitions) -> Float[np.ndarray, "S A B"]:
+def sum_counts(support: Support, counts: Any, log: Transitions | Log) -> Float[np.ndarray, "S A B"]:
     """Counts along a support with those of a log added; refuses what the support does not allow."""
+    log = transitions_of(log, support)
     if not isinstance(log, Transitions):
         raise InputError(f"a table of probabilities learns from Transitions, got {type(log).__name__}")
     if (log.states, log.actions) != support.shape[:2]:

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, as_float, in_float64, require_finite, require_kind, require_size
+from ..arrays import Array, as_float, in_float64, require_finite, require_size
 from ..errors import InputError
-from ..models import AbstractFamily
-from ..transitions import Evidence, Transitions, kernel_at, merge
 from .base import Invertible
+from .likelihoods import Likelihood, joined, likelihood_of
 
 # The density, as a part of the largest, below which the grid leaves cells out.
 LEFT_OUT = 1e-12
@@ -48,7 +47,7 @@ class Grid(Invertible):
     [[0.135, 0.025], [0.865, 0.776]]
 
     Attributes:
-        family: the family of MDPs.
+        family: the family of models, tables or others with a likelihood of their own.
         low, high: `[D]` the box theta lies in.
         log: what was observed, merged; None for the prior.
         prior: log-density of theta up to a constant, `[D] -> number`, traceable by JAX; uniform when None.
@@ -57,10 +56,10 @@ class Grid(Invertible):
         weights: `[C]` or `[C, C]` the mass of each cell.
     """
 
-    family: AbstractFamily
+    family: Any
     low: Float[Array, " D"]
     high: Float[Array, " D"]
-    log: Transitions | None
+    log: Any
     prior: Callable[[Any], Any] | None
     cells: int = eqx.field(static=True)
     corners: Float[Array, "2 D"]
@@ -69,31 +68,31 @@ class Grid(Invertible):
     @in_float64
     def __init__(
         self,
-        family: AbstractFamily,
+        family: Any,
         low: Any,
         high: Any,
-        log: Transitions | None = None,
+        log: Any = None,
         prior: Callable[[Any], Any] | None = None,
         cells: int = 200,
     ):
-        require_kind("family", family, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+        likelihood = likelihood_of(family, log)
         self.family, self.log, self.prior = family, log, prior
         self.low, self.high = _check_box(low, high)
         self.cells = require_size("cells", cells, FEWEST_CELLS)
         if prior is not None and not callable(prior):
             raise InputError(f"prior must be a function theta -> log-density, or None for a uniform one, got {prior!r}")
-        density = _Density(family, prior, _evidence(family, log), self.cells)
+        likelihood.check((self.low + self.high) / 2.0)
+        density = _Density(prior, likelihood, self.cells)
         corners, values = density.zoom(np.stack([self.low, self.high]))
         weights = np.exp(values.middle - values.middle.max())
         weights /= weights.sum()
         _require_resolved(weights, self.cells)
         self.corners, self.weights = corners, weights
 
-    def update(self, log: Transitions) -> Grid:
+    def update(self, log: Any) -> Grid:
         """Add the counts of a log; updates in any order and split give the same posterior."""
-        Evidence.of(self.family.support, log)
-        together = merge(log) if self.log is None else merge(self.log, log)
-        return Grid(self.family, self.low, self.high, together, self.prior, self.cells)
+        likelihood_of(self.family, log)
+        return Grid(self.family, self.low, self.high, joined(self.family, self.log, log), self.prior, self.cells)
 
     def _edges(self) -> Float[np.ndarray, "D E"]:
         low, high = np.asarray(self.corners)
@@ -124,7 +123,7 @@ class Grid(Invertible):
         """Where within the box the likelihood is largest, whatever the prior; refined far beyond the cells."""
         if self.log is None:
             raise InputError("no transition seen: maximum likelihood needs data; use mean()")
-        density = _Density(self.family, None, _evidence(self.family, self.log), self.cells)
+        density = _Density(None, likelihood_of(self.family, self.log), self.cells)
         return density.argmax(np.stack([self.low, self.high]))
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N D"]:
@@ -176,11 +175,9 @@ class _Values(NamedTuple):
 class _Density:
     """A log-density on grids over any box; every box goes through the same compiled function."""
 
-    def __init__(
-        self, family: AbstractFamily, prior: Callable[[Any], Any] | None, evidence: Evidence | None, cells: int
-    ):
-        self.parts, self.cells = (family, prior, evidence), cells
-        self.batch = max(1, BATCH_BYTES // (8 * int(np.prod(family.support.shape))))
+    def __init__(self, prior: Callable[[Any], Any] | None, likelihood: Likelihood, cells: int):
+        self.parts, self.cells = (prior, likelihood), cells
+        self.batch = max(1, BATCH_BYTES // likelihood.bytes)
 
     def at(self, box: Float[np.ndarray, "2 D"]) -> _Values:
         corner = [np.linspace(low, high, self.cells + 1) for low, high in box.T]
@@ -199,7 +196,7 @@ class _Density:
             reason = (
                 "the prior or the likelihood is 0 at every cell: the log cannot have come from a theta in the box"
                 if np.any(usable)
-                else "the family's kernel is nowhere a proper one (probabilities >= 0 that sum to 1)"
+                else "the family has nowhere a proper model (of tables: probabilities >= 0 that sum to 1)"
             )
             raise InputError(f"in the box from {box[0].tolist()} to {box[1].tolist()}, {reason}; move or widen the box")
         return _Values(middle_value, np.nan_to_num(value[1], nan=-np.inf).reshape(grids[1].shape[:-1]))
@@ -250,26 +247,16 @@ class _Density:
 
 @eqx.filter_jit
 def _evaluate(
-    family: AbstractFamily,
-    prior: Callable[[Any], Any] | None,
-    evidence: Evidence | None,
-    points: Float[Array, "N D"],
-    batch: int,
+    prior: Callable[[Any], Any] | None, likelihood: Likelihood, points: Float[Array, "N D"], batch: int
 ) -> tuple[Array, Array, Array]:
     def one(theta: Array) -> tuple[Array, Array, Array]:
-        probability = kernel_at(family, theta)
-        proper = jnp.all(probability >= 0) & jnp.all(jnp.abs(probability.sum(axis=-1) - 1.0) < 1e-8)
+        value, proper = likelihood.value(theta)
         before = jnp.zeros(()) if prior is None else jnp.asarray(prior(theta))
         if before.shape != ():
             raise InputError(f"the prior must give one number, the log-density of theta; got shape {before.shape}")
-        likelihood = jnp.zeros(()) if evidence is None else evidence.log_likelihood(probability)
-        return before, likelihood, proper
+        return before, value, proper
 
     return jax.lax.map(one, points, batch_size=batch)
-
-
-def _evidence(family: AbstractFamily, log: Transitions | None) -> Evidence | None:
-    return None if log is None else Evidence.of(family.support, log)
 
 
 def _all_corners(corner: Bool[np.ndarray, " *E"]) -> Bool[np.ndarray, " *C"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,8 +22,11 @@ FOR_ONE, MOST = 4.0, 30.0
 # How many observations, all laws alike, what is expected before any counts for.
 EXPECTED = 1.0
 
-# How many rows count for even chances of all kinds.
-EVEN = 1.0
+# How many rows of each kind are expected before any is seen.
+EVEN = 0.3
+
+# Draws of the chances of kinds that a belief is made of; every other one of a chain, without its beginning.
+CHANCES, THINNING, BURN_IN, SEED = 64, 2, 20, 0
 
 # Kinds of a row that are less likely than its likeliest by this factor are left out.
 NEGLIGIBLE = 1e-3
@@ -46,8 +48,10 @@ class Learned:
     Attributes:
         pools: the K ways in which pairs may be alike.
         laws: `[J]` for each, the parameters of the Dirichlet that its law has.
-        weights: `[P, K, C]` the chance of each base and concentration, row by row.
-        common: `[K, C]` the same for a row without counts.
+        weights: `[P, K, C]` the chance of each base and concentration, row by row, over all draws of the chances.
+        kinds: `[U]` the bases and concentrations, numbered together, that some row may have.
+        chances: `[M, U]` draws of their chances for a row without counts; a belief takes one of them for all its rows.
+        likelihood: `[P, U]` of each row's counts under each, as a share of the largest; 0 where it is negligible.
         allowed: `[P, B]` where a row may lead.
         sums: `[H, J]` of all pools, for all laws one behind the other.
         index: `[K, P, B]` which weight of all laws, or from J on which sum, each entry of the table has.
@@ -56,7 +60,9 @@ class Learned:
     pools: tuple[Pool, ...]
     laws: tuple[Float[np.ndarray, " _"], ...]
     weights: Float[np.ndarray, "P K C"]
-    common: Float[np.ndarray, "K C"]
+    kinds: Int[np.ndarray, " U"]
+    chances: Float[np.ndarray, "M U"]
+    likelihood: Float[np.ndarray, "P U"]
     allowed: Bool[np.ndarray, "P B"]
     sums: sparse.csr_matrix
     index: Int[np.ndarray, "K P B"]
@@ -66,20 +72,15 @@ class Learned:
         """Rows that may lead to more than one state."""
         return self.allowed.sum(axis=1) > 1
 
-    @cached_property
-    def _likely(self) -> tuple[Int[np.ndarray, " U"], Float[np.ndarray, "U P"]]:
-        """Kinds that some row may have, and the chance of each row to have one of those up to it."""
-        weights = self.weights.reshape(len(self.weights), -1)
-        used = np.flatnonzero(weights.any(axis=0))
-        return used, np.ascontiguousarray(np.cumsum(weights[:, used], axis=1).T)
-
-    def kinds(self, uniforms: Float[np.ndarray, "N P"]) -> Int[np.ndarray, "N P"]:
-        """The base and concentration, numbered together, that uniform numbers stand for."""
-        used, cumulative = self._likely
-        number = np.zeros(uniforms.shape, dtype=np.int8)
-        for upto in cumulative[:-1]:
-            number += uniforms >= upto
-        return used[number]
+    def drawn(self, which: Float[np.ndarray, " N"], uniforms: Float[np.ndarray, "N P"]) -> Int[np.ndarray, "N P"]:
+        """The base and concentration, numbered together, that uniform numbers stand for; `which` picks the chances."""
+        chances = self.chances[np.minimum((which * len(self.chances)).astype(int), len(self.chances) - 1)]
+        bar = uniforms * (chances @ self.likelihood.T)
+        upto, number = np.zeros_like(bar), np.zeros(bar.shape, dtype=np.int8)
+        for chance, likelihood in zip(chances.T[:-1], self.likelihood.T[:-1], strict=True):
+            upto += chance[:, None] * likelihood
+            number += bar >= upto
+        return self.kinds[number]
 
     def shapes(self, laws: Float[np.ndarray, "N J"], kinds: Int[np.ndarray, "N P"]) -> Float[np.ndarray, "N P B"]:
         """`c base_k` of each row, where the laws of all pools, one behind the other, and the rows' kinds were drawn."""
@@ -87,9 +88,10 @@ class Learned:
         laws = laws + (TINY * np.concatenate(self.laws)).astype(laws.dtype)
         parts = np.concatenate([laws, (self.sums @ laws.T).T], axis=1)
         pool, concentration = np.divmod(kinds, len(CONCENTRATIONS))
-        place = self.index[pool, np.arange(kinds.shape[1])]
+        rows = kinds.shape[1]
+        place = self.index.reshape(-1, self.index.shape[2]).take(rows * pool + np.arange(rows), axis=0)
         place += (parts.shape[1] * np.arange(len(kinds), dtype=place.dtype))[:, None, None]
-        shapes = parts.ravel().take(place)
+        shapes = parts.ravel().take(place, mode="clip")
         total = np.einsum("npb->np", shapes)
         scale = np.array(CONCENTRATIONS, parts.dtype)[concentration] / np.where(total > 0, total, 1.0)
         shapes *= scale.astype(parts.dtype)[..., None]
@@ -104,7 +106,8 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     counts = np.where(allowed.sum(axis=1, keepdims=True) > 1, counts, 0.0)
     pools = pools_of(support, counts, grid)
     rows = Rows.of(counts)
-    weights = np.full((len(counts), len(pools), len(CONCENTRATIONS)), 1.0 / (len(pools) * len(CONCENTRATIONS)))
+    kinds = len(pools), len(CONCENTRATIONS)
+    weights = np.full((len(counts), *kinds), 1.0 / np.prod(kinds))
     common = weights[0]
     told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, MOST_TOLD) for _ in pools]
     laws = [pool.first for pool in pools]
@@ -124,7 +127,14 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
         + _discounted(pool, pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1)))
         for k, pool in enumerate(pools)
     ]
-    return Learned(pools, tuple(final), weights, common, allowed, *_joined(pools))
+    scaled = _scaled(likelihood).reshape(len(counts), -1)
+    chances = _chances(scaled[rows.seen], common.ravel())
+    weights = _believed(scaled, chances)
+    used = np.flatnonzero(weights.any(axis=0))
+    scaled = np.where(weights > 0, scaled, 0.0)
+    chances, scaled = (np.ascontiguousarray(part[:, used], dtype=np.float32) for part in (chances, scaled))
+    weights = weights.reshape(len(counts), *kinds)
+    return Learned(pools, tuple(final), weights, used, chances, scaled, allowed, *_joined(pools))
 
 
 def _joined(pools: Sequence[Pool]) -> tuple[sparse.csr_matrix, Int[np.ndarray, "K P B"]]:
@@ -166,19 +176,46 @@ def _discounted(pool: Pool, happened: Float[np.ndarray, " J"]) -> Float[np.ndarr
     return happened / (FOR_ONE + np.bincount(pool.law, happened)[pool.law] / MOST)
 
 
+def _scaled(likelihood: Float[np.ndarray, "P K C"]) -> Float[np.ndarray, "P K C"]:
+    """Likelihoods of each row as shares of its largest, from their logarithms."""
+    return np.exp(likelihood - likelihood.max(axis=(1, 2), keepdims=True))
+
+
 def _weights(
     likelihood: Float[np.ndarray, "P K C"], seen: Bool[np.ndarray, " P"], common: Float[np.ndarray, "K C"]
 ) -> tuple[Float[np.ndarray, "P K C"], Float[np.ndarray, "K C"]]:
     """The chance of each kind for each row, and for a row without counts."""
-    scaled = np.exp(likelihood - likelihood.max(axis=(1, 2), keepdims=True))
+    scaled = _scaled(likelihood)
     for _ in range(STEPS):
         chance = scaled[seen] * common
         chance /= chance.sum(axis=(1, 2), keepdims=True)
-        common = chance.sum(axis=0) + EVEN / common.size
+        common = chance.sum(axis=0) + EVEN
         common /= common.sum()
     weights = scaled * common
-    weights = np.where(weights > NEGLIGIBLE * weights.max(axis=(1, 2), keepdims=True), weights, 0.0)
     return weights / weights.sum(axis=(1, 2), keepdims=True), common
+
+
+def _chances(
+    scaled: Float[np.ndarray, "N Q"], common: Float[np.ndarray, " Q"], seed: int = SEED
+) -> Float[np.ndarray, "M Q"]:
+    """Draws of the chances of kinds: `Dirichlet(rows of each + EVEN)`, and the rows' kinds given these, in turn."""
+    generator = np.random.default_rng(seed)
+    chances, count = np.empty((CHANCES, len(common))), np.zeros(len(common))
+    for turn in range(BURN_IN + THINNING * CHANCES):
+        if len(scaled):
+            upto = np.cumsum(scaled * common, axis=1)
+            kind = (upto <= generator.random((len(scaled), 1)) * upto[:, -1:]).sum(axis=1)
+            count = np.bincount(kind, minlength=len(common))
+        common = generator.dirichlet(count + EVEN)
+        chances[max(0, (turn - BURN_IN) // THINNING)] = common
+    return chances
+
+
+def _believed(scaled: Float[np.ndarray, "P Q"], chances: Float[np.ndarray, "M Q"]) -> Float[np.ndarray, "P Q"]:
+    """The chance of each kind for each row, on average over draws of the chances; 0 where it is negligible."""
+    weights = np.mean([row * scaled / (scaled @ row)[:, None] for row in chances], axis=0)
+    weights = np.where(weights > NEGLIGIBLE * weights.max(axis=1, keepdims=True), weights, 0.0)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,14 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from ..arrays import Array, as_key, require_kind, require_size
 from ..errors import InputError
-from ..models import AbstractFamily
-from ..transitions import Evidence, Transitions, kernel_at, merge
 from .base import Posterior
 from .draws import Draws
+from .likelihoods import Likelihood, joined, likelihood_of
 
 LARGEST_RHAT, FEWEST_EFFECTIVE = 1.01, 400
 
@@ -60,7 +58,8 @@ class Settings(NamedTuple):
 class MCMC(Posterior):
     """The posterior under any family and any NumPyro prior, as draws of the no-U-turn sampler.
 
-    The density is `prior(theta) prod_k P_theta(s'_k | s_k, a_k)^count_k`. Made by `MCMC.run`, which needs
+    The density is `prior(theta) prod_k P_theta(s'_k | s_k, a_k)^count_k`, where P has densities if states are vectors,
+    as in a `LinearFamily` or through the noise of a `SimulatedFamily`. Made by `MCMC.run`, which needs
     `pip install "prudent[mcmc]"`. A run is used only if it passes the checks of its `status`; `Draws(run.draws)` uses
     draws that did not, on your own responsibility.
 
@@ -88,15 +87,15 @@ class MCMC(Posterior):
     effective_sample_size: Float[Array, ...]
     divergences: int = eqx.field(static=True)
     status: MCMCStatus = eqx.field(static=True)
-    family: AbstractFamily
+    family: Any
     prior: Any
-    log: Transitions | None
+    log: Any
     settings: Settings
 
     @staticmethod
     def run(
-        family: AbstractFamily,
-        log: Transitions | None,
+        family: Any,
+        log: Any,
         prior: Any,
         *,
         warmup: int = 1000,
@@ -108,8 +107,8 @@ class MCMC(Posterior):
         """Run the sampler, and check its chains.
 
         Args:
-            family: the family of MDPs.
-            log: the transitions seen; None for the prior.
+            family: the family of models.
+            log: the transitions seen, `Transitions` or a `VectorLog`; None for the prior.
             prior: a NumPyro distribution over theta whose batch and event axes together are theta's shape, for
                 example `Uniform(0.0, 1.0).expand([2])`, or `Dirichlet(ones([S, A, B]))` for a `TabularFamily`.
             warmup: iterations of each chain that adapt the sampler and are thrown away.
@@ -118,7 +117,7 @@ class MCMC(Posterior):
             seed: a whole number or a `jax.random.key`.
             target_acceptance: in (0, 1); nearer 1 is slower and follows sharp bends better.
         """
-        require_kind("family", family, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
+        likelihood = likelihood_of(family, log)
         settings = Settings(
             require_size("warmup", warmup),
             # Split in halves, a chain needs two draws in each for its variance.
@@ -129,10 +128,9 @@ class MCMC(Posterior):
         )
         if not (isinstance(target_acceptance, float) and 0.0 < target_acceptance < 1.0):
             raise InputError(f"target_acceptance must lie in (0, 1), got {target_acceptance!r}; 0.8 is usual")
-        evidence = None if log is None else Evidence.of(family.support, log)
-        log = None if log is None else merge(log)
+        log = joined(family, log)
         with jax.enable_x64(True):
-            draws, divergences = _sample(family, evidence, prior, settings)
+            draws, divergences = _sample(likelihood, prior, settings)
         rhat, effective = _diagnose(draws)
         return MCMC(
             draws=draws.reshape(-1, *draws.shape[2:]),
@@ -146,11 +144,15 @@ class MCMC(Posterior):
             settings=settings,
         )
 
-    def update(self, log: Transitions) -> MCMC:
+    def by_chain(self) -> Float[np.ndarray, "C N ..."]:
+        """The draws of each chain."""
+        draws = np.asarray(self.draws)
+        return draws.reshape(self.settings.chains, -1, *draws.shape[1:])
+
+    def update(self, log: Any) -> MCMC:
         """A new run with the same settings on all the data, those of `log` added."""
-        Evidence.of(self.family.support, log)
-        together = log if self.log is None else merge(self.log, log)
-        return MCMC.run(self.family, together, self.prior, **self.settings._asdict())
+        likelihood_of(self.family, log)
+        return MCMC.run(self.family, joined(self.family, self.log, log), self.prior, **self.settings._asdict())
 
     def mean(self) -> Float[np.ndarray, ...]:
         """Posterior mean of theta."""
@@ -182,9 +184,7 @@ class MCMC(Posterior):
         )
 
 
-def _sample(
-    family: AbstractFamily, evidence: Evidence | None, prior: Any, settings: Settings
-) -> tuple[Float[np.ndarray, "H M ..."], int]:
+def _sample(likelihood: Likelihood, prior: Any, settings: Settings) -> tuple[Float[np.ndarray, "H M ..."], int]:
     """Draws `[chains, samples, ...]` and the number of divergences."""
     try:
         import numpyro
@@ -196,12 +196,12 @@ def _sample(
     # Parameters made outside float64 would pull theta down to float32.
     prior = jax.tree.map(lambda leaf: np.float64(leaf) if _is_float(leaf) else leaf, prior)
 
-    def model(evidence: Evidence | None) -> None:
+    def model(likelihood: Likelihood) -> None:
         theta = jnp.asarray(numpyro.sample("theta", prior))
-        if evidence is not None:
-            numpyro.factor("log_likelihood", evidence.log_likelihood(kernel_at(family, theta)))
+        numpyro.factor("log_likelihood", likelihood(theta))
 
-    jax.eval_shape(lambda theta: kernel_at(family, theta), jax.ShapeDtypeStruct(prior.shape(), np.float64))
+    likelihood.check(prior.sample(as_key(settings.seed)))
+    jax.eval_shape(likelihood, jax.ShapeDtypeStruct(prior.shape(), np.float64))
     run = infer.MCMC(
         infer.NUTS(model, target_accept_prob=settings.target_acceptance),
         num_warmup=settings.warmup,
@@ -211,7 +211,7 @@ def _sample(
         progress_bar=False,
     )
     try:
-        run.run(as_key(settings.seed), evidence, extra_fields=("diverging",))
+        run.run(as_key(settings.seed), likelihood, extra_fields=("diverging",))
     except RuntimeError as error:
         if "valid initial" not in str(error):
             raise
@@ -258,5 +258,7 @@ def _diagnose(draws: Float[np.ndarray, "H M ..."]) -> tuple[Float[np.ndarray, ..
 
 
 def _normal_ranks(values: Float[np.ndarray, "H M E"]) -> Float[np.ndarray, "H M E"]:
+    from scipy import special, stats  # slow to import, and few need it
+
     ranks = stats.rankdata(values.reshape(-1, values.shape[2]), axis=0)
-    return stats.norm.ppf((ranks - 0.375) / (len(ranks) + 0.25)).reshape(values.shape)
+    return special.ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(values.shape)

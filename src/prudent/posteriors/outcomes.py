@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from ..arrays import Array, as_float, require_indices, require_kind
 from ..errors import InputError
 from ..kernels import Support
-from ..transitions import Transitions
+from ..transitions import Log, Transitions
 from .base import AbstractTable, require_counts, require_prior
 from .dirichlet import draw_rows, sticks, sum_counts, unbroken
 
@@ -169,7 +169,7 @@ class OutcomeLaws(AbstractTable):
         names = [str(b) if self.names is None else self.names[law][b] for b in sorted(outcomes)]
         return "(" + ", ".join(names[:6]) + (", ..." if len(names) > 6 else "") + ")"
 
-    def update(self, log: Transitions) -> OutcomeLaws:
+    def update(self, log: Transitions | Log) -> OutcomeLaws:
         """Add the transitions of a log; updates in any order and split give the same posterior."""
         counts = sum_counts(self.support, self.counts, log)
         return OutcomeLaws(self.support, self.law, self.prior, counts, self.seen, self.names)

@@ -14,7 +14,7 @@ from scipy import special
 from ..arrays import Array, as_float, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
-from ..transitions import Transitions
+from ..transitions import Log, Transitions
 from .base import AbstractTable, require_counts, require_table
 from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, TINY, Learned, learn, likely_grid
@@ -40,9 +40,10 @@ class Pooled(AbstractTable):
     `Dirichlet(counts w + expected)`, once for all rows: what is not known of a law is wrong everywhere at once. There
     `w = 1 / (4 + n / 30)` for a law of `n` observations, because pairs are alike and not the same.
 
-    The laws' parameters and the chances of `(k, c)` are fitted to all counts whenever a belief is made, by a fixed
-    number of steps: the same counts, the same belief. So the belief after more data is not the one before it
-    conditioned on them, and what `worth_of_data` expects to gain need not be above 0.
+    The laws' parameters are fitted to all counts whenever a belief is made, and the chances of `(k, c)` for a row
+    without counts are drawn given all counts, by a fixed number of steps from a fixed seed: the same counts, the same
+    belief. Each table takes one draw of the chances for all its rows. So the belief after more data is not the one
+    before it conditioned on them, and what `worth_of_data` expects to gain need not be above 0.
 
     >>> import prudent as pr
     >>> log = pr.Transitions.from_records([(0, 0, 1), (1, 0, 2), (1, 0, 2), (2, 0, 3)], states=5, actions=1)
@@ -75,7 +76,7 @@ class Pooled(AbstractTable):
         counts = np.asarray(self.counts)
         self.learned = learn(support, counts, self.grid or likely_grid(support, counts))
 
-    def update(self, log: Transitions) -> Pooled:
+    def update(self, log: Transitions | Log) -> Pooled:
         """Add the counts of a log, and learn anew how alike the pairs are."""
         return Pooled(self.support, sum_counts(self.support, self.counts, log), self.grid)
 
@@ -103,7 +104,8 @@ class Pooled(AbstractTable):
         for first in range(0, n, step):
             rows = tables[first : first + step]
             laws = _gamma(generator, np.tile(expected, (len(rows), 1)))
-            shapes = learned.shapes(laws, learned.kinds(generator.random(rows.shape[:2])))
+            chances = generator.random(rows.shape[:2], dtype=np.float32)
+            shapes = learned.shapes(laws, learned.drawn(generator.random(len(rows)), chances))
             shapes += counts
             rows[:] = _gamma(generator, shapes)
             total = np.einsum("npb->np", rows)[..., None]
@@ -120,20 +122,20 @@ class Pooled(AbstractTable):
 
     @property
     def uniform_dimension(self) -> int:
-        """A number for each thing that can happen under each law, for each row's kind, and for each of its sticks."""
+        """One for the chances of kinds, one for each thing that can happen under a law, each row's kind and stick."""
         learned = self.learned
-        return sum(map(len, learned.laws)) + int(learned.free.sum()) + int(sticks(learned.allowed * 1.0).sum())
+        return 1 + sum(map(len, learned.laws)) + int(learned.free.sum()) + int(sticks(learned.allowed * 1.0).sum())
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
-        """Laws by inverse gamma CDFs, then kinds, then rows by breaking sticks."""
-        learned = self.learned
+        """Chances of kinds, laws by inverse gamma CDFs, then kinds, then rows by breaking sticks."""
+        learned, which, uniforms = self.learned, uniforms[:, 0], uniforms[:, 1:]
         expected = np.concatenate(learned.laws)
         first = len(expected)
         laws = special.gammaincinv(expected, uniforms[:, :first])
         chances = np.zeros((len(uniforms), len(learned.allowed)))
         chances[:, learned.free] = uniforms[:, first : first + int(learned.free.sum())]
         first += int(learned.free.sum())
-        shapes = learned.shapes(laws, learned.kinds(chances)) + self._flat_counts()
+        shapes = learned.shapes(laws, learned.drawn(which, chances)) + self._flat_counts()
         shapes = np.where(learned.allowed, np.maximum(shapes, TINY), 0.0)
         return unbroken(shapes, uniforms[:, first:]).reshape(-1, *self.support.shape)
 

@@ -12,7 +12,7 @@ from scipy.special import xlogy
 
 from ..kernels import Support
 
-# Up to this many entries a pool of moves knows every displacement there is; beyond, those that were seen.
+# Up to this many entries a pool of moves knows every displacement there is; beyond, the commonest that were seen.
 MOST_ENTRIES = 4_000_000
 
 
@@ -119,6 +119,13 @@ def _entropy(seen: _Seen, grid: Sequence[int]) -> float:
     return float(xlogy(single, single).sum() - xlogy(joint, joint).sum())
 
 
+def _commonest(code: Int[np.ndarray, " E"], weight: Float[np.ndarray, " E"], most: int) -> Int[np.ndarray, " D"]:
+    """Different codes in order, those with the most weight where they are too many."""
+    codes, number = np.unique(code, return_inverse=True)
+    order = np.argsort(-np.bincount(number, weight), kind="stable")
+    return np.sort(codes[order[:most]])
+
+
 def _nearby(state: Int[np.ndarray, " P"], action: Int[np.ndarray, " P"], support: Support) -> Int[np.ndarray, " P"]:
     """Pairs of one action in a block of states with near numbers have one label."""
     return state // max(2, round(support.states**0.5)) * support.actions + action
@@ -144,6 +151,10 @@ class _Seen:
     @property
     def weight(self) -> np.ndarray:
         return np.minimum(self.count, 1.0)
+
+    def among(self, which: np.ndarray) -> _Seen:
+        """Some of them."""
+        return _Seen(self.state[which], self.action[which], self.target[which], self.count[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,9 +219,15 @@ class _Moves:
         sizes = np.array(grid)
         place = np.stack(np.unravel_index(np.arange(support.states), grid), axis=1)
         spans = 2 * sizes - 1
-        code = np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans)
-        every = every and support.states * support.actions * float(np.prod(spans.astype(float))) <= MOST_ENTRIES
-        known = np.arange(np.prod(spans)) if every else np.unique(code)
+        code = np.asarray(np.ravel_multi_index(tuple((place[seen.target] - place[seen.state] + sizes - 1).T), spans))
+        pairs = support.states * support.actions
+        every = every and pairs * float(np.prod(spans.astype(float))) <= MOST_ENTRIES
+        known = np.arange(np.prod(spans)) if every else _commonest(code, seen.weight, max(1, MOST_ENTRIES // pairs))
+        if len(known) == 0:
+            # Nothing was seen: to stay is the one move that is possible from everywhere.
+            known = np.asarray(np.ravel_multi_index(tuple(sizes[:, None] - 1), spans))
+        among = np.isin(code, known)
+        code, seen = code[among], seen.among(among)
         step = np.stack(np.unravel_index(known, spans), axis=1) - sizes + 1
         number = np.searchsorted(known, code)
         first = np.bincount(number, seen.weight, len(known)) + 1.0 / len(known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import qmc
 
 from ..arrays import require_kind
 from ..errors import InputError
@@ -39,6 +38,8 @@ class Sobol(Posterior):
 
     def __check_init__(self) -> None:
         require_kind("posterior", self.posterior, Posterior, "a posterior such as family.prior.update(log)")
+        from scipy.stats import qmc  # slow to import, and a refusal needs none
+
         dimension = _inner(self).uniform_dimension
         if dimension > qmc.Sobol.MAXDIM:
             raise InputError(
@@ -80,6 +81,8 @@ def _scrambled(generator: np.random.Generator, n: int, dimension: int) -> Float[
     """
     if dimension == 0:
         return np.zeros((n, 0))
+    from scipy.stats import qmc
+
     digits = (n - 1).bit_length()
     net = qmc.Sobol(dimension, scramble=False).random_base2(digits)[:n]
     net = (net * 2.0**digits).astype(np.uint64)

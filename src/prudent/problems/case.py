@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, TabularFamily
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
+from ..solvers import Limit, checked_limits
 from ..transitions import Transitions
 from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
+from .limits import made_limits
 from .memory import require_fit
 from .outcomes import Laid, laid_out
 from .support import moves_allowed, refuse_unlisted, said_to_lead, support_of
-from .toml_file import read_file
+from .toml_file import changed, parse, read_content
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,21 @@ class Case:
             "loss": self.facts.loss(),
             "solver": self.solver(),
             "seed": file.seed,
-        }
+        } | ({"subject_to": self.limits()} if file.limit else {})
+
+    def limits(self) -> list[Limit]:
+        """What a policy has to keep."""
+        return made_limits(self.facts.file.limit, self.facts.limits, self.facts.source)
+
+    @property
+    def model(self) -> AbstractFamily:
+        """The family."""
+        return self._model_and_belief()[0]
+
+    @property
+    def belief(self) -> Posterior:
+        """The posterior with the whole log."""
+        return self._model_and_belief()[1]
 
     def solver(self) -> Any:
         """The solver that the file asks for."""
@@ -153,6 +170,7 @@ class Case:
         facts = self.facts
         content = facts.file.model_dump(mode="json")
         said = {key: content[key] for key in ("discount", "family", "options", "posterior", "risk", "loss")}
+        said |= {"limit": content["limit"]} if facts.file.limit else {}
         if facts.file.posterior.pooled or facts.file.posterior.rule is not None:
             # Pooled rows learn from moves along the grid, and a rule says how far along it a step may lead.
             said["grid"] = content["layout"]["grid"]
@@ -163,16 +181,19 @@ class Case:
         spread = None if self.costs is None else self.costs.spread
         known = facts.outcomes
         tables = [None, None] if known is None else [known.moves, known.seen]
-        for array in (self.start, self.cost, spread, facts.target, facts.listed, *tables, *seen):
+        for array in (self.start, self.cost, spread, facts.target, facts.listed, *tables, *seen, *facts.limits):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
         return digest.hexdigest()
 
 
-def read_problem(path: str | Path, *, trust: bool = False, changes: dict[str, Any] | None = None) -> Case:
-    """Read a problem file and every table it names; nothing is solved.
+def read_problem(
+    problem: str | Path | Mapping[str, Any], *, trust: bool = False, changes: dict[str, Any] | None = None
+) -> Any:
+    """Read a problem file and every table it names, as a `Case`, or a `LinearCase`; nothing is solved.
 
     Args:
-        path: a TOML file, see the page on the problem file.
+        problem: a TOML file, see the page on the problem file; or its content as a dictionary, in which a frame may
+            stand wherever the file would have the path of a table. Paths then begin in the working folder.
         trust: import and run the code that `family` names; refused otherwise.
         changes: keys to set over what the file says, such as `{"solver.iterations": 50}`.
 
@@ -181,13 +202,49 @@ def read_problem(path: str | Path, *, trust: bool = False, changes: dict[str, An
     ...     case = pr.read_problem(pr.write_example(folder)[0], changes={"seed": 7})
     >>> case.facts.file.seed
     7
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"state": ["new", "worn"], "action": ["run", "fix"], "next_state": ["worn", "new"]})
+    >>> costs = {"new": {"run": 0, "fix": 1}, "worn": {"run": 3, "fix": 2}}
+    >>> said = {"discount": 0.9, "start": "new", "data": {"transitions": frame, "costs": costs}}
+    >>> pr.solve(**pr.read_problem(said).arguments()).policy.act("worn", seed=0) in ("run", "fix")
+    True
     """
-    path = Path(path)
-    file = read_file(path, changes)
+    frames: dict[str, Any] = {}
+    if isinstance(problem, Mapping):
+        path, text = Path("the problem"), ""
+        content = changed(_without_frames(problem, frames), changes)
+    else:
+        path = Path(problem)
+        content, text = read_content(path, changes)
+    if content.get("kind") is not None:
+        # A kind tells files of vectors apart; their descriptions are made of those of tables, so they come later.
+        from .linear_file import linear_case
+
+        return linear_case(content, str(path), path.resolve().parent, text, frames)
+    file = parse(content, str(path), text)
     if file.family is None:
-        return case_of(gather(file, path))
+        return case_of(gather(file, path, None, frames))
     trusted = import_family(file.family, file.options, path.resolve().parent, trust)
-    return case_of(gather(file, path, trusted.model.support.shape[:2]), trusted)
+    return case_of(gather(file, path, trusted.model.support.shape[:2], frames), trusted)
+
+
+def _without_frames(content: Any, frames: dict[str, Any]) -> Any:
+    """Plain values, with names in the place of frames, which are put aside."""
+    if isinstance(content, Mapping):
+        return {str(key): _without_frames(value, frames) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_frames(value, frames) for value in content]
+    if isinstance(content, Path):
+        return str(content)
+    if isinstance(content, np.generic):
+        return content.item()
+    if isinstance(content, np.ndarray):
+        return content.tolist()
+    if content is None or isinstance(content, str | int | float):
+        return content
+    name = f"frame {len(frames) + 1}"
+    frames[name] = content
+    return name
 
 
 def case_of(facts: Facts, family: Trusted | None = None) -> Case:
@@ -202,6 +259,7 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
         none = np.zeros(states, dtype=bool)
         return Case(facts, np.asarray(family.model.start), none, family.model.support, None, ~none, family)
     facts.loss()
+    checked_limits(made_limits(facts.file.limit, facts.limits, facts.source))
     start = _start(facts)
     terminal = _terminal(facts)
     laid = None
@@ -212,6 +270,7 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
         laid = laid_out(facts, terminal)
         support, moves = laid.support, facts.outcomes.moves[:, [0, 1, 3]]
         refuse_unlisted(facts, terminal, moves)
+    support = support.named(facts.states.all(), facts.actions.all())
     reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
     costs = costs_of(facts, support, terminal, reachable)

@@ -58,6 +58,9 @@ def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np
         mean = np.full((states, actions), np.nan)
         mean[tuple(index.T)] = values
         costs = Costs(mean)
+        if log is not None and np.any(log.cost_count > 0):
+            where = "data.costs (nor the log's column cost)"
+            costs = _beside(mean, _from_log(log, support))
     else:
         costs = Costs(_along(index, values, support))  # pyright: ignore[reportArgumentType]
     default = facts.file.data.default_cost
@@ -69,6 +72,20 @@ def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np
     _refuse_missing(facts, mean, support, where)
     spread = None if costs.spread is None or not costs.spread.any() else costs.spread
     return Costs(mean, spread, None if spread is None else costs.group, costs.degrees, costs.note)
+
+
+def _beside(given: np.ndarray, seen: Costs) -> Costs:
+    """Costs as they are given, and where none is given as the log shows them."""
+    known = ~np.isnan(given)
+    other = np.isnan(seen.mean) if seen.mean.ndim == 2 else np.isnan(seen.mean).all(axis=2)
+    used = int((~known & ~other).sum())
+    if used == 0:
+        return Costs(given)
+    if seen.mean.ndim == 3:
+        known, given = known[..., None], given[..., None]
+    assert seen.spread is not None
+    note = f"given for {int(known.sum())} pairs; of {used} others {seen.note}"
+    return Costs(np.where(known, given, seen.mean), np.where(known, 0.0, seen.spread), seen.group, seen.degrees, note)
 
 
 def _from_log(log: LogCounts | None, support: Support) -> Costs:
@@ -178,7 +195,8 @@ def _along(index: np.ndarray, values: np.ndarray, support: Support) -> np.ndarra
 def _refuse_missing(facts: Facts, cost: np.ndarray, support: Support, where: str) -> None:
     none = np.isnan(cost)
     # A log that has no cost of a pair has none of its moves.
-    missing = np.argwhere(none.any(axis=2) if none.ndim == 3 and facts.costs is None else none)
+    by_pair = facts.costs is None or facts.costs.shape[1] == 2
+    missing = np.argwhere(none.any(axis=2) if none.ndim == 3 and by_pair else none)
     if not len(missing):
         return
     state, action, *slot = (int(i) for i in missing[0])

@@ -55,6 +55,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
         lines.append(("family", case.family.name))
     lines.append(("risk", risk_name(file.risk)))
     lines.append(("loss", loss_name(file.loss)))
+    lines += [("limit", limit_words(limit, number)) for number, limit in enumerate(file.limit)]
     log = facts.log
     if log is None:
         lines.append(("log", "none: the prior alone"))
@@ -105,6 +106,22 @@ def _spoken(kind: str) -> str:
     return " ".join(SPOKEN.get(word, word) for word in kind.split("-"))
 
 
+def limit_words(section: Any, number: int) -> str:
+    """A limit in words."""
+    name, unit = section.name or f"limit {number + 1}", f" {section.unit}" if section.unit else ""
+    how = f"with a chance of {section.chance:g}" if section.chance is not None else f"in {limit_measure(section)}"
+    what = "visits" if section.visits is not None else "costs"
+    over = "discounted" if section.per is None else f"in {section.per:g} periods"
+    return f"{name}: {what} {over} at most {section.at_most:g}{unit}, {how}"
+
+
+def limit_measure(section: Any) -> str:
+    """What a limit is kept in: its risk, or the quantile of its chance."""
+    if section.chance is not None:
+        return f"VaR {section.chance:g}"
+    return "CVaR 0.9" if section.risk is None else risk_name(section.risk)
+
+
 def loss_name(section: Any) -> str:
     """A loss in words."""
     return "expected discounted cost" if section.kind == "expected-cost" else _spoken(section.kind)
@@ -135,5 +152,5 @@ def _start(case: Case) -> str:
 def _costs(case: Case) -> str:
     assert case.cost is not None and case.costs is not None
     what = "of each transition" if case.cost.ndim == 3 else "of each pair"
-    note = f"{what}, given" if case.facts.costs is not None else case.costs.note
+    note = f"{what}, given" if case.costs.note == "given" else case.costs.note
     return f"{note}; {case.cost.min():g} to {case.cost.max():g}"

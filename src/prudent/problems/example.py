@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InputError
-from ..files import write_whole
+from ..files import clear_partials, locked, uninterrupted, write_whole
 
 PROBLEM = """\
 # When to service and when to replace a machine. Solve it with: prudent solve problem.toml
@@ -94,4 +94,7 @@ def write_example(folder: str | Path = ".", force: bool = False) -> tuple[Path, 
     for path in files:
         if path.exists() and not force:
             raise InputError(f"{path}: is there already; use another folder, or --force to replace it")
-    return tuple(write_whole(path, text) for path, text in files.items())
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), uninterrupted:
+        clear_partials(folder, [path.name for path in files])
+        return tuple(write_whole(path, text) for path, text in files.items())

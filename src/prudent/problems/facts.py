@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..tables import LARGEST_COST, LogCounts, Names, count_log, entries_of, read_table
+from ..tables import LARGEST_COST, Keeper, LogCounts, LogForm, Names, Rows, count_log, entries_of, read_table
+from .limits import limit_tables
 from .outcomes import Outcomes, read_outcomes
 from .schema import ProblemFile
 
@@ -39,6 +42,8 @@ class Facts:
         source: the problem file, for messages.
         counted: the logs that make up `log`.
         outcomes: where random outcomes lead, with laws that pairs share; None where rows are by themselves.
+        limits: `[S, A]` of each limit, what a visit of each pair counts.
+        rows: the rows of the log in their order, to test the model by; None where they were not kept.
     """
 
     file: ProblemFile
@@ -52,11 +57,18 @@ class Facts:
     source: str
     counted: tuple[Counted, ...] = ()
     outcomes: Outcomes | None = None
+    limits: tuple[np.ndarray, ...] = ()
+    rows: Rows | None = None
 
     @property
     def ordered(self) -> bool:
         """Whether the states are in an order that someone gave: declared, or numbered from 0."""
         return self.file.states is not None or self.states.all() == tuple(map(str, range(len(self.states))))
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        """Columns of the log that are not looked at."""
+        return _left_alone(self.costs, self.file.family is not None)
 
     def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
@@ -71,12 +83,14 @@ class Facts:
 
     def with_log(self, sources: Any, again: bool = False) -> Facts:
         """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
-        leave = ("cost",) if self.costs is not None else ()
-        logs = [count_log([each], self.states, self.actions, leave=leave) for each in sources]
+        leave, form = self.left_alone, form_of(self.file)
+        logs = [count_log([each], self.states, self.actions, leave=leave, form=form) for each in sources]
         more = tuple(counted(each, log) for each, log in zip(sources, logs, strict=True))
         if not again:
             refuse_repeats(more, self.counted, "count it all the same with --again (again=True)")
-        return replace(self, log=_joined(logs if self.log is None else [self.log, *logs]), counted=self.counted + more)
+        whole = _joined(logs if self.log is None else [self.log, *logs])
+        # A checkpoint has counts alone, so the rows of all that was seen are not there.
+        return replace(self, log=whole, counted=self.counted + more, rows=None)
 
 
 def counted(source: Any, log: LogCounts, folder: Path | None = None) -> Counted:
@@ -114,18 +128,40 @@ def _joined(logs: list[LogCounts]) -> LogCounts:
 
 
 def declared(kind: str, value: Any) -> Names:
-    """The names a file declares, open for more if it declares none."""
+    """The names a file declares, open for more if it declares none; a table has codes for them."""
+    if isinstance(value, dict):
+        if not value:
+            raise InputError(f"the table {kind}s is empty; name at least one")
+        names = list(value.values())
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise InputError(f"{kind} {twice[0]!r} is declared twice; remove one")
+        return Names(kind, names, {name: code for code, name in value.items()})
     return Names(kind, [str(name) for name in value] if isinstance(value, list) else value)
 
 
-def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None) -> Facts:
+def form_of(file: ProblemFile) -> LogForm:
+    """How the rows of the file's logs are to be read."""
+    return LogForm({str(key): name for key, name in file.data.columns.items()}, file.data.trajectories)
+
+
+def _left_alone(costs: np.ndarray | None, family: bool) -> tuple[str, ...]:
+    """A family has its own costs; costs by transitions leave no pair to the log."""
+    return ("cost", "reward") if family or (costs is not None and costs.shape[1] == 3) else ()
+
+
+def gather(
+    file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None, frames: Mapping[str, Any] | None = None
+) -> Facts:
     """Read every table a problem file names.
 
     Args:
         file: its content.
         source: where it is; the tables' paths are relative to its folder.
         sizes: how many states and actions the file's family has.
+        frames: tables in memory, by what the file has in the place of their paths.
     """
+    frames = {} if frames is None else frames
     try:
         states, actions = declared("state", file.states), declared("action", file.actions)
     except InputError as error:
@@ -134,14 +170,19 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
         states, actions = _sized(states, sizes[0], source), _sized(actions, sizes[1], source)
     folder = source.parent
     names = {"state": states, "action": actions, "next_state": states}
-    costs, values = _costs(file, names, folder, source)
-    listed = _successors(file, names, folder, source)
+    costs, values = _costs(file, names, folder, source, frames)
+    listed = _successors(file, names, folder, source, frames)
     said = file.posterior
-    shared = None if said.outcomes is None else read_outcomes(said.outcomes, said.outcomes_seen, names, folder, source)
+    shared = None
+    if said.outcomes is not None:
+        where, noticed = (frames.get(key or "", key) for key in (said.outcomes, said.outcomes_seen))
+        shared = read_outcomes(where, noticed, names, folder, source)
     given = file.data.transitions
     paths = [] if given is None else [given] if isinstance(given, str) else given
-    leave = ("cost",) if costs is not None or sizes is not None else ()
-    logs = [count_log([path], states, actions, folder, leave) for path in paths]
+    tables = [frames.get(path, path) for path in paths]
+    leave, form, kept = _left_alone(costs, sizes is not None), form_of(file), Keeper()
+    logs = [count_log([each], states, actions, folder, leave, kept, form) for each in tables]
+    rows = kept.rows()
     (states, state_places), (actions, action_places) = states.settled(), actions.settled()
     places = [state_places, action_places, state_places]
     if shared is not None:
@@ -158,7 +199,7 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
         return np.stack([places[k][index[:, k]] for k in range(index.shape[1])], axis=1)
 
     logs = [log.renumbered(state_places, action_places) for log in logs]
-    seen = tuple(counted(path, log, folder) for path, log in zip(paths, logs, strict=True))
+    seen = tuple(counted(each, log, folder) for each, log in zip(tables, logs, strict=True))
     if not file.data.again:
         refuse_repeats(seen, (), "count it all the same with data.again = true")
     return Facts(
@@ -169,10 +210,12 @@ def gather(file: ProblemFile, source: Path, sizes: tuple[int, int] | None = None
         listed=renumbered(listed),
         costs=renumbered(costs),
         cost_values=values,
-        target=_target(file, states, actions, folder),
+        target=_target(file, states, actions, folder, frames),
         source=str(source),
         counted=seen,
         outcomes=shared,
+        limits=limit_tables(file.limit, states, actions, folder, str(source)),
+        rows=None if rows is None else rows.renumbered(state_places, action_places),
     )
 
 
@@ -186,7 +229,7 @@ def _sized(names: Names, size: int, source: Path) -> Names:
 
 
 def _costs(
-    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path
+    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path, frames: Mapping[str, Any]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     given = file.data.costs
     if given is None:
@@ -203,7 +246,7 @@ def _costs(
         costs, amounts = np.array(index, np.int64), np.array(values, np.float64)
         place = f"{source}: data.costs"
     else:
-        table = read_table(given, names, ["cost"], ["next_state"], folder)
+        table = read_table(frames.get(given, given), names, ["cost"], ["next_state"], folder)
         columns = [column for column in ("state", "action", "next_state") if column in table.indices]
         entries_of(table, columns, [len(names[column]) for column in columns])
         costs = np.stack([table.indices[column] for column in columns], axis=1)
@@ -215,7 +258,9 @@ def _costs(
     return costs, amounts
 
 
-def _successors(file: ProblemFile, names: dict[str, Names], folder: Path, source: Path) -> np.ndarray | None:
+def _successors(
+    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path, frames: Mapping[str, Any]
+) -> np.ndarray | None:
     given = file.posterior.successors
     if given is None:
         return None
@@ -235,17 +280,19 @@ def _successors(file: ProblemFile, names: dict[str, Names], folder: Path, source
             raise InputError(f"{where} is empty; list the successors of each state and action")
         triples = np.array(rows, np.int64)
     else:
-        table = read_table(given, names, [], (), folder)
+        table = read_table(frames.get(given, given), names, [], (), folder)
         triples = np.stack([table.indices[column] for column in names], axis=1)
     return np.unique(triples, axis=0)
 
 
-def _target(file: ProblemFile, states: Names, actions: Names, folder: Path) -> np.ndarray | None:
+def _target(
+    file: ProblemFile, states: Names, actions: Names, folder: Path, frames: Mapping[str, Any]
+) -> np.ndarray | None:
     given = getattr(file.loss, "target", None)
     if given is None:
         return None
     names = {"state": states, "action": actions}
-    table = read_table(given, names, ["probability"], ["action"], folder)
+    table = read_table(frames.get(given, given), names, ["probability"], ["action"], folder)
     columns = [column for column in names if column in table.indices]
     sizes = [len(names[column]) for column in columns]
     target = np.zeros(sizes)

@@ -19,13 +19,14 @@ SAMPLE_BYTES = 2**30
 # through in chunks: 1.2 copies of it and a third for the smaller ones before it.
 EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 2, 12
 
+V1_NAMES = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
 
 def available() -> int:
-    """Bytes that this process can still get, as far as the system says."""
-    limits = [_meminfo(), _control_group()]
-    known = [limit for limit in limits if limit is not None]
+    """Bytes that this process can still get, as far as the system says: memory, control groups, limits of the shell."""
+    known = [limit for limit in (_meminfo(), _control_groups(), _address_space()) if limit is not None]
     if known:
-        return min(known)
+        return max(0, min(known))
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -42,12 +43,41 @@ def _meminfo() -> int | None:
     return None
 
 
-def _control_group() -> int | None:
+def _control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """The least that the process's control group, or one above it, still allows; version 2 or 1."""
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
-        return None if limit == "max" else max(0, int(limit) - int(used))
-    except (OSError, ValueError):
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return None
+    free: list[int] = []
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers not in ("", "memory"):
+            continue
+        base = root if controllers == "" else root / "memory"
+        names = ("memory.max", "memory.current") if controllers == "" else V1_NAMES
+        # Inside a container the path is the host's, and the group's own files are at the root.
+        inside = [part for part in Path(path).parts if part not in ("/", "..")]
+        for depth in range(len(inside) + 1):
+            try:
+                limit, used = ((base.joinpath(*inside[:depth]) / name).read_text().strip() for name in names)
+                if limit != "max":
+                    free.append(int(limit) - int(used))
+            except (OSError, ValueError):
+                continue
+    return min(free, default=None)
+
+
+def _address_space() -> int | None:
+    """What `ulimit -v` leaves of it."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return None
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return limit - pages * resource.getpagesize()
+    except (ImportError, OSError, ValueError, IndexError):
         return None
 
 

@@ -29,7 +29,7 @@ class Outcomes(NamedTuple):
 
 
 def read_outcomes(
-    given: str, seen: str | None, names: dict[str, Names], folder: Path, source: Any
+    given: Any, seen: Any, names: dict[str, Names], folder: Path, source: Any
 ) -> tuple[np.ndarray, np.ndarray | None, Names, Names]:
     """The tables of outcomes; states and actions in the numbers they were met with, outcomes and laws settled."""
     outcomes, laws = Names("outcome"), Names("law")

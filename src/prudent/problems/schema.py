@@ -38,9 +38,11 @@ from ..risks import (
 )
 from ..solvers import BRPG, SampleAverage
 from ..tables import MOST_NAMES
+from .beside import Certificate, Layout, Rivals
+from .limits import LimitKeys
 from .memory import largest_sample
 from .rules import RuleOrWord
-from .sections import Checked, Level, Made, Name, NotNegative, Section, kinds_of, one_of
+from .sections import Checked, Level, Made, Name, Section, kinds_of, one_of
 
 
 class RiskSection(Checked):
@@ -191,6 +193,12 @@ Costs = dict[str, dict[str, float]]
 Successors = dict[str, dict[str, list[Name]]]
 
 
+class LimitSection(LimitKeys):
+    """One `[[limit]]`: what else a policy may lose."""
+
+    risk: Risk | None = Field(default=None, description="of it over the posterior; `cvar` of level 0.9 when left out")
+
+
 class Data(Section):
     """The files, relative to the problem file."""
 
@@ -198,13 +206,26 @@ class Data(Section):
         default=None,
         description="the log: a file, `minari:name`, or a list of them; may be left out where nothing was seen",
     )
+    columns: dict[
+        Literal["state", "action", "next_state", "episode", "unit", "time", "count", "cost", "reward"], str
+    ] = Field(
+        default={},
+        description='what columns of the log are called, where that is something else, such as `{ state = "s" }`; '
+        "an empty text leaves a column alone",
+    )
+    trajectories: bool = Field(
+        default=False,
+        description="rows of the log are consecutive steps without `next_state`: it is the state of the row behind, in "
+        "the same `episode`, or `unit`, if there is such a column",
+    )
     again: bool = Field(
         default=False, description="count a log that is listed twice, or has the rows of another one, as often as it is"
     )
     costs: str | Costs | None = Field(
         default=None,
         description="a file with `state`, `action`, `cost`, and `next_state` if costs differ by it; or a table "
-        "`state.action = cost`; when left out, the log's column `cost`",
+        "`state.action = cost`; where it has no cost of a pair, the log's column `cost`, or its `reward` as a negative "
+        "cost",
     )
     default_cost: float | None = Field(
         default=None, description="the cost where none is given, but of terminal states; when left out, that is refused"
@@ -216,8 +237,8 @@ class Posterior(Section):
 
     kind: Literal["pooled", "dirichlet", "outcomes"] | None = Field(
         default=None,
-        description="`pooled` (when left out, where `support` is `all`), independent `dirichlet` rows, or `outcomes` "
-        "with laws that rows share",
+        description="`pooled` (when left out, unless `observed` or a `prior` for a list or rule asks for the next), "
+        "independent `dirichlet` rows, or `outcomes` with laws that rows share",
     )
     prior: Annotated[float, Field(gt=0.0, le=1e9)] | None = Field(
         default=None,
@@ -282,41 +303,22 @@ class Posterior(Section):
 
     @property
     def pooled(self) -> bool:
-        """Whether rows learn from one another."""
-        return self.support == "all" if self.kind is None else self.kind == "pooled"
-
-
-class Rivals(Section):
-    """The plans the policy is compared with in the report."""
-
-    robust_radius: NotNegative | None = Field(
-        default=None,
-        description="radius of the robust plan's Kullback-Leibler balls, in nats; when left out, one that "
-        "holds each row with a probability of 0.9",
-    )
-
-
-class Layout(Section):
-    """How the report draws the policy."""
-
-    grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=8)] | None = Field(
-        default=None,
-        description="`[rows, columns]` where the states form a grid, row by row, or the sizes of more axes, the last "
-        "one the fastest; two are drawn",
-    )
-    directions: list[Literal["left", "down", "right", "up"]] | None = Field(
-        default=None, description="which way each action points on the grid"
-    )
+        """Whether rows learn from one another; when nothing is said, unless a pseudo-count makes sense without it."""
+        if self.kind is not None:
+            return self.kind == "pooled"
+        return self.support == "all" or (self.support != "observed" and self.prior is None)
 
 
 class ProblemFile(Section):
     """The keys outside any table."""
 
     title: Annotated[str, Field(max_length=200)] = Field(default="", description="heads the report")
-    states: Annotated[int, Field(ge=1, le=MOST_NAMES)] | list[Name] | None = Field(
-        default=None, description="names in their order, or how many there are; when left out, those in the files"
+    states: Annotated[int, Field(ge=1, le=MOST_NAMES)] | list[Name] | dict[str, str] | None = Field(
+        default=None,
+        description="names in their order, or how many there are; when left out, those in the files. A table "
+        '`{ 0 = "keep", 1 = "replace" }` names what the files have numbers, or other codes, for',
     )
-    actions: Annotated[int, Field(ge=1, le=MOST_NAMES)] | list[Name] | None = Field(
+    actions: Annotated[int, Field(ge=1, le=MOST_NAMES)] | list[Name] | dict[str, str] | None = Field(
         default=None, description="the same for actions"
     )
     discount: Level | None = Field(default=None, description="in [0, 1); required, unless a family brings its own")
@@ -337,8 +339,10 @@ class ProblemFile(Section):
     loss: Loss = Field(
         default=LOSSES["expected-cost"](kind="expected-cost"), description="what a policy loses in a known model"
     )
+    limit: Annotated[list[LimitSection], Field(max_length=20)] = Field(default=[], description="what else is limited")
     solver: Solver = Field(default=SOLVERS["sample-average"](kind="sample-average"), description="how it is solved")
     rivals: Rivals = Field(default=Rivals(), description="what it is compared with")
+    certificate: Certificate = Field(default=Certificate(), description="what is proved of it")
     layout: Layout = Field(default=Layout(), description="how it is drawn")
 
     @field_validator("family")

@@ -44,37 +44,44 @@ class Suggestion:
         moves: how many moves it rests on: of each bound, those that could have gone beyond it.
         tables: what to set, by table of the problem file: all keys of `posterior`, and of `layout` if the grid is new.
         successors: a pair's mean number of them as the file is, and with the rule.
+        then: the problem with the rule.
     """
 
     sentence: str
     moves: int
     tables: dict[str, dict[str, Any]]
     successors: tuple[float, float]
+    then: Case
+
+    @property
+    def few(self) -> bool:
+        """Whether it rests on too few moves to tell a rule from chance."""
+        return self.moves < FEW
 
     def toml(self) -> str:
         """The tables as a problem file has them."""
         return "\n\n".join(
-            "\n".join([f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())])
+            "\n".join([f"[{name}]", *(f"{key} = {as_toml(value)}" for key, value in table.items())])
             for name, table in self.tables.items()
         )
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         now, then = self.successors
-        said = {"sentence": self.sentence, "moves": self.moves, "few": self.moves < FEW, "toml": self.toml()}
+        said = {"sentence": self.sentence, "moves": self.moves, "few": self.few, "toml": self.toml()}
         return said | {"successors_now": now, "successors_then": then}
 
     def lines(self) -> list[str]:
         """What `prudent check` prints."""
         now, then = (f"{number:.1f}" for number in self.successors)
-        few = f" That rests on {self.moves:,} moves, too few to tell a rule from chance." if self.moves < FEW else ""
+        few = f" That rests on {self.moves:,} moves, too few to tell a rule from chance." if self.few else ""
         several = " and ".join(f"[{name}]" for name in self.tables)
         return [
             f"{self.sentence}.{few}",
             f"If you know that it cannot be otherwise, say so with these lines in the place of {several}. "
             f"A pair then has {then} successors on average, and has {now} now:",
             "",
-            self.toml(),
+            *self.toml().split("\n"),
         ]
 
 
@@ -145,7 +152,7 @@ def suggestion_of(case: Case) -> Suggestion | None:
     successors = (_mean(case), _mean(then))
     if successors[1] > WORTH_SAYING * len(facts.states):
         return None
-    return Suggestion(chosen.sentence, int(chosen.basis), tables, successors)
+    return Suggestion(chosen.sentence, int(chosen.basis), tables, successors, then)
 
 
 def _posterior(section: Posterior, rule: dict[str, Any]) -> dict[str, Any]:
@@ -268,12 +275,12 @@ def _in_words(rule: dict[str, Any]) -> str:
     return " and ".join(words) + (f", or to {rule['also'][0]}" if "also" in rule else "")
 
 
-def _value(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """A value as TOML has it, on one line."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {as_toml(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(as_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 

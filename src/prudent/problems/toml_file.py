@@ -13,21 +13,35 @@ from ..errors import InputError
 from ..tables import suggest
 from .schema import LOSSES, RISKS, SOLVERS, ProblemFile
 
-LARGEST_FILE = 32 * 2**20
+LARGEST_FILE = 4 * 2**20
+
+# Keys of a problem file have a few parts; the parser's time grows with the square of their number.
+MOST_PARTS = 32
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_TEXT = r"""\"{3}(?s:\\.|[^\\])*?\"{3,5}|'{3}(?s:.)*?'{3,5}"""
+_TOKEN = re.compile(
+    rf"{_TEXT}|\#[^\n]*|(?P<long>{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}})|{_PART}",
+)
 
 
-def read_file(path: Path, changes: dict[str, Any] | None = None) -> ProblemFile:
-    """The content of a problem file; `changes` are keys to set, such as `{"solver.iterations": 5}`."""
+def read_content(path: Path, changes: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
+    """The plain content of a problem file, and its text; `changes` are keys to set, as `{"solver.iterations": 5}`."""
     text = _text(path)
+    _look_at_keys(path, text)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: is not TOML: {error}{_common_mistake(text)}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not TOML: {str(error)[:100] or 'it is nested too deeply'}") from None
+    return changed(content, changes), text
+
+
+def changed(content: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    """The content with some keys set over it."""
     for key, value in (changes or {}).items():
         _set(content, key, value)
-    return parse(content, str(path), text)
+    return content
 
 
 def parse(content: dict[str, Any], source: str, text: str = "") -> ProblemFile:
@@ -35,7 +49,7 @@ def parse(content: dict[str, Any], source: str, text: str = "") -> ProblemFile:
     try:
         return ProblemFile.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}{_message(error, text)}") from None
+        raise InputError(f"{source}{message_of(error, text)}") from None
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
 
@@ -75,6 +89,14 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text; a problem file is TOML") from None
 
 
+def _look_at_keys(path: Path, text: str) -> None:
+    """Refuse keys of very many parts, `a.a.a...`, before they are parsed."""
+    for found in _TOKEN.finditer(text):
+        if found["long"] is not None:
+            line = text.count("\n", 0, found.start()) + 1
+            raise InputError(f"{path}, line {line}: a key has more than {MOST_PARTS} parts; problem files have a few")
+
+
 def _common_mistake(text: str) -> str:
     if text.lstrip()[:1] == "{":
         return "; it looks like JSON"
@@ -90,7 +112,8 @@ def _set(content: dict[str, Any], key: str, value: Any) -> None:
     content[last] = value
 
 
-def _message(error: ValidationError, text: str) -> str:
+def message_of(error: ValidationError, text: str) -> str:
+    """What is wrong with a file's content, and in which line."""
     # Of a value that could be several things, the one it came closest to being.
     first = max(error.errors(include_url=False), key=lambda each: len(_path(each)))
     path = _path(first)

@@ -1,6 +1,7 @@
 """Proofs that no stationary policy is better by more: branch and bound over boxes of policies."""
 
-from .file import write_proof
+from .case import check_provable
+from .file import proof_file, write_proof
 from .prove import Proof, Replicate, prove
 from .search import Moment
 from .tree import Cuts

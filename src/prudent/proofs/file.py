@@ -23,7 +23,6 @@ from .tree import Tree
 DOUBLE_BYTES = 64 * 2**20
 
 
-@in_float64
 def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None = None) -> Path:
     """Write a proof for `prudent_verifier`, which shares no code with what found it.
 
@@ -42,6 +41,12 @@ def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None =
     >>> verdict.draws, bool(abs(verdict.lower_bound - proof.lower_bound) < 1e-6)
     (2, True)
     """
+    return write_whole(path, proof_file(proof, digests))
+
+
+@in_float64
+def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
+    """What `write_proof` writes."""
     from safetensors.numpy import save
 
     parts = _tails(proof.measure)
@@ -74,7 +79,7 @@ def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None =
         **{name: getattr(proof.cuts, name) for name in ("child", "state", "action", "at")},
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    return write_whole(path, save(arrays, {"proof": json.dumps(claims, sort_keys=True)}))
+    return save(arrays, {"proof": json.dumps(claims, sort_keys=True)})
 
 
 def _tails(risk: Risk) -> list[list[float]] | None:

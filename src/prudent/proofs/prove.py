@@ -17,11 +17,12 @@ from scipy.special import stdtrit
 from ..arrays import as_key, in_float64, key_words, require_kind, require_number, require_size
 from ..errors import InputError
 from ..evaluation import check_question, in_columns, judge, usual_draws
-from ..objectives import Boxes, Objective, Unit, losses_on, objective_of
-from ..posteriors import Draws, Posterior, WeightedDraws
+from ..objectives import Objective, Unit, objective_of
+from ..posteriors import Posterior, WeightedDraws
 from ..risks import CVaR, Risk
-from ..solvers import SampleAverage, Solution, digest_of, fresh_draws, solve
-from .search import Incumbent, Moment, Question, Search
+from ..solvers import Solution, digest_of, fresh_draws
+from .case import Case, check_measure
+from .search import Incumbent, Moment, Search
 from .tree import Cuts, Tree
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -186,10 +187,7 @@ def prove(
     )
     samples, replications = require_size("samples", samples), require_size("replications", replications)
     key = as_key(seed)
-    if not risk.monotone:
-        raise InputError("prove needs a monotone risk: smaller losses must not be riskier; CVaR and the mean are")
-    if risk.is_program:
-        raise InputError("prove bounds thousands of boxes, each a convex program under an Envelope; use CVaR or a mean")
+    check_measure(risk)
     if resume is not None:
         _require_same(resume, objective, belief, risk, deterministic, replications)
     if belief.as_atoms() is not None:
@@ -200,7 +198,7 @@ def prove(
         for number in range(replications):
             draws = resume.draws if resume is not None else fresh_draws(belief, (*key_words(key), number), samples)
             shared = limits._replace(seconds=limits.seconds / replications)
-            case = _Case(objective, risk, draws, deterministic, resume if start is None else start)
+            case = Case(objective, risk, draws, deterministic, resume if start is None else start)
             found.append(_searched(case, shared, resume if number == 0 else None, (pool.map, threads), progress))
     case, search, reason = found[0]
     return _proof(found, case, search, reason, belief, key_words(key), time.perf_counter() - clock)
@@ -234,70 +232,9 @@ class _Limits(NamedTuple):
     nodes: int | None
 
 
-class _Case:
-    """One sample to be searched: the objective in units of its own, and how tables are judged and polished on it."""
-
-    def __init__(self, objective: Objective, risk: Risk, draws: WeightedDraws, deterministic: bool, start: Any):
-        self.risk, self.draws, self.deterministic = risk, draws, deterministic
-        self.own = objective
-        self.objective, self.unit = objective.in_units(draws.thetas)
-        self.boxes = _boxes(self.objective, draws)
-        self.belief = Draws(draws.thetas, draws.probabilities)
-        self.start = self._first(start)
-
-    def question(self) -> Question:
-        """What the search is asked."""
-        return Question(self.boxes, self.risk, self.draws.probabilities, self.deterministic, self.judge, self.polish)
-
-    def judge(self, tables: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, " K"]:
-        """Risks of tables on the draws, in units."""
-        losses = losses_on(self.objective, tables, self.draws.thetas)
-        return np.array([float(self.risk(row, self.draws.probabilities).value) for row in losses])
-
-    def polish(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
-        """A table near this one that is at least as good."""
-        if self.deterministic:
-            return self._exchanged(table)
-        start = self.own.from_point(table)
-        solver = SampleAverage(starts=1)
-        better = solve(self.own, self.belief, risk=self.risk, solver=solver, start=start, progress=False, certify=False)
-        return self.own.point_from(better.policy)
-
-    def _first(self, start: Any) -> Float[np.ndarray, "S A"]:
-        if start is None:
-            solution = solve(self.own, self.belief, risk=self.risk, progress=False, certify=False)
-            table = self.own.point_from(solution.policy)
-        else:
-            table = self.own.point_from(start.policy if isinstance(start, Solution | Proof) else start)
-        return self._exchanged(np.eye(table.shape[1])[table.argmax(axis=1)]) if self.deterministic else table
-
-    def _exchanged(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
-        """The best deterministic table that exchanging one action at a time leads to."""
-        value, (states, actions) = self.judge(table[None])[0], table.shape
-        while True:
-            near = np.broadcast_to(table, (states * actions, states, actions)).copy()
-            where = np.arange(states * actions)
-            near[where, where // actions] = np.eye(actions)[where % actions]
-            risks = self.judge(near)
-            best = int(risks.argmin())
-            if not risks[best] < value:
-                return table
-            table, value = near[best], risks[best]
-
-
-def _boxes(objective: Objective, draws: WeightedDraws) -> Boxes:
-    boxes = objective.boxes(draws.thetas)
-    if boxes is None:
-        raise InputError(
-            "prove needs tables of at most 48 states with an exact occupancy and a loss that is known to be convex; "
-            + (objective.no_bound() or "this model is larger, or its occupancy is truncated")
-        )
-    return boxes
-
-
 def _searched(
-    case: _Case, limits: _Limits, resume: Proof | None, mapped: tuple[Any, int], progress: Any
-) -> tuple[_Case, Search, str]:
+    case: Case, limits: _Limits, resume: Proof | None, mapped: tuple[Any, int], progress: Any
+) -> tuple[Case, Search, str]:
     """A search up to its limits, and why it ended."""
     tree = None if resume is None else Tree(case.start.shape, case.deterministic, _in_units(resume.cuts, case.unit))
     incumbent = Incumbent(case.start, float(case.judge(case.start[None])[0]))
@@ -323,7 +260,7 @@ def _searched(
 
 
 def _proof(
-    found: list, case: _Case, search: Search, reason: str, belief: Posterior, words: tuple[int, ...], seconds: float
+    found: list, case: Case, search: Search, reason: str, belief: Posterior, words: tuple[int, ...], seconds: float
 ) -> Proof:
     replicates = tuple(_replicate(case, search) for case, search, _ in found)
     risk, bound = replicates[0]
@@ -351,7 +288,7 @@ def _proof(
     )
 
 
-def _replicate(case: _Case, search: Search) -> Replicate:
+def _replicate(case: Case, search: Search) -> Replicate:
     risk = float(case.unit.loss(search.incumbent.risk))
     return Replicate(risk, min(float(_lower(case.unit, search.bound)), risk))
 
@@ -362,7 +299,7 @@ def _lower(unit: Unit, bound: Any) -> Any:
 
 
 def _optimum(
-    replicates: tuple[Replicate, ...], case: _Case, tables: list[np.ndarray], belief: Posterior, words: tuple[int, ...]
+    replicates: tuple[Replicate, ...], case: Case, tables: list[np.ndarray], belief: Posterior, words: tuple[int, ...]
 ) -> tuple[float, float] | None:
     """95 % limits of the least risk under the posterior.
 

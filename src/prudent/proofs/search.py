@@ -14,7 +14,7 @@ from ..arrays import in_float64, to_numpy
 from ..objectives import Boxes
 from ..risks import Risk
 from .relaxation import BLOCK, Bounded, bounded
-from .tree import NONE, Tree
+from .tree import NONE, Tree, tightened
 
 # Boxes of one compiled call.
 BATCH = 8 * BLOCK
@@ -157,6 +157,7 @@ class Search:
         state, action, at = (np.array(column) for column in zip(*(tree.cut_of(node) for node in parents), strict=True))
         high[left, state, action] = 0.0 if tree.deterministic else at
         low[left + 1, state, action] = 1.0 if tree.deterministic else at
+        low, high = tightened(low, high)
         values = np.stack([self.root_values if leaf.values is None else leaf.values for leaf in leaves])
         found = self._bounded(low, high, values.repeat(2, axis=0))
         self._consider(found)

@@ -18,6 +18,18 @@ from ..errors import InputError
 NONE = -1
 
 
+def tightened(
+    low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"]
+) -> tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]]:
+    """The same boxes with bounds that some row reaches, because rows sum to 1.
+
+    So a cut between the bounds leaves policies on both sides. Cut elsewhere, a box could hold no policy, and what is
+    filled up in it would be no distribution.
+    """
+    above, below = 1.0 - (low.sum(axis=-1, keepdims=True) - low), 1.0 - (high.sum(axis=-1, keepdims=True) - high)
+    return np.maximum(low, below), np.minimum(high, above)
+
+
 class Cuts(NamedTuple):
     """A tree as arrays over its N nodes; a child comes after its parent.
 

@@ -1,5 +1,31 @@
 """The record of a run, and one self-contained HTML page of it, which computes nothing that the record does not hold."""
 
+from .advice import CautionRecord as CautionRecord
+from .advice import FrontierRecord as FrontierRecord
+from .advice import LevelRecord as LevelRecord
+from .advice import WorthRecord as WorthRecord
+from .advice import WorthRowRecord as WorthRowRecord
+from .advice import frontier_notes as frontier_notes
+from .advice import frontier_record as frontier_record
+from .advice import frontier_rows as frontier_rows
+from .advice import limit_frontier_record as limit_frontier_record
+from .advice import worth_notes as worth_notes
+from .advice import worth_record as worth_record
+from .advice import worth_rows as worth_rows
+from .decision import VERDICTS as VERDICTS
+from .decision import ChoiceRecord as ChoiceRecord
+from .decision import DecisionRecord as DecisionRecord
+from .decision import act_words as act_words
+from .decision import cost_words as cost_words
+from .decision import rule_words as rule_words
+from .fitting import FitRecord as FitRecord
+from .fitting import fit_record as fit_record
+from .fitting import fit_words as fit_words
+from .limits import LimitRecord as LimitRecord
+from .limits import PlanLimitRecord as PlanLimitRecord
+from .limits import limit_record as limit_record
+from .limits import limit_words as limit_words
+from .linear import LinearRecord as LinearRecord
 from .page import NEUTRAL as NEUTRAL
 from .page import TAIL as TAIL
 from .page import axis as axis
@@ -16,10 +42,13 @@ from .parts import DriverRecord as DriverRecord
 from .parts import FootingRecord as FootingRecord
 from .parts import PairRecord as PairRecord
 from .parts import PriorRecord as PriorRecord
+from .parts import ProofRecord as ProofRecord
 from .parts import footing_record as footing_record
+from .parts import proof_record as proof_record
 from .record import PolicyRecord as PolicyRecord
 from .record import SolutionRecord as SolutionRecord
 from .record import arrays_of as arrays_of
+from .record import message_of as message_of
 from .record import policy_record as policy_record
 from .record import problem_fields as problem_fields
 from .record import record_from as record_from
@@ -31,5 +60,9 @@ from .words import figure_text as figure_text
 from .words import footing_words as footing_words
 from .words import nominally as nominally
 from .words import number as number
+from .words import percent as percent
 from .words import with_error as with_error
+from .writing import promise_words as promise_words
+from .writing import report_html as report_html
+from .writing import warnings_of as warnings_of
 from .writing import write_report as write_report

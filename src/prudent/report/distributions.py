@@ -12,28 +12,41 @@ from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, percent, with_error
 
 BINS = 60
+
+# Losses of a plan that reach farther than so many times the range of the first one are not drawn to scale with it.
+FAR = 3.0
 POINTS = 1500  # of a curve; more cannot be told apart on a screen
 
 
 def loss_range(record: SolutionRecord) -> tuple[float, float] | None:
-    """One range for all plans: from the smallest loss to the far tail, every mark included; None if none can be drawn.
+    """One range for all plans, from small losses to the far tail, marks included; None if none can be drawn.
 
-    Nothing of a posterior that is known whole is left out.
+    A plan whose losses lie far from those of the others would squash them: then it is the others' range, and the
+    caption says how much lies outside. Nothing else of a posterior that is known whole is left out.
     """
     most, shares = 1.0 if record.exact else 0.995, record.draw_probabilities
-    found = [(plan.losses[drawable(plan.losses)], shares[drawable(plan.losses)]) for plan in record.plans]
-    found = [(losses, share) for losses, share in found if share.sum() > 0]
-    if not found:
+    ranges = [found for plan in record.plans if (found := _range_of(plan, shares, most)) is not None]
+    if not ranges:
         return None
-    marks = [mark for plan in record.plans for mark in (plan.value_at_risk, plan.tail_mean, plan.mean)]
-    marked = [mark for mark in marks if mark is not None and drawable(mark)]
-    low = min([float(losses.min()) for losses, _ in found] + marked)
-    tails = [np.quantile(losses, most, method="inverted_cdf", weights=share) for losses, share in found]
-    high = max([float(tail) for tail in tails] + marked)
+    first, last = ranges[0]
+    reach = FAR * max(last - first, 1e-9 * max(abs(first), abs(last)))
+    near = [(low, high) for low, high in ranges if low >= first - reach and high <= last + reach]
+    low, high = min(low for low, _ in near), max(high for _, high in near)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         margin = max(0.05 * abs(low), 0.5)
         return low - margin, high + margin
     return low, high + 0.02 * (high - low)
+
+
+def _range_of(plan: PolicyRecord, shares: np.ndarray, most: float) -> tuple[float, float] | None:
+    """The losses of one plan and its marks, without its farthest tail."""
+    drawn = drawable(plan.losses)
+    if not shares[drawn].sum() > 0:
+        return None
+    marks = [plan.value_at_risk, plan.tail_mean, plan.mean]
+    marked = [mark for mark in marks if mark is not None and drawable(mark)]
+    tail = np.quantile(plan.losses[drawn], most, method="inverted_cdf", weights=shares[drawn])
+    return min([float(plan.losses[drawn].min()), *marked]), max([float(tail), *marked])
 
 
 def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, float]) -> Any:
@@ -66,7 +79,7 @@ def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, floa
         below = below + heights
     top = 1.08 * max(float(below.max()), 1e-9)
     for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
-        if value is not None and drawable(value):
+        if value is not None and limits[0] <= value <= limits[1]:
             figure.add_trace(
                 graphs.Scatter(
                     x=[value, value],
@@ -88,8 +101,11 @@ def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, floa
 
 def losses_left_out(plan: PolicyRecord, shares: np.ndarray, limits: tuple[float, float] | None) -> str:
     """What a histogram does not show, in words."""
-    beyond = float(shares[plan.losses > limits[1]].sum()) if limits else 0.0
-    return f"{percent(beyond)} of the posterior lies further right" if beyond else ""
+    if limits is None:
+        return ""
+    sides = (("left", plan.losses < limits[0]), ("right", plan.losses > limits[1]))
+    beyond = [(side, min(1.0, float(shares[outside].sum()))) for side, outside in sides]
+    return " · ".join(f"{percent(share)} of the posterior lies further {side}" for side, share in beyond if share > 0)
 
 
 def risk_figure(record: SolutionRecord) -> Any | None:

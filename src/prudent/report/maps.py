@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .decision import DecisionRecord
 from .page import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, plotly_graphs, shades
 from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, several, short_names
@@ -70,6 +71,17 @@ def arrow_figure(record: SolutionRecord, position: int) -> Any:
                 hoverinfo="skip",
             )
         )
+    for places, mark in () if record.decision is None else _marks(record.decision):
+        figure.add_trace(
+            graphs.Scatter(
+                x=[place % columns + 0.32 for place in places],
+                y=[place // columns + 0.32 for place in places],
+                mode="text",
+                text=[mark] * len(places),
+                textfont={"size": 12},
+                hoverinfo="skip",
+            )
+        )
     hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
     # Two paths, however large the grid; the style sheet colours what lies above like text.
     figure.update_layout(
@@ -89,6 +101,12 @@ def arrow_figure(record: SolutionRecord, position: int) -> Any:
     return figure
 
 
+def _marks(decision: DecisionRecord) -> list[tuple[tuple[int, ...], str]]:
+    """Where it begins, where it ends, and what cannot be reached."""
+    marks = [(decision.starts, "S"), (decision.ends, "G"), (decision.walls, "×")]
+    return [(places, mark) for places, mark in marks if places]
+
+
 def _frame(rows: int, columns: int) -> str:
     across = [f"M -0.5 {row - 0.5} L {columns - 0.5} {row - 0.5}" for row in range(rows + 1)]
     down = [f"M {column - 0.5} -0.5 L {column - 0.5} {rows - 0.5}" for column in range(columns + 1)]
@@ -99,8 +117,11 @@ def _arrows(record: SolutionRecord, plan: PolicyRecord) -> str:
     """One path of all arrows: a sure action's arrow fills its cell, others begin at the centre and point outwards."""
     assert record.grid is not None and record.directions is not None
     columns, probabilities = record.grid[1], np.asarray(plan.probabilities)
+    still = set() if record.decision is None else {*record.decision.ends, *record.decision.walls}
     parts = ["M 0 0 Z"]  # a path may not be empty
     for state, row in enumerate(probabilities):
+        if state in still:
+            continue
         for direction, chance in zip(record.directions, row, strict=True):
             if chance < FAINTEST:
                 continue
@@ -140,7 +161,7 @@ def table_figure(
     places, room = named_places([names[state] for state in states])
     columns = len(record.action_names)
     marked = np.unique(np.linspace(0, columns - 1, min(columns, COLUMN_LABELS)).round().astype(int))
-    heads = short_names([record.action_names[action] for action in marked], 10)
+    heads = short_names([record.action_names[action] for action in marked], 18)
     longest = max(len(head) for head in heads)
     slanted = longest * len(heads) > 24
     above = 14 + 7 * longest if slanted else 30

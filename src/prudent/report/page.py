@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .words import clean, figure_text, short_names
+from .words import clean, figure_text, in_lines, short_names
 
 # What would end a script element or a line of JavaScript inside a JSON string, written so that it cannot.
 INERT = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"})
@@ -199,13 +199,16 @@ def axis(title: str = "", **settings: Any) -> dict[str, Any]:
 def named_places(names: Sequence[str], length: int = 23) -> tuple[dict[str, Any], int]:
     """An axis with a name at each whole number from the top down, and the pixels its names need on the left.
 
-    A phone has 300 pixels for names and figure together, so long names are cut; hover texts have them whole.
+    A phone has 300 pixels for names and figure together, so a long name takes two lines, and what is longer still is
+    cut; hover texts have it whole.
     """
-    labels = short_names(names, length)
+    labels = [in_lines(name, length) for name in short_names(names, 2 * length)]
     settings = axis(
         tickvals=list(range(len(names))),
-        ticktext=[figure_text(label) for label in labels],
+        ticktext=["<br>".join(figure_text(line) for line in lines) for lines in labels],
         range=[len(names) - 0.5, -0.5],
         showgrid=False,
     )
-    return settings, max(len(label) for label in labels) * 7 + 18
+    if any(len(lines) > 1 for lines in labels):
+        settings["tickfont"] = {"size": 10}
+    return settings, max(len(line) for lines in labels for line in lines) * 7 + 18

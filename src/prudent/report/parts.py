@@ -13,6 +13,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..objectives import Footing
+    from ..proofs import Proof
 
 # Shares that are sums may be above 1 by this much.
 ROUNDING = 1e-9
@@ -185,6 +186,45 @@ class CoverageRecord(Part):
     more: Count
 
 
+class ProofRecord(Part):
+    """What was proved of all stationary policies, or of all deterministic ones.
+
+    Attributes:
+        risk: of the best policy found, on the draws of the proof.
+        lower_bound, gap: no policy has less there; the risk less that.
+        known_bound: nor has a policy that is told theta less than this.
+        draws, exact: on how many draws, and whether they are the whole posterior.
+        deterministic: whether only policies with one action in each state count.
+        boxes: that were bounded.
+        lines: label and text of each line of the summary.
+    """
+
+    risk: Number
+    lower_bound: Number
+    gap: Number
+    known_bound: Number
+    draws: Annotated[int, Field(ge=1)]
+    exact: bool
+    deterministic: bool
+    boxes: Count
+    lines: Several[Two[str]]
+
+
+def proof_record(proof: Proof) -> ProofRecord:
+    """A proof as a part of a record."""
+    return ProofRecord(
+        risk=proof.risk,
+        lower_bound=proof.lower_bound,
+        gap=proof.gap,
+        known_bound=proof.known_bound,
+        draws=len(proof.draws),
+        exact=proof.exact,
+        deterministic=proof.deterministic,
+        boxes=proof.nodes,
+        lines=tuple(proof.rows()),
+    )
+
+
 class CertificateRecord(Part):
     """What the certificate says beyond bound and gap.
 
@@ -196,8 +236,10 @@ class CertificateRecord(Part):
         in_sample: objective on the draws the policy was fitted to.
         stationarity: what any change of the policy gains at most, to first order.
         drivers_considered: how many unknowns were looked at for the drivers.
+        limited: whether bound and gap are about policies that keep the limits on these draws.
     """
 
+    limited: bool = False
     draws: Count
     exact: bool
     no_bound_because: str | None

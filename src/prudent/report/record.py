@@ -21,6 +21,11 @@ from ..evaluation import Evaluation
 from ..problems import THIN, Case, describe, log_coverage, loss_name, risk_name
 from ..risks import CVaR
 from ..solvers import Solution
+from .advice import FrontierRecord, WorthRecord
+from .decision import DecisionRecord
+from .fitting import FitRecord
+from .limits import LimitRecord
+from .linear import LinearRecord
 from .parts import (
     ROUNDING,
     Array,
@@ -34,6 +39,7 @@ from .parts import (
     Number,
     Part,
     ProblemRecord,
+    ProofRecord,
     Several,
     Table,
     Two,
@@ -123,10 +129,16 @@ class SolutionRecord(PolicyRecord):
         gap_limit: what the gap is at most, with 95 % confidence.
         known_theta_risk, known_theta_risk_standard_error: the risk if theta were told before planning.
         certificate: more of it; None where none was asked for.
+        proof: what is known of all stationary policies; None where no search was asked for.
         drivers: the unknowns that move by more than chance, the farthest first.
+        limits: what the policy had to keep, and whether it does.
+        frontier, worth: what a limit or caution costs, and what to measure next; None where it was not asked.
         deterministic: the best policy found with one action in each state, or None.
         rivals: other ways to plan.
+        decision: what to do, and how much it matters; None of a policy that is no table.
         coverage: how much of what the answer does the log has seen; None without a log of pairs.
+        fit: whether the model fits the log; None without its rows.
+        linear: gain, stability and responses of a linear system; None of a table.
         log: rows and pairs seen, as plain numbers.
         states, actions: names by number; how many, where they have none; 0 of what is no table.
         grid: rows and columns where the states form a grid (row-major), else None.
@@ -155,10 +167,17 @@ class SolutionRecord(PolicyRecord):
     known_theta_risk: Number = None
     known_theta_risk_standard_error: Number = None
     certificate: CertificateRecord | None = None
+    proof: ProofRecord | None = None
     drivers: Several[DriverRecord] = ()
+    limits: Several[LimitRecord] = ()
+    frontier: FrontierRecord | None = None
+    worth: WorthRecord | None = None
     deterministic: PolicyRecord | None = None
     rivals: Several[PolicyRecord] = ()
+    decision: DecisionRecord | None = None
     coverage: CoverageRecord | None = None
+    fit: FitRecord | None = None
+    linear: LinearRecord | None = None
     log: dict[str, float] = Field(default_factory=dict)
     states: Several[str] | Count = 0
     actions: Several[str] | Count = 0
@@ -196,6 +215,12 @@ class SolutionRecord(PolicyRecord):
     def weighs_alike(self) -> bool:
         """Whether the risk gives all draws the same weight."""
         return float(np.ptp(self.weights)) <= ALIKE
+
+    @property
+    def bounded(self) -> str:
+        """Which policies bound and gap are about."""
+        limited = self.certificate is not None and self.certificate.limited
+        return "policy that keeps the limits there" if limited else "policy"
 
     @property
     def on_few(self) -> bool:
@@ -315,10 +340,11 @@ def solution_record(solution: Solution, answer: PolicyRecord, **more: Any) -> So
             in_sample=certificate.in_sample,
             stationarity=certificate.stationarity,
             drivers_considered=certificate.drivers_considered,
+            limited=certificate.limited,
         )
     return SolutionRecord(
         **dict(answer),
-        solved=solution.status.name == "CONVERGED",
+        solved=solution.status.name in ("CONVERGED", "CONVERGED_WITHIN_LIMITS"),
         usable=solution.status.ok,
         iterations=solution.iterations,
         seconds=solution.seconds,
@@ -338,7 +364,8 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
     directions = None if grid is None else file.layout.directions
     counts = None if facts.log is None else case.counts()
     # The bound is the risk of one who is told theta, and not below that, where plans are exact and all draws planned.
-    exact = file.loss.kind == "expected-cost" and certificate is not None and certificate.draws == answer.draws
+    plain = file.loss.kind == "expected-cost" and not file.limit
+    exact = plain and certificate is not None and certificate.draws == answer.draws
     told = certificate if exact else None
     coverage = None
     if counts is not None and answer.occupancy is not None:

@@ -48,6 +48,19 @@ def short_names(names: Sequence[str], length: int) -> list[str]:
     return middles if len(set(middles)) > len(set(ends)) else ends
 
 
+def in_lines(text: str, length: int) -> list[str]:
+    """A text in one line, or in two of which the first ends where a word does if that leaves both short enough.
+
+    >>> in_lines("worn, run → broken", 23), in_lines("a rather long name of a state", 23)
+    (['worn, run → broken'], ['a rather long name of a', 'state'])
+    """
+    if len(text) <= length:
+        return [text]
+    space = text.rfind(" ", max(0, len(text) - length - 1), length + 1)
+    cut = space if space > 0 else length
+    return [text[:cut], text[cut:].strip()]
+
+
 def _is_wide(character: str) -> bool:
     return unicodedata.east_asian_width(character) in "WF"
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from ..files import write_whole
 from . import words
+from .advice import frontier_notes, frontier_rows, worth_notes, worth_rows
+from .curves import frontier_figure, limit_figure
+from .decision import VERDICTS, ChoiceRecord, cost_words
 from .distributions import (
     POINTS,
     driver_figure,
@@ -18,6 +21,9 @@ from .distributions import (
     risk_figure,
     thinned,
 )
+from .fitting import QUESTIONS, fit_figures, fit_words
+from .limits import limit_words
+from .linear import gain_rows, linear_figures
 from .maps import (
     BARS,
     CELL,
@@ -31,9 +37,13 @@ from .maps import (
     policy_figure,
 )
 from .page import NEUTRAL, TAIL, drawable, faded, figure_html, plan_colour, render
+from .parts import PairRecord
 from .record import PolicyRecord, SolutionRecord
 
 DRIVERS = 15
+
+# From this share of time in pairs never seen on it is said beside the answer.
+UNSEEN = 0.01
 
 # What a template may say numbers and texts with.
 SAYING = ("between", "compared", "nominally", "number", "percent", "seconds", "several", "with_error")
@@ -79,6 +89,12 @@ def report_html(record: SolutionRecord) -> str:
         figures=_figures(record, limits) | (_table_figures(record, arrows) if tabular else {}),
         notes=_notes(record, arrows),
         drivers=record.drivers[:DRIVERS],
+        warnings=warnings_of(record),
+        thin=_thin(record),
+        neutral=next((plan for plan in record.rivals if plan.name.startswith("risk-neutral")), None),
+        verdicts=VERDICTS,
+        cost_words=cost_words,
+        plans_words=_plans_words,
         arrows=arrows,
         long=len(thinned(record.objective)[1]) >= 60,
         wide=tabular and (record.grid[1] if record.grid and arrows else len(record.action_names)) > WIDE,
@@ -86,8 +102,55 @@ def report_html(record: SolutionRecord) -> str:
         neutral_colour=NEUTRAL,
         exact=exact,
         faded=faded,
+        fit_words=fit_words,
+        gain_rows=gain_rows,
         **{name: getattr(words, name) for name in SAYING},
+        **{each.__name__: each for each in (limit_words, frontier_rows, frontier_notes, worth_rows, worth_notes)},
     )
+
+
+def promise_words(record: SolutionRecord) -> str:
+    """Risk, interval and bound in one sentence."""
+    risk = words.with_error(record.risk, record.risk_standard_error)
+    text = f"{record.risk_name} of the {record.loss_name} {risk}"
+    text += " (exact)" if record.exact else f" ({words.between(*record.interval, record.confidence)})"
+    certificate = record.certificate
+    if certificate is not None and record.gap_limit is not None:
+        sure = "" if certificate.exact else f" (95 % confidence{words.nominally(certificate.gap_confidence)})"
+        most = f"{words.number(record.gap_limit, 3)}{sure}"
+        text += f"; no {record.bounded.replace(' there', '')} is better by more than {most}"
+    return text
+
+
+def warnings_of(record: SolutionRecord) -> list[str]:
+    """What the data leave to be minded, beside the answer that they touch."""
+    found = []
+    if record.footing is not None and record.footing.word not in (None, "sound"):
+        found.append(f"The risk stands on {record.footing.word} ground: {record.footing.message}.")
+    if record.coverage is not None and record.coverage.unseen_time >= UNSEEN:
+        time = words.percent(record.coverage.unseen_time)
+        found.append(f"{time} of its discounted time passes through pairs that the log has never seen.")
+    for test in () if record.fit is None else record.fit.tests:
+        if test.fails:
+            question, answer = QUESTIONS[test.name], test.answer
+            said = f"{question[0].upper()}{question[1:]} {answer[0].upper()}{answer[1:]}"
+            found.append(f"The model does not fit the log. {said}.")
+    return found
+
+
+def _thin(record: SolutionRecord) -> tuple[PairRecord, ...]:
+    """The pairs with few rows that the policy leans on most."""
+    if record.footing is not None and record.footing.pairs:
+        return record.footing.pairs[:3]
+    return () if record.coverage is None else record.coverage.relied_on[:3]
+
+
+def _plans_words(choice: ChoiceRecord) -> str:
+    """What other plans do in a state, those that agree together."""
+    acts: dict[str, list[str]] = {}
+    for name, act in choice.plans:
+        acts.setdefault(act, []).append(name)
+    return "; ".join(f"{act}: {', '.join(names)}" for act, names in acts.items())
 
 
 def exact(value: Any) -> str:
@@ -114,7 +177,13 @@ def _figures(record: SolutionRecord, limits: tuple[float, float] | None) -> dict
     """The figures of numbers as HTML, None or empty where there is nothing to draw."""
     risks, names = risk_figure(record), [plan.name for plan in record.plans]
     drawn: dict[str, Any] = dict.fromkeys(("risks", "objective", "gradient", "drivers", "counts"))
-    drawn["losses"] = []
+    drawn |= {"losses": [], "fit": fit_figures(record.fit), "linear": linear_figures(record.linear)}
+    drawn["limits"] = [
+        figure_html(limit_figure(limit, record.draw_probabilities), f"{limit.name} over the posterior")
+        for limit in record.limits
+    ]
+    if record.frontier is not None:
+        drawn["frontier"] = figure_html(frontier_figure(record.frontier, record.risk_name), "frontier")
     if risks is not None:
         drawn["risks"] = figure_html(risks, f"{record.risk_name} of each plan")
     if limits is not None:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
-from .base import Assessment, Risk, risk_value
+from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, sample_interval
 from .conformance import check_risk
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
-from .intervals import LEAST_DRAWS, effective_draws
+from .intervals import LEAST_DRAWS, effective_draws, jackknife, widened
 from .mixtures import Mixture, Share
 from .programs import Clarabel, EnvelopeStatus
 from .quantiles import (
@@ -53,10 +53,15 @@ __all__ = [
     "Spectral",
     "TotalVariationBall",
     "WorstCase",
+    "assess_closely",
+    "assess_sample",
     "check_envelope",
     "check_risk",
     "effective_draws",
+    "jackknife",
     "mass_above_and_level",
     "risk_value",
+    "sample_interval",
+    "widened",
     "worst_rows",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, as_float
+from ..arrays import Array, as_number
 from ..settings import number
 from .base import ConcaveRisk
 from .quantiles import BEYOND, LEVEL, CVaR, WorstCase, excess_moments, normalised
@@ -43,7 +43,7 @@ class KullbackLeiblerBall(ConcaveRisk):
     """
 
     radius: Float[Array, "*batch"] = eqx.field(
-        converter=as_float, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
+        converter=as_number, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
     )
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
@@ -65,7 +65,9 @@ class EntropicVaR(ConcaveRisk):
     5.540838
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
+    level: Float[Array, "*batch"] = eqx.field(
+        converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
+    )
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """As in `KullbackLeiblerBall`."""
@@ -104,7 +106,7 @@ class _Sample(NamedTuple):
         target = xp.log(radius) - xp.log(xp.where(inside, limit - radius, radius))
         return _Sample(y, probabilities, at_top, top, radius, target), inside, width
 
-    def log_density(self, tilt: Array) -> Array:
+    def log_density(self, tilt: Array) -> Any:
         """`log xi` of the exponential tilt `xi = exp(eta y) / E exp(eta y)`."""
         # Around the mean for a small tilt, else around the top: neither cancels where it is used.
         xp = self.y.__array_namespace__()
@@ -113,7 +115,7 @@ class _Sample(NamedTuple):
         total = xp.log((self.probabilities * xp.exp(tilt * self.y)).sum(axis=0))
         return xp.where(tilt < 1.0, small * centred - mean, tilt * self.y - total)
 
-    def newton(self, log_tilt: Array) -> tuple[Array, Array]:
+    def newton(self, log_tilt: Array) -> tuple[Any, Any]:
         """The error of `log(K / (L - K))` at a tilt and where Newton's method goes from there.
 
         In the logarithm of the tilt that function is close to linear both for small radii (K is quadratic in eta) and
@@ -135,7 +137,7 @@ class _Sample(NamedTuple):
         error = xp.log(divergence) - xp.log(remaining) - self.target
         return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / remaining))
 
-    def first(self) -> tuple[Array, Array, Array, Array]:
+    def first(self) -> tuple[Any, Any, Any, Any]:
         """A bracket of the logarithm of the tilt, a guess in it, and the length of the step that led there."""
         xp = self.y.__array_namespace__()
         # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
@@ -145,7 +147,7 @@ class _Sample(NamedTuple):
         guess = xp.clip(0.5 * xp.log(2.0 * self.radius / xp.where(variance > 0, variance, 1.0)), low, high)
         return low, high, guess, xp.full_like(guess, np.inf)
 
-    def step(self, low: Array, high: Array, log_tilt: Array, moved: Array) -> tuple[Array, Array, Array, Array]:
+    def step(self, low: Array, high: Array, log_tilt: Array, moved: Array) -> tuple[Any, Any, Any, Any]:
         """The next bracket and guess."""
         xp = self.y.__array_namespace__()
         error, newton = self.newton(log_tilt)
@@ -157,7 +159,7 @@ class _Sample(NamedTuple):
         following = xp.where(usable | (length < ROUNDING), newton, 0.5 * (low + high))
         return low, high, following, xp.abs(following - log_tilt)
 
-    def _centred(self) -> Array:
+    def _centred(self) -> Any:
         return self.y - (self.probabilities * self.y).sum(axis=0)
 
 
@@ -229,7 +231,7 @@ class ChiSquareBall(ConcaveRisk):
     """
 
     radius: Float[Array, "*batch"] = eqx.field(
-        converter=as_float, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
+        converter=as_number, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
     )
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
@@ -249,7 +251,7 @@ class ChiSquareBall(ConcaveRisk):
         worst = (self.radius > 0) & (width > 0) & (slope == 0)
         return jnp.where(worst, jnp.nan, width * jnp.where(carried, jnp.where(active, inner, outer), 0.0))
 
-    def _active(self, losses: Array, probabilities: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def _active(self, losses: Array, probabilities: Array) -> tuple[Any, ...]:
         """Draws with positive density, their mass, normalised losses less their mean, `s = 1 / (mean - v)`, the range.
 
         `xi = (1 + s (y - mean)) / mass`. The ratio `h(v) = E ((y - v)^+)^2 / (E (y - v)^+)^2` rises in v and is
@@ -281,7 +283,7 @@ class TotalVariationBall(ConcaveRisk):
     [0.0, 1.0, 1.0, 2.0]
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(converter=as_float, metadata=number("[0, 1)", "0 is the mean", BEYOND))
+    radius: Float[Array, "*batch"] = eqx.field(converter=as_number, metadata=number("[0, 1)", "0 is the mean", BEYOND))
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the worst case and of CVaR, mixed."""

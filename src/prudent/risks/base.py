@@ -8,6 +8,7 @@ follow from it, and so does the standard error unless the density is not smooth 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Float
 
 from ..arrays import (
@@ -33,6 +35,9 @@ from .intervals import Estimate, confidence_interval, effective_draws
 # An infinite loss counts as so many times the largest finite one when the weights are found.
 LARGE = 1e6
 
+# A sample is filled up with draws of weight 0 to one of these sizes: few are compiled, whatever the number of draws.
+SMALLEST_FILLED, FILLED_GROWTH = 1024, 4
+
 
 class Assessment(NamedTuple):
     """A risk's value and the density `xi*` that attains it: `value = sum_k p_k xi_k C_k`.
@@ -45,6 +50,22 @@ class Assessment(NamedTuple):
 
     value: Any
     weights: Any
+
+
+class Assessed(NamedTuple):
+    """A risk on a sample with what its error is made of.
+
+    Attributes:
+        value: the risk.
+        weights: the density `xi*` that attains it.
+        influence: derivative of the value by each draw's weight, up to a constant; NaN where there is none.
+        share: the largest part of the value that one draw can have.
+    """
+
+    value: float
+    weights: Float[np.ndarray, " R"]
+    influence: Float[np.ndarray, " R"]
+    share: float
 
 
 class Mixable:
@@ -103,6 +124,23 @@ class Risk(eqx.Module, Mixable):
         """Whether every assessment is a convex program, which costs more than the losses do."""
         return False
 
+    @property
+    def ignores_weightless(self) -> bool:
+        """Whether draws of weight 0 change nothing, so that a sample may be filled up with them.
+
+        Every function of the losses' distribution does. A risk of your own is not taken at that unless it says so here;
+        it is then compiled less often.
+        """
+        return False
+
+    @property
+    def on_host(self) -> bool:
+        """Whether density and influence take NumPy arrays, too, so that nothing has to be compiled for a sample.
+
+        So do those that take their functions from `losses.__array_namespace__()`.
+        """
+        return False
+
     @abc.abstractmethod
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""
@@ -115,7 +153,10 @@ class Risk(eqx.Module, Mixable):
             losses: `[R]` one loss a posterior draw.
             probabilities: `[R]` weights of the draws summing to 1; equal when left out.
         """
-        return Assessment(*_value_and_density(self, *checked_sample(losses, probabilities)))
+        losses, probabilities = checked_sample(losses, probabilities)
+        traced = isinstance(losses, Tracer) or isinstance(probabilities, Tracer)
+        found: Any = risk_value if traced else assess_sample
+        return Assessment(*found(self, losses, probabilities))
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The derivative of the value by the weight of each draw, up to a constant; NaN where there is none.
@@ -123,7 +164,7 @@ class Risk(eqx.Module, Mixable):
         A risk whose `density` is not smooth in the weights gives its own.
         """
 
-        def value(weights: Array) -> Array:
+        def value(weights: Array) -> Any:
             return (weights * self.density(losses, weights) * losses).sum()
 
         return jax.grad(value)(probabilities)
@@ -135,7 +176,12 @@ class Risk(eqx.Module, Mixable):
         The influence of draw k is the derivative of the value by its weight; for the mean this is the
         textbook standard error, for CVaR its usual asymptotic one.
         """
-        return _standard_error(self, *checked_sample(losses, probabilities))
+        sample = checked_sample(losses, probabilities)
+        if sample[0].shape[0] == 1:
+            return np.asarray(np.nan)  # one draw says nothing of the spread
+        if any(isinstance(part, Tracer) for part in sample):
+            return _error(self, *sample)
+        return np.asarray(_estimate(self, losses, probabilities).error)
 
     @in_float64
     def interval(self, losses: Any, probabilities: Any = None, confidence: float = 0.95) -> tuple[float, float]:
@@ -159,7 +205,7 @@ class Risk(eqx.Module, Mixable):
         >>> pr.CVaR(0.999).interval(np.random.default_rng(0).uniform(size=1000))
         (nan, nan)
         """
-        return confidence_interval(_estimate(self, *checked_sample(losses, probabilities)), confidence)
+        return confidence_interval(_estimate(self, losses, probabilities), confidence)
 
     @in_float64
     def difference_interval(
@@ -179,7 +225,7 @@ class Risk(eqx.Module, Mixable):
         >>> low < 0.095 < high < low + 0.003
         True
         """
-        one, other = (_estimate(self, *checked_sample(each, probabilities)) for each in (losses, others))
+        one, other = (_estimate(self, each, probabilities) for each in (losses, others))
         if one.contributions.shape != other.contributions.shape:
             raise InputError(
                 f"a difference needs the losses of the same draws, got {one.contributions.size} and "
@@ -188,58 +234,95 @@ class Risk(eqx.Module, Mixable):
         return confidence_interval(one.less(other), confidence)
 
 
-def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
+def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Any, Any]:
     """Value and xi*, differentiable by the losses: the derivative of the value is `p xi*`.
 
     This is the envelope theorem (Theorem 2 of the paper): the maximiser is held fixed. The losses are cut
     off before the density, not after it: a density that calls a solver has no derivative rule.
     """
+    xp: Any = losses.__array_namespace__()
+    held = lax.stop_gradient if xp is jnp else lambda part: part
     # An infinite loss is weighed as a very large one; if it has weight, the value is infinite.
-    infinite = jnp.isposinf(losses)
-    most = jnp.max(jnp.where(jnp.isfinite(losses), jnp.abs(losses), 0.0))
-    losses = jnp.where(infinite, LARGE * jnp.where(most > 0, most, 1.0), losses)
-    density = risk.density(lax.stop_gradient(losses), lax.stop_gradient(probabilities))
+    infinite = losses == np.inf
+    most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
+    losses = xp.where(infinite, LARGE * xp.where(most > 0, most, 1.0), losses)
+    density = risk.density(held(losses), held(probabilities))
     # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
-    size = lax.stop_gradient(jnp.max(jnp.where(probabilities > 0, jnp.abs(losses), 0.0)))
-    unit = jnp.where(size > 0, size, 1.0)
-    value = unit * (probabilities * density * jnp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum()
-    return jnp.where(jnp.any(infinite & (probabilities * density > 0)), jnp.inf, value), density
+    size = held(xp.max(xp.where(probabilities > 0, xp.abs(losses), 0.0)))
+    unit = xp.where(size > 0, size, 1.0)
+    value = unit * (probabilities * density * xp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum()
+    return xp.where(xp.any(infinite & (probabilities * density > 0)), np.inf, value), density
 
 
-@eqx.filter_jit
-def _value_and_density(risk: Risk, losses: Array, probabilities: Array) -> tuple[Array, Array]:
-    return risk_value(risk, losses, probabilities)
-
-
-def _contributions(risk: Risk, losses: Array, probabilities: Array) -> Array:
-    """What each draw adds to the error of the value; one draw says nothing of the spread."""
-    if losses.shape[0] == 1:
-        return jnp.full_like(losses, jnp.nan)
+def _error(risk: Risk, losses: Array, probabilities: Array) -> Any:
     slope = risk.influence(losses, probabilities)
-    return probabilities * (slope - (probabilities * slope).sum())
-
-
-@eqx.filter_jit
-def _standard_error(risk: Risk, losses: Array, probabilities: Array) -> Array:
-    parts = _contributions(risk, losses, probabilities)
+    parts = probabilities * (slope - (probabilities * slope).sum())
     largest = jnp.max(jnp.abs(parts))
     scale = jnp.where(largest > 0, largest, 1.0)  # squares of very small or large numbers would be lost
     return scale * jnp.sqrt(((parts / scale) ** 2).sum())
 
 
-@eqx.filter_jit
-def _linearised(risk: Risk, losses: Array, probabilities: Array) -> tuple[Array, Array, Array, Array]:
-    """The value, the shares of the draws in it, what they add to its error, and the largest share one draw can have."""
+def _closely(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any, Any]:
+    xp: Any = losses.__array_namespace__()
     value, density = risk_value(risk, losses, probabilities)
-    single = jnp.zeros_like(losses).at[jnp.argmax(probabilities)].set(1.0)
-    share = jnp.maximum(risk_value(risk, single, probabilities)[0], probabilities.max())
-    return value, probabilities * density, _contributions(risk, losses, probabilities), share
+    single = xp.where(np.arange(len(losses)) == xp.argmax(probabilities), 1.0, 0.0)
+    share = xp.maximum(risk_value(risk, single, probabilities)[0], probabilities.max())
+    return value, density, risk.influence(losses, probabilities), share
 
 
-def _estimate(risk: Risk, losses: Array, probabilities: Array) -> Estimate:
-    value, shares, parts, share = to_numpy(_linearised(risk, losses, probabilities))
-    carried = np.asarray(losses)[np.asarray(probabilities) > 0]
-    return Estimate(float(value), parts, effective_draws(shares), float(share), float(carried.max() - carried.min()))
+_compiled_value, _compiled_closely = eqx.filter_jit(risk_value), eqx.filter_jit(_closely)
+
+
+def _filled(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sample, followed by draws of weight 0 where these change nothing."""
+    size = SMALLEST_FILLED
+    while size < len(losses):
+        size *= FILLED_GROWTH
+    more = size - len(losses) if risk.ignores_weightless else 0
+    return np.pad(losses, (0, more), mode="edge"), np.pad(probabilities, (0, more))
+
+
+def _by(risk: Risk, plain: Callable, compiled: Callable, losses: np.ndarray, probabilities: np.ndarray) -> Any:
+    """What a function finds of a sample, by NumPy where the risk takes its arrays."""
+    if not risk.on_host:
+        return to_numpy(compiled(risk, *_filled(risk, losses, probabilities)))
+    with np.errstate(all="ignore"):  # as in compiled code
+        return tuple(np.asarray(part) for part in plain(risk, losses, probabilities))
+
+
+@in_float64
+def assess_sample(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
+    """Value and xi* of a sample: by NumPy, or compiled for few sizes, whatever the sample's."""
+    losses, probabilities = np.asarray(losses), np.asarray(probabilities)
+    value, density = _by(risk, risk_value, _compiled_value, losses, probabilities)
+    return value, density[: len(losses)]
+
+
+@in_float64
+def assess_closely(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Assessed:
+    """As `assess_sample`, with what the value's error is made of."""
+    losses, probabilities = np.asarray(losses), np.asarray(probabilities)
+    value, density, influence, share = _by(risk, _closely, _compiled_closely, losses, probabilities)
+    return Assessed(float(value), density[: len(losses)], influence[: len(losses)], float(share))
+
+
+def estimate_of(assessed: Assessed, losses: np.ndarray, probabilities: np.ndarray) -> Estimate:
+    """The value with what each draw adds to its error; one draw says nothing of the spread."""
+    centred = assessed.influence - probabilities @ assessed.influence
+    parts = probabilities * centred if len(losses) > 1 else np.full(1, np.nan)
+    carried = losses[probabilities > 0]
+    drawn = effective_draws(probabilities * assessed.weights)
+    return Estimate(assessed.value, parts, drawn, assessed.share, float(carried.max() - carried.min()))
+
+
+def sample_interval(assessed: Assessed, losses: np.ndarray, probabilities: np.ndarray) -> tuple[float, float]:
+    """The 95 % confidence interval of an assessed sample."""
+    return confidence_interval(estimate_of(assessed, losses, probabilities), 0.95)
+
+
+def _estimate(risk: Risk, losses: Any, probabilities: Any) -> Estimate:
+    sample = to_numpy(checked_sample(losses, probabilities))
+    return estimate_of(assess_closely(risk, *sample), *sample)
 
 
 class ConcaveRisk(Risk):
@@ -250,8 +333,13 @@ class ConcaveRisk(Risk):
         """By Jensen's inequality."""
         return True
 
+    @property
+    def ignores_weightless(self) -> bool:
+        """A function of the distribution does."""
+        return True
 
-def checked_sample(losses: Any, probabilities: Any) -> tuple[Array, Array]:
+
+def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
     """A user's losses and weights as float64, equal weights when left out."""
     losses = as_float(losses)
     if losses.ndim != 1 or losses.shape[0] == 0:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, is_concrete
+from ..arrays import Array, as_number, is_concrete
 from ..errors import InputError
 from ..settings import check_settings, number
 from .base import Risk
@@ -28,40 +27,54 @@ class MeanSemideviation(Risk):
     """
 
     order: Float[Array, "*batch"] = eqx.field(
-        converter=as_float,
+        converter=as_number,
         default=1.0,
         metadata=number("[1, inf)", "of the semideviation", "use WorstCase() for the limit"),
     )
     weight: Float[Array, "*batch"] = eqx.field(
-        converter=as_float,
+        converter=as_number,
         default=1.0,
         metadata=number("[0, 1]", "of the deviation", "above 1 it is not monotone, below 0 not convex", alone=True),
     )
+
+    @property
+    def on_host(self) -> bool:
+        """Written for both."""
+        return True
+
+    @property
+    def ignores_weightless(self) -> bool:
+        """A function of the distribution does."""
+        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`1 + c (zeta - E zeta)` with `zeta = ((C - E C)^+ / semideviation)^(p - 1)`, 0 at the mean and below."""
         ratio, _ = self._excess(losses, probabilities)
         zeta = self._power(ratio)
-        return jnp.maximum(1.0 + self.weight * (zeta - (probabilities * zeta).sum()), 0.0)
+        xp = losses.__array_namespace__()
+        return xp.maximum(1.0 + self.weight * (zeta - (probabilities * zeta).sum()), 0.0)
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(1 - c E zeta) C + c s ((C - E C)^+ / s)^p / p`: the mean moves with the weights, too."""
         ratio, deviation = self._excess(losses, probabilities)
         mean_zeta = (probabilities * self._power(ratio)).sum()
-        own = deviation * jnp.where(ratio > 0, ratio, 0.0) ** self.order / self.order
+        xp = losses.__array_namespace__()
+        own = deviation * xp.where(ratio > 0, ratio, 0.0) ** self.order / self.order
         return (1.0 - self.weight * mean_zeta) * losses + self.weight * own
 
-    def _excess(self, losses: Array, probabilities: Array) -> tuple[Array, Array]:
+    def _excess(self, losses: Array, probabilities: Array) -> tuple[Any, Any]:
         """The excess over the mean in units of the semideviation, and the semideviation."""
-        excess = jnp.maximum(losses - (probabilities * losses).sum(), 0.0)
+        xp = losses.__array_namespace__()
+        excess = xp.maximum(losses - (probabilities * losses).sum(), 0.0)
         # Powers are taken of numbers in [0, 1], whatever the scale of the losses.
-        scale = jnp.max(jnp.where(probabilities > 0, excess, 0.0))
-        share = jnp.clip(excess / jnp.where(scale > 0, scale, 1.0), 0.0, 1.0)
+        scale = xp.max(xp.where(probabilities > 0, excess, 0.0))
+        share = xp.clip(excess / xp.where(scale > 0, scale, 1.0), 0.0, 1.0)
         norm = (probabilities * share**self.order).sum() ** (1.0 / self.order)
-        return jnp.where(norm > 0, share / jnp.where(norm > 0, norm, 1.0), 0.0), scale * norm
+        return xp.where(norm > 0, share / xp.where(norm > 0, norm, 1.0), 0.0), scale * norm
 
-    def _power(self, ratio: Array) -> Array:
-        return jnp.where(ratio > 0, jnp.where(ratio > 0, ratio, 1.0) ** (self.order - 1.0), 0.0)
+    def _power(self, ratio: Array) -> Any:
+        xp = ratio.__array_namespace__()
+        return xp.where(ratio > 0, xp.where(ratio > 0, ratio, 1.0) ** (self.order - 1.0), 0.0)
 
 
 class QuantileDeviation(Risk):
@@ -78,9 +91,11 @@ class QuantileDeviation(Risk):
     3.75
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
+    level: Float[Array, "*batch"] = eqx.field(
+        converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
+    )
     weight: Float[Array, "*batch"] = eqx.field(
-        converter=as_float,
+        converter=as_number,
         default=1.0,
         metadata=number("[0, inf)", "of the deviation, at most 1 / (1 - level)", "it is at most 1 / (1 - level)"),
     )
@@ -94,14 +109,24 @@ class QuantileDeviation(Risk):
                 f"above {1.0 / (1.0 - self.level):.6g} it is not monotone"
             )
 
+    @property
+    def on_host(self) -> bool:
+        """Written for both."""
+        return True
+
+    @property
+    def ignores_weightless(self) -> bool:
+        """A function of the distribution does."""
+        return True
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`1 - c (1 - b)` for every draw, and `c` for a draw in the tail."""
-        share = jnp.clip(self._share(), 0.0, 1.0)
+        share = losses.__array_namespace__().clip(self._share(), 0.0, 1.0)
         return 1.0 - share + share * CVaR(self.level).density(losses, probabilities)
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """As the density: a part of the mean, a part of CVaR."""
-        share = jnp.clip(self._share(), 0.0, 1.0)
+        share = losses.__array_namespace__().clip(self._share(), 0.0, 1.0)
         return (1.0 - share) * losses + share * CVaR(self.level).influence(losses, probabilities)
 
     def _share(self) -> Any:

@@ -50,6 +50,13 @@ class Estimate(NamedTuple):
     difference: bool = False
     """Whether it is the difference of two."""
 
+    @property
+    def error(self) -> float:
+        """The standard error: the norm of the contributions; squares of very small or large numbers would be lost."""
+        largest = np.abs(self.contributions).max()
+        scale = largest if largest > 0 else 1.0
+        return float(scale * np.sqrt(((self.contributions / scale) ** 2).sum()))
+
     def less(self, other: Estimate) -> Estimate:
         """The difference of two numbers from the same draws."""
         return Estimate(
@@ -73,11 +80,9 @@ def confidence_interval(estimate: Estimate, confidence: float) -> tuple[float, f
     """
     require_number("confidence", confidence, "(0, 1)", "0.95 is usual")
     value, contributions, outside = estimate.value, estimate.contributions, 0.5 * (1.0 - confidence)
-    largest = np.abs(contributions).max()
-    if not (estimate.effective >= LEAST_DRAWS and np.isfinite(largest)):
+    if not (estimate.effective >= LEAST_DRAWS and np.isfinite(contributions).all()):
         return float("nan"), float("nan")
-    scaled = contributions / (largest if largest > 0 else 1.0)
-    error = largest * np.sqrt((scaled**2).sum())
+    error = estimate.error
     if error <= FLAT * estimate.share * estimate.spread:
         return _unseen(estimate, outside)
     scaled = contributions / error
@@ -102,3 +107,18 @@ def _skewed(quantiles: np.ndarray, skewness: float) -> np.ndarray:
     if abs(skewness) < 1e-6:
         return quantiles
     return 3.0 / skewness * (np.cbrt(1.0 + skewness * (quantiles - skewness / 6.0)) - 1.0)
+
+
+def jackknife(without: Any) -> float:
+    """The standard error of a number that rests on B batches, from what it is without each; NaN if one is."""
+    left = np.asarray(without, float)
+    if not np.all(np.isfinite(left)):
+        return float("nan")
+    return float(np.sqrt((len(left) - 1) / len(left) * ((left - left.mean()) ** 2).sum()))
+
+
+def widened(value: float, interval: tuple[float, float], error: float, batches: int) -> tuple[float, float]:
+    """An interval of 95 % with an independent error added, which so many batches tell."""
+    reach = float(stdtrit(batches - 1, 0.975)) * error
+    low, high = interval
+    return value - float(np.hypot(value - low, reach)), value + float(np.hypot(high - value, reach))

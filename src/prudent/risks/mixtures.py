@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -64,22 +63,36 @@ class Mixture(Risk):
         return all(risk.biased_low for risk in self.risks)
 
     @property
+    def on_host(self) -> bool:
+        """If all parts are."""
+        return all(risk.on_host for risk in self.risks)
+
+    @property
+    def ignores_weightless(self) -> bool:
+        """If all parts do."""
+        return all(risk.ignores_weightless for risk in self.risks)
+
+    @property
     def coherent(self) -> bool:
         """If all parts are."""
         return all(risk.coherent for risk in self.risks)
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the parts, mixed."""
-        weights = jnp.asarray(self.weights) / jnp.asarray(self.weights).sum()
+        xp: Any = losses.__array_namespace__()
+        weights = xp.asarray(self.weights) / xp.asarray(self.weights).sum()
         parts = [risk.density(losses, probabilities) for risk in self.risks]
-        return sum((weight * part for weight, part in zip(weights, parts, strict=True)), jnp.zeros_like(losses))
+        mixed: Any = sum((weight * part for weight, part in zip(weights, parts, strict=True)), xp.zeros_like(losses))
+        return mixed
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The influences of the parts, mixed; NaN if a part has none, unless its weight is 0."""
-        weights = jnp.asarray(self.weights) / jnp.asarray(self.weights).sum()
+        xp: Any = losses.__array_namespace__()
+        weights = xp.asarray(self.weights) / xp.asarray(self.weights).sum()
         parts = [risk.influence(losses, probabilities) for risk in self.risks]
-        mixed = (jnp.where(weight > 0, weight * part, 0.0) for weight, part in zip(weights, parts, strict=True))
-        return sum(mixed, jnp.zeros_like(losses))
+        parts = (xp.where(weight > 0, weight * part, 0.0) for weight, part in zip(weights, parts, strict=True))
+        mixed: Any = sum(parts, xp.zeros_like(losses))
+        return mixed
 
 
 class Share(Mixable):

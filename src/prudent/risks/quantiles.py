@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, is_concrete, require_finite
-from ..errors import InputError
+from ..arrays import Array, as_float, as_number, is_concrete, require_finite
+from ..errors import InputError, hinted
 from ..settings import number
 from .base import ConcaveRisk, Risk
 
@@ -34,11 +34,21 @@ class Expectation(ConcaveRisk):
     3.0
     """
 
+    @property
+    def on_host(self) -> bool:
+        """Written for both."""
+        return True
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """1 everywhere."""
-        return jnp.ones_like(losses)
+        return losses.__array_namespace__().ones_like(losses)
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """The loss."""
+        return losses
 
 
+@hinted
 class CVaR(ConcaveRisk):
     """Conditional value at risk: the mean of the worst `1 - level` share, cut exactly.
 
@@ -50,20 +60,29 @@ class CVaR(ConcaveRisk):
     4.666667
     """
 
-    level: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
+    level: Float[Array, "*batch"] = eqx.field(
+        converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
+    )
+
+    @property
+    def on_host(self) -> bool:
+        """Written for both."""
+        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`clip((tail - mass above) / mass at the same loss, 0, 1) / tail` with `tail = 1 - level`."""
         tail = 1.0 - self.level
         above, level = mass_above_and_level(losses, probabilities)
-        room = (tail - above) / jnp.where(level > 0, level, 1.0)
-        return jnp.clip(room, 0.0, 1.0) / tail
+        xp = losses.__array_namespace__()
+        room = (tail - above) / xp.where(level > 0, level, 1.0)
+        return xp.clip(room, 0.0, 1.0) / tail
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(C - q)^+ / tail` at the quantile q; the derivative of `clip` hangs on rounding where the tail is whole."""
         tail = 1.0 - self.level
         above, _ = mass_above_and_level(losses, probabilities)
-        return jnp.maximum(losses - quantile(losses, probabilities, above, tail), 0.0) / tail
+        xp = losses.__array_namespace__()
+        return xp.maximum(losses - quantile(losses, probabilities, above, tail), 0.0) / tail
 
 
 class WorstCase(ConcaveRisk):
@@ -74,16 +93,22 @@ class WorstCase(ConcaveRisk):
     [0.0, 1.5, 1.5]
     """
 
+    @property
+    def on_host(self) -> bool:
+        """Written for both."""
+        return True
+
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """All mass on the worst draws, shared in proportion to their weights."""
         at_worst = (losses == largest(losses, probabilities)) & (probabilities > 0)
-        return at_worst / jnp.where(at_worst, probabilities, 0.0).sum()
+        return at_worst / losses.__array_namespace__().where(at_worst, probabilities, 0.0).sum()
 
     def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """NaN: a sample's maximum only bounds the worst case from below, and has no standard error."""
-        return jnp.full_like(losses, jnp.nan)
+        return losses.__array_namespace__().full_like(losses, np.nan)
 
 
+@hinted
 class Spectral(ConcaveRisk):
     """`integral_0^1 phi(t) q(1 - t) dt`: losses averaged under a step spectrum phi, worst losses first.
 
@@ -143,7 +168,7 @@ class Spectral(ConcaveRisk):
         quantiles = jax.vmap(lambda tail: quantile(losses, probabilities, above, tail))(tails)
         return (drops[:, None] * jnp.maximum(losses[None, :] - quantiles[:, None], 0.0)).sum(axis=0)
 
-    def _steps(self) -> tuple[Array, Array]:
+    def _steps(self) -> tuple[Any, Any]:
         """Where the spectrum drops, and by how much: `phi(t) = sum of drops at tails >= t`."""
         tails = jnp.cumsum(jnp.asarray(self.widths))
         heights = jnp.asarray(self.heights)
@@ -222,6 +247,7 @@ def _check_distortion(grid: np.ndarray, values: np.ndarray) -> None:
         )
 
 
+@hinted
 class SmoothedVaR(Risk):
     """Value at risk, the loss exceeded with probability `1 - level`, averaged over nearby quantiles.
 
@@ -248,10 +274,10 @@ class SmoothedVaR(Risk):
     """
 
     level: Float[Array, "*batch"] = eqx.field(
-        converter=as_float, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
+        converter=as_number, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
     )
     width: Float[Array, "*batch"] = eqx.field(
-        converter=as_float,
+        converter=as_number,
         default=0.05,
         metadata=number("(0, 1]", "of the average over nearby quantiles", "0.05 averages over a tenth of the draws"),
     )
@@ -260,6 +286,11 @@ class SmoothedVaR(Risk):
     def coherent(self) -> bool:
         """No: two densities it attains do not bound each other's values."""
         return False
+
+    @property
+    def ignores_weightless(self) -> bool:
+        """A function of the distribution does."""
+        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(W(mass above + mass at the same loss) - W(mass above)) / mass at the same loss`, W the integral of w."""
@@ -281,21 +312,22 @@ class SmoothedVaR(Risk):
         return 0.5 * (1.0 + jnp.clip(1.0 + place, 0.0, 1.0) ** 2 - jnp.clip(1.0 - place, 0.0, 1.0) ** 2)
 
 
-def mass_above_and_level(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
+def mass_above_and_level(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Any, Any]:
     """For each loss the probability of strictly larger ones, and of equal ones (itself included)."""
+    xp = losses.__array_namespace__()
     if losses.shape[0] <= LARGEST_PAIRWISE:
-        above = jnp.where(losses[None, :] > losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
-        level = jnp.where(losses[None, :] == losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
+        above = xp.where(losses[None, :] > losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
+        level = xp.where(losses[None, :] == losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
         return above, level
-    order = jnp.argsort(losses)
+    order = xp.argsort(losses, stable=True)
     ordered = losses[order]
     # Summed from the worst loss on, so that small tails keep their digits.
-    cumulative = jnp.concatenate([jnp.zeros(1), jnp.cumsum(probabilities[order][::-1])])[::-1]
-    above = cumulative[jnp.searchsorted(ordered, losses, side="right")]
-    return above, cumulative[jnp.searchsorted(ordered, losses, side="left")] - above
+    cumulative = xp.concatenate([xp.zeros(1), xp.cumsum(probabilities[order][::-1])])[::-1]
+    above = cumulative[xp.searchsorted(ordered, losses, side="right")]
+    return above, cumulative[xp.searchsorted(ordered, losses, side="left")] - above
 
 
-def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Array, Array]:
+def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Any, Any]:
     """`E (C - c)^+` and `E ((C - c)^+)^2` at each loss c, as sums of non-negative terms: nothing cancels."""
     if losses.shape[0] <= LARGEST_PAIRWISE:
         excess = jnp.maximum(losses[None, :] - losses[:, None], 0.0)
@@ -310,13 +342,13 @@ def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]
     return first[rank], second[rank]
 
 
-def largest(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> Array:
+def largest(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> Any:
     """The largest loss of positive weight, along the first axis."""
     xp = losses.__array_namespace__()
     return xp.where(probabilities > 0, losses, -np.inf).max(axis=0)
 
 
-def normalised(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> tuple[Array, Array]:
+def normalised(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> tuple[Any, Any]:
     """The losses moved and scaled so that those of positive weight fill [-1, 0], and the range they had.
 
     Draws of weight 0 are cut off at 0, so that no power or exponential of theirs can overflow.
@@ -327,11 +359,12 @@ def normalised(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ...
     return xp.clip((losses - top) / xp.where(width > 0, width, 1.0), -1.0, 0.0), width
 
 
-def quantile(losses: Float[Array, " R"], probabilities: Float[Array, " R"], above: Array, tail: Array) -> Array:
+def quantile(losses: Float[Array, " R"], probabilities: Float[Array, " R"], above: Array, tail: Any) -> Any:
     """The smallest loss of the worst `tail` share; of a tail that is whole up to rounding, the next loss below it.
 
     Any number between the two neighbours of a whole tail is a quantile. This one makes the error larger, not smaller,
     and never 0 for a tail of one draw.
     """
+    xp = losses.__array_namespace__()
     inside = above <= tail * (1.0 + 1e-9)
-    return jnp.min(jnp.where(inside & (probabilities > 0), losses, jnp.inf))
+    return xp.min(xp.where(inside & (probabilities > 0), losses, np.inf))

@@ -15,11 +15,13 @@ from ..errors import InputError
 from ..evaluation import Evaluation
 from ..policies import TabularPolicy
 from ..problems import Case, Counted, Facts, Outcomes, case_of, import_family, parse
+from ..report import FitRecord
 from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names
-from .folder import read_tensors, write_tensors
+from .folder import CHECKPOINT, FILES, read_run
+from .tensors import packed, unpacked
 
-KIND = "prudent checkpoint, version 5"
+KIND = "prudent checkpoint, version 6"
 LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
 TREES = ("state", "parameters", "history")
 
@@ -37,6 +39,9 @@ class Saved:
         trees: by name, the arrays of the solver's state, of the parameters and of the history.
         key: the words of the random key of the run.
         episode: how often more had been observed.
+        start: the parameters that the episode began at; None where the solver chose.
+        left: iterations that were still to be made where the run was interrupted; None where it ended by itself.
+        fit: what was found of the log when it was read.
         record: the rest, as it was written.
     """
 
@@ -45,11 +50,21 @@ class Saved:
     trees: dict[str, dict[str, np.ndarray]]
     key: tuple[int, ...]
     episode: int
+    start: np.ndarray | None
+    left: int | None
+    fit: FitRecord | None
     record: dict[str, Any]
 
 
-def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) -> Path:
-    """Write what `read_checkpoint` and `restored` need."""
+def checkpoint_file(
+    case: Case,
+    solution: Solution,
+    episode: int,
+    start: np.ndarray | None = None,
+    left: int | None = None,
+    fit: FitRecord | None = None,
+) -> bytes:
+    """What `read_checkpoint` and `restored` need, as a file; the arguments are those of `Saved`."""
     facts = case.facts
     arrays: dict[str, np.ndarray] = {"policy": np.asarray(solution.policy.probabilities)}
     if facts.log is not None:
@@ -57,10 +72,13 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
     for name in ("listed", "costs", "cost_values", "target"):
         if getattr(facts, name) is not None:
             arrays[f"facts.{name}"] = getattr(facts, name)
+    arrays |= {f"limits.{number}": table for number, table in enumerate(facts.limits)}
     shared = facts.outcomes
     if shared is not None:
         arrays |= {"facts.outcomes": shared.moves}
         arrays |= {} if shared.seen is None else {"facts.outcomes_seen": shared.seen}
+    if start is not None:
+        arrays["start"] = np.asarray(start)
     assert solution.checkpoint is not None
     trees = {"state": solution.checkpoint.state, "parameters": solution.parameters, "history": solution.history}
     for name, tree in trees.items():
@@ -77,38 +95,49 @@ def save_checkpoint(path: Path, case: Case, solution: Solution, episode: int) ->
         "counted": [dataclasses.asdict(each) for each in facts.counted],
         "key": list(solution.checkpoint.key),
         "episode": episode,
+        "left": left,
+        "fit": None if fit is None else fit.model_dump(mode="json"),
         "problem": case.digest(),
         "iterations": solution.iterations,
         "status": solution.status.name,
     }
-    return write_tensors(path, arrays, record)
+    return packed(arrays, record)
 
 
 def _names(names: Names) -> int | list[str]:
     return len(names) if names.numbered else list(names.all())
 
 
-def read_checkpoint(path: Path, trust: bool = False) -> Saved:
+def read_checkpoint(folder: Path, trust: bool = False) -> Saved:
+    """The problem and the state of a finished run."""
+    read = read_run(folder, (CHECKPOINT,), apart=FILES)
+    return checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
+
+
+def checkpoint_from(data: bytes, path: Path, trust: bool = False) -> Saved:
     """The problem and the state of a run; everything is checked again as if it came from files."""
-    arrays, record = read_tensors(path, KIND)
+    arrays, record = unpacked(data, KIND, str(path))
     try:
         case = _case(arrays, record, str(path), trust)
         policy = _finite(arrays["policy"], 2)
         key = tuple(int(word) for word in record["key"])
         episode = _whole(record["episode"])
         _whole(record["iterations"])
+        left = None if record["left"] is None else _whole(record["left"])
+        start = _finite(arrays["start"], 2) if "start" in arrays else None
+        fit = None if record["fit"] is None else FitRecord(**record["fit"])
         if not isinstance(record["status"], str):
             raise ValueError("a status that is not text")
     except InputError:
         raise
     except (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError) as error:
         raise InputError(f"{path}: is damaged ({' '.join(str(error).split())[:80]}); solve again") from None
-    if policy.shape != case.shape[:2]:
+    if any(table is not None and table.shape != case.shape[:2] for table in (policy, start)):
         raise InputError(f"{path}: is damaged (its policy has shape {policy.shape}); solve again")
     if case.digest() != record.get("problem"):
         raise InputError(f"{path}: is for another problem than the one in it; solve again")
     trees = {name: {k.removeprefix(name): v for k, v in arrays.items() if _within(k, name)} for name in TREES}
-    return Saved(case, policy, trees, key, episode, record)
+    return Saved(case, policy, trees, key, episode, start, left, fit, record)
 
 
 def _within(name: str, tree: str) -> bool:
@@ -117,7 +146,7 @@ def _within(name: str, tree: str) -> bool:
 
 def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, trust: bool) -> Case:
     file = parse(record["file"], source)
-    states, actions = Names("state", _declared(record["states"])), Names("action", _declared(record["actions"]))
+    states, actions = _known("state", record["states"], file.states), _known("action", record["actions"], file.actions)
     sizes = (len(states), len(actions), len(states))
     log = None
     if "log.state" in arrays:
@@ -161,6 +190,7 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
         str(record["source"]),
         counted,
         _outcomes(arrays, record, sizes),
+        tuple(_limit_table(arrays[f"limits.{number}"], sizes[:2]) for number in range(len(file.limit))),
     )
     if file.family is None:
         return case_of(facts)
@@ -168,6 +198,12 @@ def _case(arrays: dict[str, np.ndarray], record: dict[str, Any], source: str, tr
     if family.model.support.shape[:2] != sizes[:2]:
         raise InputError(f"{source}: family {file.family!r} has other sizes than when the run was made")
     return case_of(facts, family)
+
+
+def _limit_table(table: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    if _finite(table, 2).shape != sizes:
+        raise ValueError("a limit of the wrong shape")
+    return table
 
 
 def _outcomes(arrays: dict[str, np.ndarray], record: dict[str, Any], sizes: tuple[int, int, int]) -> Outcomes | None:
@@ -200,6 +236,12 @@ def _declared(names: Any) -> Any:
     return names
 
 
+def _known(kind: str, names: Any, said: Any) -> Names:
+    """Names as they were, with the codes that tables have for them."""
+    codes = {name: code for code, name in said.items()} if isinstance(said, dict) else None
+    return Names(kind, _declared(names), codes)
+
+
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_STEPS:
         raise ValueError("a number that is not whole")
@@ -223,7 +265,8 @@ def restored(saved: Saved, path: Path) -> Solution:
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        state = arguments["solver"].state_from(saved.trees["state"], objective, theta)
+        limited = bool(saved.case.facts.file.limit)  # begins anew at its policy, and has no state to go on from
+        state = None if limited else arguments["solver"].state_from(saved.trees["state"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}
         history = History(**columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from ..planning import plan_many
 from ..problems import Case, read_problem
 from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
 from ..risks import Expectation
-from .checkpoint import episode_seed, read_checkpoint
-from .folder import read_policy, read_record, require_run
+from .checkpoint import checkpoint_from, episode_seed
+from .folder import ARRAYS, CHECKPOINT, SOLUTION, read_policy, read_run, record_of
 from .judging import Evaluator
+from .linear_runs import KIND as LINEAR
+from .linear_runs import compared_gains, linear_checkpoint
+from .tensors import kind_of
 
 # A plan is judged before anything is solved on so many draws, in problems of at most so many states.
 MEAN_PLAN_DRAWS, MOST_STATES = 1000, 128
@@ -44,10 +47,17 @@ def evaluate_problem(
     True
     """
     case = problem if isinstance(problem, Case) else read_problem(problem, trust=trust)
+    require_tables(case, "evaluate_problem")
     table, name, facts = policy, "policy", case.facts
     if isinstance(policy, str | Path):
         table, name = read_policy(policy, facts.states, facts.actions), str(policy)
     return _evaluator(case, 0, samples).record(name, table, occupancy=False, stands_on=(facts.states, facts.actions))
+
+
+def require_tables(case: Any, what: str) -> None:
+    """Refuse a linear system where a table is needed."""
+    if not isinstance(case, Case):
+        raise InputError(f"{case.source}: {what} is for problems of states and actions, this one is of a linear system")
 
 
 def _evaluator(case: Case, episode: int, samples: int | None) -> Evaluator:
@@ -56,22 +66,59 @@ def _evaluator(case: Case, episode: int, samples: int | None) -> Evaluator:
     return Evaluator(**arguments, evaluation=samples or arguments["solver"].evaluation)
 
 
-def footing_before(case: Case) -> FootingRecord | None:
-    """What a plan for the posterior mean would stand on, before anything is solved; None where that takes long.
+class _MeanPlan(NamedTuple):
+    """A plan for the posterior mean, before anything is solved: who judges it, its table, and how it is judged."""
 
-    By NumPy, with nothing compiled, so for expected costs alone.
-    """
+    evaluator: Evaluator
+    table: np.ndarray
+    found: Any
+
+
+def _mean_plan(case: Case) -> _MeanPlan | None:
+    """None where that takes long. By NumPy, with nothing compiled, so for expected costs alone."""
     if case.family is not None or case.shape[0] > MOST_STATES:
         return None
     arguments = case.arguments()
     if not isinstance(arguments["loss"], ExpectedCost):
         return None
     model, mean = arguments["model"], np.asarray(arguments["belief"].mean())
-    chosen = plan_many(model.support, mean[None], costs_at(model, mean[None]), float(model.discount)).action[0]
+    # Behind the probabilities of a theta may stand costs.
+    kernels = mean[None, ..., : model.support.successors]
+    chosen = plan_many(model.support, kernels, costs_at(model, mean[None]), float(model.discount)).action[0]
     table, evaluator = np.eye(model.support.actions)[chosen], Evaluator(**arguments, evaluation=MEAN_PLAN_DRAWS)
     losses = plainly(evaluator.objective, table, evaluator.draws.thetas)[0]
-    found = judged(evaluator.risk, losses, evaluator.draws)
-    return evaluator.footing(table, found, case.facts.states, case.facts.actions)
+    return _MeanPlan(evaluator, table, judged(evaluator.risk, losses, evaluator.draws))
+
+
+def footing_before(case: Case) -> FootingRecord | None:
+    """What a plan for the posterior mean would stand on, before anything is solved; None where that takes long."""
+    plan = _mean_plan(case)
+    if plan is None:
+        return None
+    return plan.evaluator.footing(plan.table, plan.found, case.facts.states, case.facts.actions)
+
+
+class RuleChange(NamedTuple):
+    """What a rule would change of a plan for the posterior mean, under CVaR 0.9 or whichever risk is asked for.
+
+    Attributes:
+        risk_now, risk_then: the risk of each plan under its own belief.
+        states: how many states that can be reached under the rule have another action.
+    """
+
+    risk_now: float
+    risk_then: float
+    states: int
+
+
+def changed_by_rule(case: Case, then: Case) -> RuleChange | None:
+    """A problem as it is and with a rule; None where planning takes long."""
+    plans = _mean_plan(case), _mean_plan(then)
+    if plans[0] is None or plans[1] is None:
+        return None
+    matters = then.reachable & ~then.terminal
+    other = (plans[0].table != plans[1].table).any(axis=1) & matters
+    return RuleChange(float(plans[0].found.risk), float(plans[1].found.risk), int(other.sum()))
 
 
 @dataclass(frozen=True)
@@ -119,14 +166,25 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
     ...     [row.same_problem for row in pr.compare_runs([f"{folder}/0.0", f"{folder}/0.9"])]
     [True, False]
     """
-    records = [read_record(Path(folder)) for folder in folders]
-    if not records:
+    folders = [Path(folder) for folder in folders]
+    if not folders:
         raise InputError("compare needs the folder of at least one run")
+    readings = [read_run(folder, (SOLUTION, ARRAYS, CHECKPOINT)) for folder in folders]
+    records = [record_of(read, folder) for read, folder in zip(readings, folders, strict=True)]
     first = records[0]
     for folder, other in zip(folders, records, strict=True):
         if (other.states, other.actions) != (first.states, first.actions):
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
-    saved = read_checkpoint(require_run(Path(folders[0])), trust)
+    if kind_of(readings[0].contents[CHECKPOINT]) == LINEAR:
+        planned = linear_checkpoint(readings[0].contents[CHECKPOINT], folders[0] / CHECKPOINT)[0]
+        seed = episode_seed(planned.case.file.seed, planned.episode)
+        judged = compared_gains(planned, seed, folders, records, samples)
+        same = [record.problem.digest == first.problem.digest for record in records]
+        return [
+            Comparison(folder, record, *each, alike)
+            for folder, record, each, alike in zip(folders, records, judged, same, strict=True)
+        ]
+    saved = checkpoint_from(readings[0].contents[CHECKPOINT], folders[0] / CHECKPOINT, trust)
     evaluator = _evaluator(saved.case, saved.episode, samples)
     policies = [
         evaluator.record(str(folder), record.probabilities, occupancy=False)
@@ -137,5 +195,5 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
         both = policy.losses, policies[0].losses
         apart = evaluator.difference(*both), evaluator.difference(*both, risk=Expectation())
         same = record.problem.digest == first.problem.digest
-        rows.append(Comparison(Path(folder), record, policy, *apart, same))
+        rows.append(Comparison(folder, record, policy, *apart, same))
     return rows

@@ -3,123 +3,145 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..errors import InputError
-from ..files import write_whole
+from ..files import MANIFEST, Reading, read_manifest, read_members
 from ..report import SolutionRecord, arrays_of, record_from
-from ..tables import Names, entries_of, read_table
+from ..tables import LONGEST_NAME, Names, entries_of, guarded, read_table
+from .tensors import look_at_tensors, packed, unpacked
 
 POLICY = "policy.csv"
 DETERMINISTIC = "policy-deterministic.csv"
 SOLUTION = "solution.json"
 WEIGHTS = "weights.csv"
 CHECKPOINT = "checkpoint.safetensors"
+UNFINISHED = "unfinished.safetensors"
 ARRAYS = "report.safetensors"
 REPORT = "report.html"
+PROOF = "proof.safetensors"
 
-# A run is written to this list of names and to no other.
-FILES = (CHECKPOINT, POLICY, DETERMINISTIC, WEIGHTS, ARRAYS, REPORT, SOLUTION)
+# A run is written to this list of names, its manifest and its lock, and to no other.
+FILES = (CHECKPOINT, UNFINISHED, POLICY, DETERMINISTIC, SOLUTION, ARRAYS, WEIGHTS, REPORT, PROOF)
 
-KIND = "prudent report arrays, version 5"
+KIND = "prudent report arrays, version 6"
 
 # Probabilities written with a few digits sum to 1 only about.
 ROUNDING = 1e-6
+
+# Of a record: two million states with short names fit. Its texts are sentences, its tables are elsewhere.
+LARGEST_RECORD, LONGEST_TEXT = 2**26, 10_000
+MOST_PARTS = 2**22
 
 
 def require_free(folder: Path, force: bool) -> None:
     """Refuse what is not a folder, and a folder that holds another run."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; choose another --out")
-    there = [name for name in FILES if os.path.lexists(folder / name)]
+    require_plain(folder)
+    there = [name for name in (MANIFEST, *FILES) if os.path.lexists(folder / name)]
     if there and not force:
+        what = "an unfinished run" if UNFINISHED in there and CHECKPOINT not in there else f"another run ({there[0]})"
         raise InputError(
-            f"{folder}: holds another run ({there[0]}); choose another --out, go on with prudent continue, or replace "
-            "it with --force"
+            f"{folder}: holds {what}; choose another --out, go on with prudent continue, or replace it with --force"
         )
     for name in there:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             raise InputError(f"{folder / name}: is a folder where a file is to be written; remove it")
 
 
+def require_plain(path: Path) -> None:
+    """Refuse a path whose name is not text: it could be neither printed nor kept in a record."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{str(path)!r}: has bytes in its name that are not UTF-8; rename it") from None
+
+
 def prepare(folder: Path, force: bool) -> Path:
-    """Make the folder; refuse one that cannot be written to, or that holds another run."""
+    """Make the folder; refuse one that holds another run. That it can be written to, its lock will tell."""
     require_free(folder, force)
     folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: cannot be written to; choose another --out")
     return folder
 
 
-def remove_stale(folder: Path, written: set[str]) -> None:
-    """Remove what is left of a run that this one has replaced."""
-    for name in FILES:
-        if name not in written:
-            (folder / name).unlink(missing_ok=True)
-
-
-def require_run(folder: Path) -> Path:
-    """The checkpoint of a run's folder."""
+def require_run(folder: Path) -> None:
+    """Refuse what is not the folder of a run."""
+    require_plain(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder; name the --out folder of prudent solve")
-    if not (folder / CHECKPOINT).is_file():
-        raise InputError(f"{folder}: holds no run; there is no {CHECKPOINT} in it")
-    return folder / CHECKPOINT
+    if read_manifest(folder) is None:
+        raise InputError(f"{folder}: holds no run; there is no {MANIFEST} in it")
 
 
-def write_tensors(path: Path, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> Path:
-    """Write arrays and record; what is read back is these bits or nothing."""
-    from safetensors.numpy import save
+def read_run(folder: Path, names: Sequence[str], apart: Collection[str] = ()) -> Reading:
+    """Files of a finished run, all of one state; what else is there has to fit, too, but for what is kept apart.
 
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    text = json.dumps(record, sort_keys=True, allow_nan=False)
-    return write_whole(path, save(arrays, {"record": text, "digest": _digest(arrays, text)}))
-
-
-def read_tensors(path: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and record of a file of this kind; a damaged file, or one of another kind, is refused."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        text = metadata["record"]
-        record = json.loads(text)
-    except (SafetensorError, KeyError, ValueError, TypeError, OSError, RecursionError, MemoryError, AttributeError):
-        raise InputError(f"{path}: is not a file that prudent has written, or is damaged; solve again") from None
-    if not isinstance(record, dict) or record.get("kind") != kind:
-        raise InputError(f"{path}: does not hold a {kind}; name another file")
-    if metadata.get("digest") != _digest(arrays, text):
-        raise InputError(f"{path}: is damaged (its digest does not fit its content); solve again")
-    return arrays, record
+    A run that was interrupted has nothing to read yet.
+    """
+    require_run(folder)
+    beside = [name for name in FILES if name not in names and name not in apart]
+    read = read_members(folder, {name: _looks(name) for name in names}, beside, lambda name: _repair(folder, name))
+    for name in names:
+        if name not in read.contents:
+            if UNFINISHED in read.manifest.files:
+                raise InputError(
+                    f"{folder}: was interrupted, and has no {name} yet; go on with prudent continue {folder}"
+                )
+            raise InputError(f"{folder / name}: there is no such file in this run; {_repair(folder, name)}")
+    return read
 
 
-def _digest(arrays: dict[str, np.ndarray], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+def read_states(folder: Path) -> dict[str, bytes]:
+    """The states that a run can go on from, by file; nothing else has to fit, for all else can be written again."""
+    looks = {name: _looks(name) for name in (UNFINISHED, CHECKPOINT)}
+    return read_members(folder, looks, (), lambda name: _repair(folder, name)).contents
 
 
-def write_record(folder: Path, record: SolutionRecord) -> list[Path]:
-    """Write `solution.json`, and beside it the arrays that it leaves out, which know the text they belong to."""
+def _repair(folder: Path, name: str) -> str:
+    """What to do about a file of a run that is not what it was; all but two can be made again."""
+    if name in (CHECKPOINT, UNFINISHED):
+        return "solve again"
+    again = {PROOF: f"prudent prove {folder}", REPORT: f"prudent report {folder}"}
+    return f"write it again with {again.get(name, f'prudent continue {folder} --iterations 0')}"
+
+
+def _looks(name: str) -> Any:
+    if name in (CHECKPOINT, UNFINISHED):
+        return lambda file, size: look_at_tensors(file, size, largest_checkpoint)
+    if name == SOLUTION:
+        return _look_at_record
+    # Draws and boxes may be many: the memory there is limits them.
+    return lambda file, size: look_at_tensors(file, size, lambda _: size, "proof" if name == PROOF else "record")
+
+
+def largest_checkpoint(record: dict[str, Any]) -> int:
+    """Bytes beyond which no solver of the problem leaves a checkpoint."""
+    states, actions = (each if isinstance(each, int) else len(each) for each in (record["states"], record["actions"]))
+    starts = record["file"].get("solver", {}).get("starts", 8)
+    return 8 * (states * actions * (64 * (starts + 2) + 7 * states) + 3 * (record["iterations"] + 2)) + 2**26
+
+
+def _look_at_record(file: BinaryIO, size: int) -> None:
+    """Refuse a text that no record has: too large, or with so many parts that it would fill the memory when read."""
+    if size > LARGEST_RECORD:
+        raise InputError(f"{file.name}: is larger than {LARGEST_RECORD >> 20} MiB, as no record is; solve again")
+    parts = sum(block.count(b"[") + block.count(b"{") for block in iter(lambda: file.read(2**20), b""))
+    if parts > MOST_PARTS:
+        raise InputError(f"{file.name}: has more parts than any record; solve again")
+
+
+def record_files(record: SolutionRecord) -> dict[str, bytes]:
+    """`solution.json`, and the arrays that it leaves out."""
     text = json.dumps(record.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
-    head = {"kind": KIND, "solution": hashlib.sha256(text.encode()).hexdigest()}
-    arrays = write_tensors(folder / ARRAYS, dict(arrays_of(record)), head)
-    return [arrays, write_whole(folder / SOLUTION, text)]
+    return {SOLUTION: text.encode(), ARRAYS: packed(dict(arrays_of(record)), {"kind": KIND})}
 
 
 def read_record(folder: str | Path) -> SolutionRecord:
@@ -136,22 +158,41 @@ def read_record(folder: str | Path) -> SolutionRecord:
     True
     """
     folder = Path(folder)
-    require_run(folder)
+    return record_of(read_run(folder, (SOLUTION, ARRAYS), apart=(REPORT,)), folder)
+
+
+def record_of(read: Reading, folder: Path) -> SolutionRecord:
+    """The record in the files of a run."""
     path = folder / SOLUTION
-    arrays, head = read_tensors(folder / ARRAYS, KIND)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    content = path.read_bytes()
-    if head.get("solution") != hashlib.sha256(content).hexdigest():
-        raise InputError(f"{path}: is damaged, or was changed after the run; solve again")
+    arrays, _ = unpacked(read.contents[ARRAYS], KIND, str(folder / ARRAYS))
     try:
-        return record_from(json.loads(content), arrays)
+        said = json.loads(read.contents[SOLUTION])
+        _refuse_texts(said, LONGEST_TEXT)
+        for name in ("states", "actions"):
+            _refuse_texts(said[name], LONGEST_NAME)
+        return record_from(said, arrays)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: is damaged ({' '.join(str(error).split())[:120]}); solve again") from None
 
 
+def _refuse_texts(said: Any, longest: int) -> None:
+    """Refuse texts that are longer than any of a record, or that are no Unicode."""
+    texts = [said]
+    while texts:
+        each = texts.pop()
+        if isinstance(each, dict):
+            texts += [*each, *each.values()]
+        elif isinstance(each, list):
+            texts += each
+        elif isinstance(each, str):
+            if len(each) > longest:
+                raise ValueError(f"a text of {len(each)} characters")
+            each.encode()
+
+
 def policy_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tuple[str, ...]) -> str:
     """`state,action,probability`, a row for each pair; the numbers read back to the bit."""
+    states, actions = tuple(map(guarded, states)), tuple(map(guarded, actions))
     rows = (
         (s, a, repr(float(p)))
         for s, row in zip(states, probabilities, strict=True)
@@ -162,6 +203,7 @@ def policy_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tup
 
 def deterministic_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tuple[str, ...]) -> str:
     """`state,action`, of a policy that is certain of its action in each state."""
+    states, actions = tuple(map(guarded, states)), tuple(map(guarded, actions))
     return csv_text(("state", "action"), zip(states, (actions[a] for a in probabilities.argmax(axis=1)), strict=True))
 
 

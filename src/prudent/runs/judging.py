@@ -174,4 +174,9 @@ def _radius(case: Case, arguments: dict[str, Any]) -> Any:
     belief = belief.posterior if isinstance(belief, WithCosts) else belief
     if given is not None or isinstance(belief, Dirichlet):
         return given
-    return row_radius(arguments["model"].support, case.counts() + 1.0)
+    counts = case.counts()
+    if case.laid is not None:
+        # Every row of a law tells of all of its pairs.
+        law = case.laid.law
+        counts = np.bincount(law.ravel(), counts.ravel())[law]
+    return row_radius(arguments["model"].support, counts + 1.0)

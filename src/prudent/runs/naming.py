@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -16,14 +15,14 @@ MOST_DRIVERS = 20
 Naming = Callable[..., str]
 
 
-def driver_records(solution: Solution, name: Naming) -> tuple[DriverRecord, ...]:
+def driver_records(solution: Solution, name: Naming | None = None) -> tuple[DriverRecord, ...]:
     """The parts of theta that the certificate calls drivers, by name, those pulled farthest first."""
     thetas, share = np.asarray(solution.thetas), np.asarray(solution.probabilities)
     pulled = share * np.asarray(solution.weights)
     found = () if solution.certificate is None else solution.certificate.drivers[:MOST_DRIVERS]
     return tuple(
         DriverRecord(
-            name=name(*driver.place),
+            name=driver.name if name is None else name(*driver.place),
             plain=float(share @ thetas[(slice(None), *driver.place)]),
             weighted=float(pulled @ thetas[(slice(None), *driver.place)]),
             shift=driver.shift,
@@ -33,15 +32,10 @@ def driver_records(solution: Solution, name: Naming) -> tuple[DriverRecord, ...]
     )
 
 
-def by_index(*place: Any) -> str:
-    """The name of a number that has none."""
-    return f"theta{[int(k) for k in place]}"
-
-
-def moves_of(case: Case) -> Naming:
-    """Names of drivers: the move that a probability or a cost belongs to."""
+def moves_of(case: Case) -> Naming | None:
+    """Names of drivers: the move that a probability or a cost belongs to; None where a family names its own."""
     if case.family is not None:
-        return by_index
+        return None
     width = case.shape[2]
 
     def name(state: int, action: int, slot: int) -> str:
@@ -55,7 +49,8 @@ def moves_of(case: Case) -> Naming:
 def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
     """Names of the numbers theta is made of that are not known, and their places in a flattened theta."""
     if case.family is not None:
-        return {by_index(*np.unravel_index(k, shape)): k for k in range(int(np.prod(shape)))}
+        places = (tuple(int(i) for i in np.unravel_index(k, shape)) for k in range(int(np.prod(shape))))
+        return {case.family.model.name_of(place, shape): k for k, place in enumerate(places)}
     own, entry = case.shape, case.support.allowed()
     free = entry & (entry.sum(axis=2, keepdims=True) > 1)
     if case.costs is not None and case.costs.spread is not None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import prudent_verifier
 
 from ..errors import InputError
-from ..proofs import Moment, Proof, prove, write_proof
-from .checkpoint import episode_seed, read_checkpoint
-from .folder import require_run
-
-PROOF = "proof.safetensors"
+from ..files import locked, settle
+from ..problems import Case
+from ..proofs import Moment, Proof, proof_file, prove
+from ..report import proof_record
+from .checkpoint import checkpoint_from, episode_seed
+from .folder import CHECKPOINT, FILES, PROOF, REPORT, read_record, read_run, record_files, require_run
+from .reporting import add_to_run, can_report, page_file
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,13 @@ def prove_run(
     samples: int = 64,
     replications: int = 1,
     trust: bool = False,
+    wait: bool = False,
     progress: Callable[[Moment], None] | None = None,
 ) -> ProvedRun:
     """Search all stationary policies for one that beats a run's; arguments are those of `prove`.
 
-    The file `proof.safetensors` in the run's folder is for `verify_run`.
+    The file `proof.safetensors` in the run's folder is for `verify_run`. The folder is locked meanwhile; with `wait`
+    the search begins once no other process changes it.
 
     >>> import prudent as pr, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,27 +66,44 @@ def prove_run(
     True
     """
     folder = Path(folder)
-    saved = read_checkpoint(require_run(folder), trust)
-    arguments = saved.case.arguments()
-    proof = prove(
-        arguments["model"],
-        arguments["belief"],
-        risk=arguments["risk"],
-        loss=arguments["loss"],
-        start=saved.policy,
-        gap=gap,
-        seconds=seconds,
-        deterministic=deterministic,
-        samples=samples,
-        replications=replications,
-        seed=episode_seed(arguments["seed"], saved.episode),
-        progress=progress,
-    )
+    require_run(folder)
+    with locked(folder, wait):
+        settle(folder, FILES)
+        read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
+        saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
+        arguments = saved.case.arguments()
+        arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
+        how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
+        proof, content = proved(
+            saved.case, arguments, saved.policy, **how, replications=replications, progress=progress
+        )
+        record = read_record(folder).model_copy(update={"proof": proof_record(proof)})
+        contents = record_files(record) | ({} if content is None else {PROOF: content})
+        if (folder / REPORT).is_file() and can_report():
+            contents[REPORT] = page_file(record)
+        add_to_run(folder, contents)
+    return ProvedRun(proof, None if content is None else folder / PROOF)
+
+
+def proved(case: Case, arguments: dict[str, Any], start: Any, **how: Any) -> tuple[Proof, bytes | None]:
+    """A proof of a problem, and its file; None where the loss or risk is not one that the verifier knows.
+
+    Args:
+        case: the problem.
+        arguments: of `solve`.
+        start: a policy to begin at.
+        how: other arguments of `prove`.
+    """
+    if case.facts.file.limit:
+        raise InputError(
+            "a proof knows no limits: it is about all policies; the run's own bound is about those in them"
+        )
+    asked = {name: arguments[name] for name in ("model", "belief", "risk", "loss", "seed")}
+    proof = prove(**asked, start=start, **how)
     try:
-        path = write_proof(proof, folder / PROOF, {"problem": saved.case.digest()})
+        return proof, proof_file(proof, {"problem": case.digest()})
     except InputError:
-        path = None
-    return ProvedRun(proof, path)
+        return proof, None
 
 
 def verify_run(folder: str | Path, *, trust: bool = False) -> prudent_verifier.Verdict:
@@ -92,15 +114,18 @@ def verify_run(folder: str | Path, *, trust: bool = False) -> prudent_verifier.V
     Traceback (most recent call last):
     prudent.errors.InputError: no-such-folder: there is no such folder; name the --out folder of prudent solve
     """
-    checkpoint, path = require_run(Path(folder)), Path(folder) / PROOF
+    folder = Path(folder)
+    path = folder / PROOF
+    require_run(folder)
     if not path.is_file():
         raise InputError(f"{path}: there is no proof; make one with prudent prove {folder}")
+    read = read_run(folder, (CHECKPOINT, PROOF))
     try:
-        verdict = prudent_verifier.verify(path)
+        verdict = prudent_verifier.verify(read.contents[PROOF])
     except prudent_verifier.Refused as refusal:
         raise InputError(f"{path}: the proof does not hold: {refusal}") from None
-    digests = prudent_verifier.read(path)[1].get("digests")
-    now = read_checkpoint(checkpoint, trust).case.digest()
+    digests = prudent_verifier.read(read.contents[PROOF])[1].get("digests")
+    now = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust).case.digest()
     if not isinstance(digests, dict) or digests.get("problem") != now:
         raise InputError(f"{path}: the proof holds, but for another problem than the run's; prove it again")
     return verdict

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ..advice import risk_words
+from ..arrays import as_key, key_words
 from ..errors import InputError
-from ..report import SolutionRecord, solution_record, write_report
+from ..files import commit, locked, read_manifest, settle
+from ..report import SolutionRecord, report_html, solution_record
 from ..solvers import Solution
-from .folder import REPORT, read_record
+from .deciding import decision_of
+from .folder import FILES, REPORT, read_record, require_run
 from .judging import Evaluator
-from .naming import by_index, driver_records
+from .naming import driver_records
 
 NEEDED = ("plotly", "jinja2")
 
@@ -23,15 +26,24 @@ def can_report() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in NEEDED)
 
 
-def write_page(record: SolutionRecord, path: Path) -> Path:
-    """Write the page of a record."""
+def require_report() -> None:
+    """Refuse to report where that is not installed."""
     if not can_report():
         raise InputError("reports need the extra report: pip install 'prudent[report]'")
-    return write_report(record, path)
 
 
-def report_run(folder: str | Path) -> Path:
+def page_file(record: SolutionRecord) -> bytes:
+    """The page of a record."""
+    require_report()
+    return report_html(record).encode()
+
+
+def report_run(folder: str | Path, *, wait: bool = False) -> Path:
     """Write `report.html` of a run again, from its record and without solving.
+
+    Args:
+        folder: of the run.
+        wait: until no other process changes it; refused otherwise if one does.
 
     >>> import prudent as pr, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,9 +52,18 @@ def report_run(folder: str | Path) -> Path:
     ...     pr.report_run(run.folder).name
     'report.html'
     """
-    if not can_report():
-        raise InputError("reports need the extra report: pip install 'prudent[report]'")
-    return write_page(read_record(Path(folder)), Path(folder) / REPORT)
+    folder = Path(folder)
+    require_run(folder)
+    with locked(folder, wait):
+        settle(folder, FILES)
+        add_to_run(folder, {REPORT: page_file(read_record(folder))})
+    return folder / REPORT
+
+
+def add_to_run(folder: Path, contents: dict[str, bytes]) -> None:
+    """Add files to a run, or replace them; the caller holds the lock."""
+    manifest = read_manifest(folder)
+    commit(folder, contents, FILES, keep=FILES, note=None if manifest is None else manifest.note)
 
 
 def record_solution(
@@ -52,7 +73,7 @@ def record_solution(
     *,
     risk: Any = None,
     loss: Any = None,
-    seed: int = 0,
+    seed: Any = 0,
     rivals: Mapping[str, Any] | None = None,
     **shown: Any,
 ) -> SolutionRecord:
@@ -83,7 +104,15 @@ def record_solution(
         for name, plan in (rivals or {}).items()
     ]
     pairs = (0, 0) if answer.probabilities is None else answer.probabilities.shape
-    usual = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss", "seed": seed}
-    usual |= {"states": pairs[0], "actions": pairs[1], "message": solution.status.value}
-    usual["drivers"] = driver_records(solution, by_index)
+    labels = getattr(solution.policy, "labels", None)
+    named = pairs if labels is None else (labels.states, labels.actions)
+    seeds = key_words(as_key(seed))
+    usual: dict[str, Any] = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss"}
+    usual["seed"] = sum(word << 32 * place for place, word in enumerate(reversed(seeds)))
+    usual |= {"states": named[0], "actions": named[1], "message": solution.status.value}
+    usual["drivers"] = driver_records(solution)
+    if labels is not None:
+        both = labels.all("state"), labels.all("action")
+        # Numbers have an order; whether names do is not known here.
+        usual["decision"] = decision_of(evaluator, answer, others, *both, ordered=isinstance(labels.states, int))
     return solution_record(solution, answer, rivals=tuple(others), **usual | shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +11,30 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import write_whole
-from ..problems import Case, parse, read_problem
-from ..report import SolutionRecord, footing_record, problem_fields, solution_record
+from ..files import commit, locked, read_manifest, settle
+from ..problems import Case, LinearCase, fit_of, parse, read_problem
+from ..proofs import check_provable
+from ..report import (
+    FitRecord,
+    SolutionRecord,
+    fit_record,
+    footing_record,
+    problem_fields,
+    proof_record,
+    solution_record,
+)
 from ..solvers import Solution, solve
 from . import folder as places
-from .checkpoint import episode_seed, read_checkpoint, restored, save_checkpoint
+from .checkpoint import Saved, checkpoint_file, checkpoint_from, episode_seed, restored
+from .deciding import decision_of
 from .deterministic import best_deterministic
 from .judging import Evaluator, rival_records
+from .keeping import Keeper, not_written
+from .limiting import limit_records
+from .linear_runs import LinearPlanned, carry_out_linear, linear_plan_of, linear_state
 from .naming import driver_records, moves_of, unknowns
-from .reporting import can_report, write_page
+from .proving import proved
+from .reporting import add_to_run, can_report, page_file
 
 # The table of posterior draws has a column for each unknown, up to this many.
 MOST_UNKNOWNS = 200
@@ -44,7 +59,7 @@ class Run:
     """
 
     folder: Path
-    case: Case
+    case: Case | LinearCase
     solution: Solution
     record: SolutionRecord
     files: tuple[Path, ...]
@@ -56,10 +71,11 @@ class Run:
 
 
 def solve_problem(
-    problem: str | Path | Case,
+    problem: str | Path | Case | LinearCase,
     out: str | Path,
     *,
     force: bool = False,
+    wait: bool = False,
     trust: bool = False,
     report: bool = True,
     progress: bool | None = None,
@@ -67,12 +83,14 @@ def solve_problem(
 ) -> Run:
     """Solve a problem file and write policy, solution, weights, checkpoint and the report's record to a folder.
 
-    The numbers are those of `pr.solve(**read_problem(path).arguments())`, to the bit.
+    The numbers are those of `pr.solve(**read_problem(path).arguments())`, to the bit. After the first iteration, and
+    every few seconds from then on, the folder holds what `continue_run` needs to go on.
 
     Args:
         problem: path of a problem file, or what `read_problem` gave.
         out: the folder; one that holds another run is refused.
         force: replace another run.
+        wait: until no other process changes the folder; refused otherwise if one does.
         trust: import the code that the file's `family` names.
         report: also plan as rivals would, and write `report.html` (extra `report`).
         progress: as in `solve`.
@@ -85,11 +103,18 @@ def solve_problem(
     ...     sorted(path.suffix for path in run.files), run.solution.iterations
     (['.csv', '.csv', '.csv', '.json', '.safetensors', '.safetensors'], 3)
     """
-    case = problem if isinstance(problem, Case) else read_problem(problem, trust=trust, changes=changes)
+    known = isinstance(problem, Case | LinearCase)
+    case: Any = problem if known else read_problem(problem, trust=trust, changes=changes)  # pyright: ignore[reportArgumentType]
     places.require_free(Path(out), force)
     arguments = case.arguments()
     target = places.prepare(Path(out), force)
-    return _carry_out(case, arguments, target, 0, report, progress)
+    with locked(target, wait):
+        places.require_free(target, force)
+        settle(target, places.FILES)
+        if isinstance(case, LinearCase):
+            return _linear(LinearPlanned(case, target, case.file.seed, case.solver()), report, progress)
+        fit = fit_record(fit_of(case)) if report else None
+        return _carry_out(Plan(case, arguments, target, fit=fit), report, progress)
 
 
 def continue_run(
@@ -101,6 +126,7 @@ def continue_run(
     tolerance: float | None = None,
     out: str | Path | None = None,
     force: bool = False,
+    wait: bool = False,
     trust: bool = False,
     report: bool = True,
     progress: bool | None = None,
@@ -108,17 +134,20 @@ def continue_run(
     """Go on with a run: more iterations, or the next episode under what has been observed since.
 
     Without `data` the bits are those of one longer run. With it the posterior is updated, and the solver starts
-    anew from the policy there is, on draws of its own.
+    anew from the policy there is, on draws of its own. A run that was interrupted goes on where it was, to the end that
+    it had set out for; other data have to wait for that.
 
     Args:
         folder: of the run; everything needed is in its checkpoint.
         data: a log of what was observed since: a path, a frame, or a list of them. One that the run has counted
             before, by its path or by its rows, is refused.
         again: count it all the same.
-        iterations: how many more at most; as many as before when left out.
+        iterations: how many more at most; as many as before, or what is left of a run that was interrupted, when left
+            out. With 0 the files are written again from the checkpoint.
         tolerance: another one; that of the run when left out.
         out: another folder to write to; the run's own when left out.
         force: replace another run in `out`.
+        wait: until no other process changes the folder; refused otherwise if one does.
         trust: import the code that the problem's `family` names.
         report: also plan as rivals would, and write `report.html` (extra `report`).
         progress: as in `solve`.
@@ -130,21 +159,96 @@ def continue_run(
     ...     pr.continue_run(f"{folder}/run", iterations=2, report=False).solution.iterations
     5
     """
-    source = places.require_run(Path(folder))
-    saved = read_checkpoint(source, trust)
-    changes = {k: v for k, v in (("iterations", iterations), ("tolerance", tolerance)) if v is not None}
-    case, episode = saved.case, saved.episode
+    folder, target = Path(folder), Path(folder if out is None else out)
+    places.require_run(folder)
+    if target != folder:
+        places.prepare(target, force)
+    with locked(target, wait):
+        if target != folder:
+            places.require_free(target, force)
+        settle(target, places.FILES)
+        several = None if data is None else list(data) if isinstance(data, list | tuple) else [data]
+        if (found := linear_state(folder)) is not None:
+            more = {"iterations": iterations, "tolerance": tolerance}
+            return _linear(linear_plan_of(*found, target, several, again, more), report, progress)
+        saved, source = _saved(folder, trust)
+        plan = _plan(saved, source, target, several, again, iterations, tolerance)
+        return _carry_out(plan, report, progress)
+
+
+def _linear(planned: LinearPlanned, report: bool, progress: bool | None) -> Run:
+    return Run(planned.target, planned.case, *carry_out_linear(planned, report, progress))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be solved into which folder.
+
+    Attributes:
+        case: the problem.
+        arguments: of `solve`.
+        target: the folder.
+        episode: how often more was observed.
+        start: parameters to begin at.
+        resume: what to go on from.
+        fit: how well the model fits the log; of a log that was read, for a checkpoint has no rows to test.
+    """
+
+    case: Case
+    arguments: dict[str, Any]
+    target: Path
+    episode: int = 0
+    start: Any = None
+    resume: Solution | None = None
+    fit: FitRecord | None = None
+
+    def state(self, solution: Solution, left: int | None = None) -> bytes:
+        """The file to go on from a solution, of which so many iterations are left where it was interrupted."""
+        return checkpoint_file(self.case, solution, self.episode, self.start, left, self.fit)
+
+
+def _saved(folder: Path, trust: bool) -> tuple[Saved, Path]:
+    """The state to go on from: where the run was interrupted, or its end."""
+    found = places.read_states(folder)
+    for name in (places.UNFINISHED, places.CHECKPOINT):
+        if name in found:
+            return checkpoint_from(found[name], folder / name, trust), folder / name
+    raise InputError(f"{folder}: holds no checkpoint to go on from; solve again")
+
+
+def _plan(
+    saved: Saved,
+    source: Path,
+    target: Path,
+    data: list[Any] | None,
+    again: bool,
+    iterations: int | None,
+    tolerance: float | None,
+) -> Plan:
+    case, episode, before = saved.case, saved.episode, restored(saved, source)
+    if data is not None and saved.left is not None:
+        if not _counted_last(case, data):
+            raise InputError(
+                f"{source.parent}: was interrupted at iteration {before.iterations}; finish it before --data, with "
+                f"prudent continue {source.parent}, and --iterations 0 to take it as it is"
+            )
+        data = None
     if data is not None:
-        several = data if isinstance(data, list | tuple) else [data]
-        case, episode = case.with_log(several, again), episode + 1
-    before = restored(saved, source)
-    case = _changed(case, changes)
+        case, episode = case.with_log(data, again), episode + 1
+    case = _changed(case, {k: v for k, v in (("iterations", iterations), ("tolerance", tolerance)) if v is not None})
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
-    target = Path(folder) if out is None else places.prepare(Path(out), force)
-    if data is None:
-        return _carry_out(case, arguments, target, episode, report, progress, resume=before)
-    return _carry_out(case, arguments, target, episode, report, progress, start=before.parameters)
+    if data is not None:
+        return Plan(case, arguments, target, episode, start=before.parameters)
+    if saved.left is not None and iterations is None:
+        arguments["solver"] = dataclasses.replace(arguments["solver"], iterations=saved.left)
+    return Plan(case, arguments, target, episode, saved.start, before, saved.fit)
+
+
+def _counted_last(case: Case, data: list[Any]) -> bool:
+    """Whether these logs are the last that were counted."""
+    again = case.facts.with_log(data, again=True).counted[-len(data) :]
+    return [each.digest for each in again] == [each.digest for each in case.facts.counted[-len(data) :]]
 
 
 def _changed(case: Case, solver: dict[str, Any]) -> Case:
@@ -155,16 +259,29 @@ def _changed(case: Case, solver: dict[str, Any]) -> Case:
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
 
-def _carry_out(
-    case: Case,
-    arguments: dict[str, Any],
-    target: Path,
-    episode: int,
-    report: bool,
-    progress: bool | None,
-    **more: Any,
-) -> Run:
-    solution = solve(**arguments, progress=progress, **more)
+def _carry_out(plan: Plan, report: bool, progress: bool | None) -> Run:
+    iterations = plan.arguments["solver"].iterations
+    keeper = Keeper(plan.target, plan.state, iterations, plan.resume)
+    asked = plan.case.facts.file.certificate
+    if asked.prove and plan.case.facts.file.limit:
+        raise InputError(
+            "certificate.prove knows no limits; leave it out, the run's own bound is about policies in them"
+        )
+    if asked.prove:
+        check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
+    solution, record = _found(plan, report, progress, keeper)
+    proof = None
+    if asked.prove:
+        how = asked.model_dump(exclude={"prove"})
+        found, proof = proved(plan.case, plan.arguments, solution, **how)
+        record = record.model_copy(update={"proof": proof_record(found)})
+    return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report, proof))
+
+
+def _found(plan: Plan, report: bool, progress: bool | None, keeper: Keeper) -> tuple[Solution, SolutionRecord]:
+    """The solution and all that is said of it; nothing is written but what is kept on the way."""
+    case, arguments = plan.case, plan.arguments
+    solution = solve(**arguments, progress=progress, start=plan.start, resume=plan.resume, keep=keeper)
     if not np.all(np.isfinite(solution.losses)):
         raise InputError(
             f"the loss of the policy is not a finite number at every posterior draw ({solution.status.value}); "
@@ -175,17 +292,34 @@ def _carry_out(
     # The solver's own numbers: computed in another batch, the last digit may differ.
     known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
     answer = evaluator.record("this policy", solution.policy, **known)
-    rivals = rival_records(evaluator, case, arguments, answer, solution.iterations) if report else []
+    plain = {name: part for name, part in arguments.items() if name != "subject_to"}
+    rivals = rival_records(evaluator, case, plain, answer, solution.iterations) if report else []
+    certain = best_deterministic(evaluator, [answer, *rivals])
+    beside = [] if certain is None else [certain]
+    decision = decision_of(
+        evaluator,
+        answer,
+        [*beside, *rivals],
+        case.states,
+        case.actions,
+        ordered=case.facts.ordered and case.facts.file.layout.grid is None,
+        ends=case.terminal,
+        walls=~case.reachable,
+        starts=case.start,
+    )
     record = solution_record(
         solution,
         answer,
+        limits=limit_records(case, arguments, solution, [*beside, *rivals]),
         **problem_fields(case, solution, answer, settings_of(case.facts.file.solver, arguments["solver"])),
-        episode=episode,
+        episode=plan.episode,
+        fit=plan.fit,
         drivers=driver_records(solution, moves_of(case)),
-        deterministic=best_deterministic(evaluator, [answer, *rivals]),
+        deterministic=certain,
+        decision=decision,
         rivals=tuple(rivals),
     )
-    return Run(target, case, solution, record, _write(target, case, solution, record, report))
+    return solution, record
 
 
 def settings_of(section: Any, solver: Any) -> dict[str, Any]:
@@ -195,23 +329,48 @@ def settings_of(section: Any, solver: Any) -> dict[str, Any]:
     return given | {name: np.asarray(value).item() for name, value in usual.items() if np.ndim(value) == 0}
 
 
-def _write(target: Path, case: Case, solution: Solution, record: SolutionRecord, report: bool) -> tuple[Path, ...]:
-    """Write the files, the checkpoint first: from it alone a run can go on, whatever happens to the others."""
-    written = [save_checkpoint(target / places.CHECKPOINT, case, solution, record.episode)]
-    written += places.write_record(target, record)
+def _write(
+    plan: Plan, solution: Solution, record: SolutionRecord, report: bool, proof: bytes | None
+) -> tuple[Path, ...]:
+    """Write the files, what matters most first and all of them at once, then the page, which can be made again."""
+    case, target = plan.case, plan.target
+    contents = {
+        places.CHECKPOINT: plan.state(solution),
+        places.POLICY: places.policy_text(np.asarray(record.probabilities), case.states, case.actions).encode(),
+        places.DETERMINISTIC: places.deterministic_text(
+            np.asarray(record.plans[1].probabilities), case.states, case.actions
+        ).encode(),
+        **places.record_files(record),
+        places.WEIGHTS: weights_text(case, solution).encode(),
+        **({} if proof is None else {places.PROOF: proof}),
+    }
+    # A proof is of its own question, whatever becomes of the policy.
+    kept = () if plan.resume is None and plan.start is None else (places.PROOF,)
+    try:
+        commit(target, contents, places.FILES, keep=kept)
+    except OSError as error:
+        raise _keep_least(plan, solution, contents, error) from error
+    written = list(contents)
     if report and can_report():
-        written.append(write_page(record, target / places.REPORT))
-    for name, text in (
-        (places.POLICY, places.policy_text(np.asarray(record.probabilities), case.states, case.actions)),
-        (
-            places.DETERMINISTIC,
-            places.deterministic_text(np.asarray(record.plans[1].probabilities), case.states, case.actions),
-        ),
-        (places.WEIGHTS, weights_text(case, solution)),
-    ):
-        written.append(write_whole(target / name, text))
-    places.remove_stale(target, {path.name for path in written})
-    return tuple(written)
+        try:
+            add_to_run(target, {places.REPORT: page_file(record)})
+        except OSError as error:
+            raise InputError(
+                f"{target}: holds {', '.join(written)}, but not {places.REPORT}, which could not be written "
+                f"({error.strerror}); make room, then prudent report {target}"
+            ) from error
+        written.append(places.REPORT)
+    return tuple(target / name for name in written)
+
+
+def _keep_least(plan: Plan, solution: Solution, contents: dict[str, bytes], error: OSError) -> InputError:
+    """Where all files could not be written: a policy, if there was none, and what is needed to write the rest."""
+    before = read_manifest(plan.target)
+    if before is None or places.CHECKPOINT not in before.files:
+        least = {places.UNFINISHED: plan.state(solution, 0), places.POLICY: contents[places.POLICY]}
+        with contextlib.suppress(OSError):
+            commit(plan.target, least, places.FILES, keep=places.FILES, note={"iterations": solution.iterations})
+    return not_written(plan.target, error, list(contents))
 
 
 def weights_text(case: Case, solution: Solution) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, as_float, as_whole, in_float64, require_kind, to_numpy
-from ..errors import InputError
+from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_numpy
+from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator, SampledRisk
 from ..objectives import Objective
@@ -23,7 +22,7 @@ from ..parameter_sets import projected
 from ..risks import Risk
 from ..settings import check_settings, number, whole
 from .draws import Chance, JobDraws, stacked
-from .optimiser import EVALUATION, Optimiser, Outcome
+from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .outputs import Kept, LastIterate, Output, start, where
 from .progress import Progress
 from .solution import Solution, Status, checkpoint_of
@@ -38,6 +37,7 @@ BATCH_BYTES = {True: 10 * 2**20, False: 256 * 2**20}
 NEWEST = 10
 
 
+@hinted
 class BRPG(Optimiser):
     """Settings of the paper's algorithm; the defaults are those of its experiments.
 
@@ -62,11 +62,11 @@ class BRPG(Optimiser):
         static=True, converter=as_whole, default=30, metadata=whole(1, "posterior draws an iteration")
     )
     iterations: int = eqx.field(static=True, converter=as_whole, default=100, metadata=whole(0, "iterations at most"))
-    step: float | optax.GradientTransformation = eqx.field(
+    step: Any = eqx.field(
         static=True, default=1.0, metadata=number("(0, inf)", "length of a gradient step", checked=False)
     )
     tolerance: Float[Array, ""] = eqx.field(
-        converter=as_float,
+        converter=as_number,
         default=0.0,
         metadata=number("[0, inf)", "converged when the gradient's norm is at most this; 0 never stops early"),
     )
@@ -77,9 +77,11 @@ class BRPG(Optimiser):
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
         check_settings(self)
-        if not isinstance(self.step, optax.GradientTransformation) and not (
-            isinstance(self.step, int | float) and self.step is not True and 0 < self.step < float("inf")
-        ):
+        if isinstance(self.step, int | float) and self.step is not True and 0 < self.step < float("inf"):
+            return
+        import optax  # slow to import
+
+        if not isinstance(self.step, optax.GradientTransformation):
             raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
 
     def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
@@ -112,6 +114,7 @@ class BRPG(Optimiser):
         draws: JobDraws,
         before: Sequence[Solution] | None,
         progress: bool | None,
+        watch: Watch | None = None,
     ) -> list[Outcome]:
         """Algorithm 1 for all runs in one compiled loop."""
         runs = len(draws.jobs)
@@ -125,7 +128,16 @@ class BRPG(Optimiser):
             going = np.asarray(state.finished) == GOING
         held_out = _set_aside(draws, self.output.held_out(), objective, risk)
         loop = Loop(objective, risk, gradient, self.for_loop(), draws.shares(self.samples), held_out)
-        state, trace, iterates = _iterate(loop, self.iterations, draws, state, start, progress)
+
+        def reached(state: State, traces: list[np.ndarray]) -> None:
+            if watch is not None:
+                watch(
+                    lambda: _so_far(
+                        to_numpy(state), np.concatenate([histories[0], *(rows[:, :, 0] for rows in traces)])
+                    )
+                )
+
+        state, trace, iterates = _iterate(loop, self.iterations, draws, state, start, progress, watch and reached)
         chosen = self.output.choose(state.kept, state.parameters, held_out)
         sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
         parameters = to_numpy(where(sound, chosen.parameters, state.sound))
@@ -157,8 +169,10 @@ class BRPG(Optimiser):
         return dataclasses.replace(self, iterations=0, evaluation=1)
 
     @property
-    def optimiser(self) -> optax.GradientTransformation:
+    def optimiser(self) -> Any:
         """The optax transformation behind `step`."""
+        import optax
+
         return self.step if isinstance(self.step, optax.GradientTransformation) else optax.sgd(self.step)
 
 
@@ -209,11 +223,13 @@ def norm(tree: Any) -> Float[Array, " G"]:
 
 def iterate(loop: Loop, state: State, thetas: Array, keys: UInt32[Array, "G 2"]) -> tuple[State, Float[Array, "3 G"]]:
     """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
+    from optax import apply_updates
+
     settings, within = loop.settings, loop.objective.within
     sampled = SampledRisk(loop.objective, loop.risk, thetas, loop.shares)
     result, slope = loop.gradient(sampled, state.parameters, keys)
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
-    moved = jax.vmap(within.project)(optax.apply_updates(state.parameters, change))
+    moved = jax.vmap(within.project)(apply_updates(state.parameters, change))
     # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
     nearest = jax.vmap(within.project)(jax.tree.map(jnp.subtract, state.parameters, slope))
     stationarity = norm(jax.tree.map(jnp.subtract, state.parameters, nearest))
@@ -281,7 +297,13 @@ def _set_aside(draws: JobDraws, count: int, objective: Objective, risk: Risk) ->
 
 
 def _iterate(
-    loop: Loop, iterations: int, draws: JobDraws, state: State, start: int, progress: bool | None
+    loop: Loop,
+    iterations: int,
+    draws: JobDraws,
+    state: State,
+    start: int,
+    progress: bool | None,
+    reached: Callable[[State, list[np.ndarray]], None] | None,
 ) -> tuple[State, np.ndarray, Any]:
     """Run so many more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
     samples, keep = loop.settings.samples, loop.settings.keep_iterates
@@ -290,7 +312,7 @@ def _iterate(
     traces = [np.empty((0, 3, len(draws.jobs)))]
     iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
     iteration = start
-    with Progress(progress, start, end) as bar:
+    with Progress(progress, start, end, watched=reached is not None) as bar:
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
             first = iteration - iteration % length
             last = min(first + length, end)
@@ -305,8 +327,23 @@ def _iterate(
                     iterates.append(jax.tree.map(lambda rows, made=made: np.asarray(rows)[made], passed))
                 iteration = first + int(position)
                 bar.advance(iteration, traces[-1])
+                if reached is not None:
+                    reached(state, traces)
     together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if keep else None
     return to_numpy(state), np.concatenate(traces), together
+
+
+def _so_far(state: State, history: np.ndarray) -> Outcome:
+    """The first run between two iterations, at its last sound iterate, whatever its output rule would choose."""
+    return Outcome(
+        parameters=jax.tree.map(lambda leaf: leaf[0], state.sound),
+        status=Status.ITERATION_LIMIT,
+        history=history,
+        iterations=int(state.steps[0]),
+        models=0,
+        in_sample=float("nan"),
+        state=jax.tree.map(lambda leaf: leaf[0], state),
+    )
 
 
 def _restore(before: Sequence[Solution], settings: BRPG, beginning: State) -> tuple[State, list[np.ndarray], int]:

@@ -15,17 +15,21 @@ import numpy as np
 from jaxtyping import Float
 
 from ..evaluation import Evaluation, judged, stretched
-from ..objectives import Objective
+from ..objectives import Objective, losses_on, slopes_on
 from ..posteriors import WeightedDraws
 from ..risks import Risk
 from .descent import ROUNDING
 from .drivers import Driver, drivers_of
-from .linear_model import Reach, improve
+from .linear_model import Reach, along, improve
 from .prox_linear import linearised
-from .sample import Sample
+from .sample import Sample, assessed
 
 # A predicted decrease of this share of the spread of losses is not looked at more closely.
 STATIONARY = 1e-5
+
+
+# Derivatives of single draws that are kept, and the fewest that are.
+SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
 
 
 class Certificate(eqx.Module):
@@ -55,6 +59,7 @@ class Certificate(eqx.Module):
         drivers: parts of theta that the risk's weights pull away by more than chance, the farthest first.
         drivers_considered: how many unknowns that the policy meets were looked at for it.
         seconds: wall time of the certificate.
+        limited: whether bound and gap are about policies that keep the limits, on the draws of the bound, only.
     """
 
     lower_bound: float | None
@@ -71,6 +76,7 @@ class Certificate(eqx.Module):
     drivers: tuple[Driver, ...]
     drivers_considered: int
     seconds: float
+    limited: bool = eqx.field(static=True, default=False)
 
     def rows(self) -> list[tuple[str, str]]:
         """Lines of a solution's summary, as (label, text)."""
@@ -79,7 +85,7 @@ class Certificate(eqx.Module):
             ("in sample", f"{self.in_sample:.4f}"),
             *self._bound_rows(),
             *self._stationarity_rows(),
-            *([("driven by", f"theta{list(driver.place)}, {driver.shift:+.2f} s.d.")] if driver else []),
+            *([("driven by", f"{driver.name}, {driver.shift:+.2f} s.d.")] if driver else []),
         ]
 
     def _bound_rows(self) -> list[tuple[str, str]]:
@@ -98,14 +104,37 @@ class Certificate(eqx.Module):
         return [("stationarity", f"{self.stationarity:.2g}: no change of the policy gains more, to first order")]
 
     def _gap_text(self) -> str:
+        policy = "policy that keeps the limits" if self.limited else "policy"
         if self.exact:
-            return "no policy is better by more"
+            return f"no {policy} is better by more"
         if self.gap_limit is None:
             return (
-                f"on these {self.draws} draws no policy is better by more; they are too few to speak of the posterior"
+                f"on these {self.draws} draws no {policy} is better by more; they are too few to speak of the posterior"
             )
         sure = "95 % confidence" if self.confidence == "95 %" else self.confidence
-        return f"no policy is better by more than {self.gap_limit:.4f} ({sure})"
+        return f"no {policy} is better by more than {self.gap_limit:.4f} ({sure})"
+
+
+def judge_closely(
+    objective: Objective, risk: Risk, point: np.ndarray, draws: WeightedDraws
+) -> tuple[Evaluation, Float[np.ndarray, ...]]:
+    """`judge`, and the losses' derivatives by the point at the first N draws, as many as memory takes.
+
+    Of models that the objective works through itself, the derivative of their average under the risk's weights alone,
+    which has no axis of draws.
+    """
+    own, count = objective.averages(), len(draws)
+    if own is not None:
+        share = draws.probabilities
+        found = own.slopes(point, draws.thetas, lambda losses: share * assessed(risk, losses[None], share)[1][0])
+        return judged(risk, found.losses, draws, objective.truncation), found.slope
+    few = int(np.clip(SLOPE_BYTES // (8 * point.size), min(count, FEWEST_SLOPES), count))
+    losses = np.empty(count)
+    found = slopes_on(objective, point[None], draws.thetas, np.zeros(few, int), np.arange(few))
+    losses[:few] = found.losses
+    if few < count:
+        losses[few:] = losses_on(objective, point[None], draws.thetas[few:])[0]
+    return judged(risk, losses, draws, objective.truncation), found.slopes
 
 
 def certify(
@@ -175,6 +204,12 @@ def stationarity(objective: Objective, risk: Risk, point: np.ndarray, answer: Ev
     table = objective.table(answer.draws.thetas[0])
     if table is None or slopes is None or not np.all(np.isfinite(slopes)):
         return float("nan")
+    if slopes.ndim == point.ndim:
+        # Of large models the average alone is known. What a linear program could take off for kinks stays on.
+        losses = np.asarray(answer.losses)
+        return along(slopes, Reach(point, table.rows)).most + ROUNDING * float(
+            np.abs(losses).max() + np.abs(slopes).sum()
+        )
     draws = answer.draws.first(len(slopes))
     sample = Sample(point[None], draws, risk, np.ones(1, bool))
     losses = np.asarray(answer.losses)[: len(slopes)]

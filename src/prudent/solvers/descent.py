@@ -183,9 +183,13 @@ def unflat(rows: Float[np.ndarray, "K D"], like: Any) -> Any:
     return structure.unflatten([piece.reshape(np.shape(leaf)) for piece, leaf in zip(pieces, leaves, strict=True)])
 
 
-@eqx.filter_jit
 def project_all(within: ParameterSet, parameters: Any) -> Any:
-    """The projections of K parameter sets."""
+    """The projections of K parameter sets; nothing is compiled where every point is in the set."""
+    return parameters if within.free else _project_all(within, parameters)
+
+
+@eqx.filter_jit
+def _project_all(within: ParameterSet, parameters: Any) -> Any:
     return jax.vmap(within.project)(parameters)
 
 

@@ -6,10 +6,12 @@ discounted time there, on average over the posterior or over the draws that make
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import special, stats
+from scipy import special
 
 from ..objectives import Objective
 from ..posteriors import WeightedDraws
@@ -38,11 +40,13 @@ class Driver(eqx.Module):
         shift: xi*-weighted mean less plain mean, in posterior standard deviations.
         standard_error: of the shift by chance alone, were this part of theta independent of the loss; 0 where the draws
             are the whole posterior.
+        name: what it is called, such as `slip` or `worn, run → broken`.
     """
 
     place: tuple[int, ...] = eqx.field(static=True)
     shift: float
     standard_error: float
+    name: str = eqx.field(static=True, default="")
 
 
 def drivers_of(
@@ -58,7 +62,9 @@ def drivers_of(
     """
     thetas, shares, exact, _ = draws
     met = objective.met(point, thetas, np.stack([shares, shares * weights]))
-    return drivers(thetas, weights, shares, met, exact)
+    found, considered = drivers(thetas, weights, shares, met, exact)
+    named = (dataclasses.replace(each, name=objective.name_of(each.place, thetas.shape[1:])) for each in found)
+    return tuple(named), considered
 
 
 def drivers(
@@ -114,6 +120,8 @@ def _chances(entries: np.ndarray, pull: np.ndarray, shift: np.ndarray, error: fl
         return chance
     moved = slots[np.abs(shift[slots]) >= WORTH_RANKING * error]
     if len(moved):
+        from scipy import stats  # slow to import
+
         ranks = stats.rankdata(entries[:, moved], axis=0)
         scores = special.ndtri(ranks / (len(entries) + 1.0))
         sizes = pull @ scores / (error * scores.std(axis=0, ddof=1))

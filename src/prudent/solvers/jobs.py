@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ..arrays import as_float, as_key, in_float64, key_words, require_finite, require_kind, to_numpy
-from ..errors import InputError
-from ..evaluation import Evaluation, check_question, judge, judge_closely, usual_draws
+from ..errors import InputError, hinted
+from ..evaluation import Evaluation, check_question, judge, usual_draws
 from ..gradients import Adjoint, GradientEstimator
 from ..objectives import Objective, objective_of, point_at
 from ..parameter_sets import projected
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk, check_envelope
+from ..workers import mapped, workers
+from .batches import alike, batches_of
 from .brpg import BRPG
-from .certificates import Certificate
+from .certificates import Certificate, judge_closely
 from .certificates import certify as certified
 from .draws import Job, JobDraws, fresh_draws
+from .limits import Limit, checked_limits, limit_objectives, solve_limited
 from .optimiser import Optimiser, Outcome, digest_of
 from .sample_average import SampleAverage
-from .solution import Checkpoint, History, Solution, Status, checkpoint_of, resumable
+from .solution import Asked, Checkpoint, History, Solution, Status, checkpoint_of, resumable
+
+# Told of a solution so far, which is made if it is asked for.
+Keep = Callable[[Callable[[], Solution]], None]
 
 # Settings of a solver that a resumed run may change.
 FREE_SETTINGS = ("iterations", "tolerance", "evaluation")
 
 
+@hinted
 def solve(
     model: Any,
     belief: Posterior,
@@ -45,6 +52,8 @@ def solve(
     resume: Solution | None = None,
     progress: bool | None = None,
     certify: bool = True,
+    subject_to: Sequence[Limit] = (),
+    keep: Keep | None = None,
 ) -> Solution:
     """Minimise `rho_theta( F(lambda, P_theta) )` over policies, theta following the belief.
 
@@ -63,6 +72,9 @@ def solve(
         resume: a solution of the same call to go on from, for `solver.iterations` more.
         progress: show a bar; when left out, only on a terminal and only if the run takes a while.
         certify: find the solution's `certificate` and `footing`, for at most about what the solution cost.
+        subject_to: limits that the policy has to keep; `solution.limits` says whether it does, and what each costs.
+        keep: called now and then, first after the first iteration, with a function that gives the solution so far,
+            which is not judged on fresh draws but can be gone on from with `resume=`; to keep, should the process end.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -73,6 +85,11 @@ def solve(
     """
     risks = [CVaR(0.9) if risk is None else risk]
     objective = objective_of(model, loss, policy, occupancy)
+    if subject_to:
+        parts = Parts(objective, risks, gradient, solver, certify)
+        limits = checked_limits(subject_to)
+        others = limit_objectives(limits, lambda own: objective_of(model, own, policy, occupancy))
+        return _limited([objective, *others], limits, belief, risks[0], parts, as_key(seed), start, resume, progress)
     return solve_grid(
         [belief],
         risks,
@@ -81,9 +98,47 @@ def solve(
         None if start is None else [[start]],
         None if resume is None else [[resume]],
         progress,
+        keep,
     )[0][0]
 
 
+@in_float64
+def _limited(
+    objectives: list[Objective],
+    limits: tuple[Limit, ...],
+    belief: Posterior,
+    risk: Risk,
+    parts: Parts,
+    key: jax.Array,
+    start: Any,
+    resume: Solution | None,
+    progress: bool | None,
+) -> Solution:
+    """`solve` with limits, its parts checked."""
+    if resume is not None:
+        raise InputError(
+            "a run with limits is not resumed; begin at its policy with start=solution.parameters, or with prudent "
+            "continue --data; or solve again"
+        )
+    settings = parts.settings
+    if not parts.gradient.exact or not isinstance(settings, SampleAverage):
+        raise InputError(
+            "limits need the exact gradient and solver=SampleAverage(...); leave gradient= and solver= out"
+        )
+    if settings.step is not None:
+        raise InputError("limits have steps of their own; leave step= out")
+    for each in objectives:
+        check_question(each, [belief], [risk])
+    initial = to_numpy(projected(objectives[0].within, objectives[0].initial()))
+    first = initial if start is None else start_at(start, initial, objectives[0])
+    settings.check(objectives[0], parts.gradient, JobDraws([Job(belief, risk, key_words(key), first)]).first(1)[0])
+    given = start is not None
+    return solve_limited(
+        objectives, limits, belief, risk, settings, key_words(key), first, given, progress, parts.certify
+    )
+
+
+@hinted
 def solve_many(
     model: Any,
     beliefs: Sequence[Posterior],
@@ -157,6 +212,7 @@ def solve_grid(
     start: Sequence[Sequence[Any]] | None,
     resume: Sequence[Sequence[Solution]] | None,
     progress: bool | None,
+    keep: Keep | None = None,
 ) -> list[list[Solution]]:
     """`solve_many` with a random key for each belief, which may be the same for several."""
     objective = parts.objective
@@ -181,20 +237,24 @@ def solve_grid(
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
-    groups = _alike(jobs)
-    for alike in groups:
-        thetas = JobDraws([job for _, _, job in alike]).first(4)
+    groups = alike(jobs)
+    for group in groups:
+        thetas = JobDraws([job for _, _, job in group]).first(4)
         if resume is None:
-            objective.check(thetas, alike[0][2].start, differentiable=not parts.gradient.by_values)
+            objective.check(thetas, group[0][2].start, differentiable=not parts.gradient.by_values)
         parts.settings.check(objective, parts.gradient, thetas[0])
     parts.evaluation = parts.settings.evaluation or max(usual_draws(objective, risk) for risk in risks)
     grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
-    for alike in groups:
-        for batch in _batches(alike, parts.settings.jobs_at_once(objective)):
-            before = None if resume is None else [resume[i][j] for i, j, _ in batch]
-            solutions = _solve_batch([job for _, _, job in batch], parts, before, progress)
-            for (i, j, _), solution in zip(batch, solutions, strict=False):
-                grid[i][j] = solution
+    batches = [batch for group in groups for batch in batches_of(group, parts.settings.jobs_at_once(objective))]
+    fanned_out = len(batches) > 1 and workers() > 1
+    work = Work(parts, False if fanned_out else progress, None if fanned_out else keep)
+    items = [
+        Batch([job for _, _, job in batch], None if resume is None else [resume[i][j] for i, j, _ in batch])
+        for batch in batches
+    ]
+    for batch, solutions in zip(batches, mapped(_solve_batch, work, items), strict=True):
+        for (i, j, _), solution in zip(batch, solutions, strict=False):
+            grid[i][j] = solution
     return grid
 
 
@@ -216,40 +276,37 @@ def start_at(start: Any, initial: Any, objective: Objective) -> Any:
     return to_numpy(projected(objective.within, start))
 
 
-def _batches(jobs: list[tuple], fit: int) -> list[list[tuple]]:
-    """Cut many jobs into equal batches of at most `fit`; one compiled function serves all.
+class Work(NamedTuple):
+    """What all batches of a call share."""
 
-    The last batch is filled up with repeats of its last job, whose answers are dropped, because a
-    shorter batch would be compiled again.
-    """
-    number = -(-len(jobs) // fit)
-    size = -(-len(jobs) // number)
-    batches = [jobs[first : first + size] for first in range(0, len(jobs), size)]
-    batches[-1] += batches[-1][-1:] * (size - len(batches[-1]))
-    return batches
+    parts: Parts
+    progress: bool | None
+    keep: Keep | None
 
 
-def _alike(jobs: list[tuple]) -> list[list[tuple]]:
-    """Jobs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
-    groups: dict[Any, list[tuple]] = {}
-    for job in jobs:
-        leaves, structure = jax.tree.flatten(job[2].risk)
-        atoms = job[2].belief.as_atoms()
-        name = (structure, *(np.shape(leaf) for leaf in leaves), None if atoms is None else len(atoms))
-        groups.setdefault(name, []).append(job)
-    return list(groups.values())
+class Batch(NamedTuple):
+    """Jobs that are worked on together, and what they go on from."""
+
+    jobs: Sequence[Job]
+    before: list[Solution] | None
 
 
-def _solve_batch(
-    jobs: Sequence[Job], parts: Parts, before: list[Solution] | None, progress: bool | None
-) -> list[Solution]:
+@in_float64
+def _solve_batch(work: Work, batch: Batch) -> list[Solution]:
+    parts, keep, jobs, before = work.parts, work.keep, batch.jobs, batch.before
     clock = time.perf_counter()
     for solution, job in zip(before or (), jobs, strict=False):
         resumable(solution, parts.digests(job.risk), job.words)
-    outcomes = parts.settings.optimise(parts.objective, parts.gradient, JobDraws(jobs), before, progress)
+
+    def reached(outcome: Callable[[], Outcome]) -> None:
+        assert keep is not None
+        keep(lambda: _so_far(outcome(), jobs[0], parts, time.perf_counter() - clock))
+
+    watch = None if keep is None else reached
+    outcomes = parts.settings.optimise(parts.objective, parts.gradient, JobDraws(jobs), before, work.progress, watch)
     solutions = []
     for outcome, job in zip(outcomes, jobs, strict=True):
-        point = np.asarray(point_at(parts.objective, outcome.parameters))
+        point = point_at(parts.objective, outcome.parameters)
         answer, certificate = _judged(point, job, outcome, parts)
         solutions.append(_solution(point, job, outcome, answer, certificate, parts, time.perf_counter() - clock))
     return solutions
@@ -259,7 +316,7 @@ def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tupl
     """An answer on fresh draws, and its certificate where one is wanted and can be had."""
     objective, slopes = parts.objective, None
     fresh = fresh_draws(job.belief, job.words, parts.evaluation)
-    if parts.gradient.by_values or not parts.certify:
+    if parts.gradient.by_values or not parts.certify or objective.by_chance:
         answer = judge(objective, job.risk, point, fresh)
     else:
         answer, slopes = judge_closely(objective, job.risk, point, fresh)
@@ -273,6 +330,22 @@ def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tupl
     return dataclasses.replace(answer, footing=footing), certificate
 
 
+def _so_far(outcome: Outcome, job: Job, parts: Parts, seconds: float) -> Solution:
+    """What has been found, before it is judged."""
+    point = point_at(parts.objective, outcome.parameters)
+    return Solution(
+        status=outcome.status,
+        policy=parts.objective.policy(point, outcome.parameters),
+        evaluation=Evaluation.none(),
+        history=History(*outcome.history.T),
+        iterations=outcome.iterations,
+        seconds=seconds,
+        parameters=outcome.parameters,
+        checkpoint=Checkpoint(outcome.state, job.words, parts.digests(job.risk)),
+        models=outcome.models,
+    )
+
+
 def _solution(
     point: np.ndarray,
     job: Job,
@@ -284,7 +357,7 @@ def _solution(
 ) -> Solution:
     return Solution(
         status=_status(parts.objective, job, outcome, answer),
-        policy=parts.objective.policy(point),
+        policy=parts.objective.policy(point, outcome.parameters),
         evaluation=answer,
         history=History(*outcome.history.T),
         iterations=outcome.iterations,
@@ -294,6 +367,7 @@ def _solution(
         models=outcome.models,
         certificate=certificate,
         iterates=outcome.iterates,
+        asked=Asked(parts.objective, job.belief, job.risk, job.words),
     )
 
 
@@ -309,5 +383,5 @@ def _status(objective: Objective, job: Job, outcome: Outcome, answer: Evaluation
     values = outcome.history[:, 0]
     if len(values) < 2 or values[-len(values) // 4 :].mean() <= values[0]:
         return outcome.status
-    first = judge(objective, job.risk, np.asarray(point_at(objective, job.start)), answer.draws)
+    first = judge(objective, job.risk, point_at(objective, job.start), answer.draws)
     return Status.DIVERGED if answer.clearly_above(first) else outcome.status

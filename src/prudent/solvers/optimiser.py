@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -43,6 +43,9 @@ class Outcome(NamedTuple):
     in_sample: float
     state: Any
     iterates: Any = None
+
+
+Watch = Callable[[Callable[[], Outcome]], None]
 
 
 def digest_of(part: Any) -> str:
@@ -95,6 +98,7 @@ class Optimiser(eqx.Module):
         draws: JobDraws,
         before: Sequence[Solution] | None,
         progress: bool | None,
+        watch: Watch | None = None,
     ) -> list[Outcome]:
         """The answers of the jobs in `draws`.
 
@@ -104,4 +108,5 @@ class Optimiser(eqx.Module):
             draws: the jobs, with their starts and posterior draws.
             before: solutions to go on from.
             progress: whether to show a bar.
+            watch: called between iterations with what gives the first job's outcome so far.
         """

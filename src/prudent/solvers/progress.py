@@ -16,15 +16,16 @@ REFRESH_SECONDS = 0.25
 class Progress:
     """Shows iteration, objective and time left, and picks how many iterations run between updates."""
 
-    def __init__(self, show: bool | None, start: int, end: int):
+    def __init__(self, show: bool | None, start: int, end: int, watched: bool = False):
         self.show = sys.stderr.isatty() if show is None else show
+        self.watched = watched
         self.end = end
         self.iteration = start
         self.bar: Any = None
         self.task: Any = None
         self.began = self.seen = time.perf_counter()
         # The first call is short so that a slow problem shows a sign of life soon; it changes no bits.
-        self.stride = 1 if self.show else end - start or 1
+        self.stride = 1 if self.show or watched else end - start or 1
 
     def __enter__(self) -> Progress:
         return self
@@ -35,12 +36,14 @@ class Progress:
 
     def advance(self, iteration: int, trace: np.ndarray) -> None:
         """Note that the run has reached `iteration`; `trace` is `[T, 3, G]`, its first column the objective."""
-        if not self.show:
+        if not (self.show or self.watched):
             return
         now = time.perf_counter()
         rate = (iteration - self.iteration) / max(now - self.seen, 1e-9)
         self.stride = max(1, int(rate * REFRESH_SECONDS))
         self.iteration, self.seen = iteration, now
+        if not self.show:
+            return
         objective = float(np.mean(trace[-1, 0])) if trace.size else float("nan")
         if self.bar is None and now - self.began > QUIET_SECONDS and iteration < self.end:
             self._open(iteration, objective)

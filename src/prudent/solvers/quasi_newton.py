@@ -69,7 +69,7 @@ class LBFGS(Step):
         """The quasi-Newton direction, shortened by what rejections have taught."""
         moves = -iterates.memory.reach[:, None] * directions(iterates.memory, iterates.gradient)
         moved = _added(iterates.parameters, moves)
-        return moved if space.within.free else project_all(space.within, moved)
+        return project_all(space.within, moved)
 
     def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
         """`-<gradient, change of the parameters>`."""

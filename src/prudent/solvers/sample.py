@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import to_numpy
-from ..objectives import ModelSlopes, Objective, chunk_size, losses_on, slopes_on
+from ..objectives import Averages, ModelSlopes, Objective, chunk_size, losses_on, slopes_on
 from ..posteriors import WeightedDraws
-from ..risks import Risk, risk_value
+from ..risks import Risk, assess_sample
 
 # Slopes of all draws up to here are kept until their weights are known; beyond, draws of the tail are met twice.
 KEPT_BYTES = 512 * 2**20
@@ -64,10 +62,14 @@ class Slopes(NamedTuple):
 
 def slopes_of(objective: Objective, samples: list[Sample]) -> list[Slopes]:
     """Risks and slopes of the active points of several samples, their models in one stream of chunks."""
+    own = objective.averages()
+    if own is not None:
+        return [_averaged(own, sample) for sample in samples]
     shape = samples[0].points.shape[1:]
     wanted = [(i, int(k)) for i, sample in enumerate(samples) for k in np.flatnonzero(sample.active)]
     models = sum(len(samples[i].draws) for i, _ in wanted)
-    if 8 * models * int(np.prod(shape)) > KEPT_BYTES:
+    # Backwards through a walk takes several times as long as forwards, and only the tail is asked for its slopes.
+    if 8 * models * int(np.prod(shape)) > KEPT_BYTES or objective.by_chance:
         return [_in_two_passes(objective, sample) for sample in samples]
     if not wanted:
         return [_reduced(sample, {}) for sample in samples]
@@ -121,6 +123,22 @@ def _active(sample: Sample, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return value, weights
 
 
+def _averaged(own: Averages, sample: Sample) -> Slopes:
+    """Of models that the objective works through itself, point by point."""
+    draws, shape = sample.draws, (len(sample.points), len(sample.draws))
+    losses, weights, value = np.zeros(shape), np.zeros(shape), np.full(len(sample.points), np.nan)
+    slope, visits = np.zeros(sample.points.shape), np.zeros(sample.points.shape[:2])
+    for k in np.flatnonzero(sample.active):
+
+        def weigh(found: np.ndarray, k: int = int(k)) -> np.ndarray:
+            risks, densities = assessed(sample.risk, found[None], draws.probabilities)
+            value[k], weights[k] = risks[0], densities[0]
+            return draws.probabilities * densities[0]
+
+        losses[k], slope[k], visits[k] = own.slopes(sample.points[k], draws.thetas, weigh)
+    return Slopes(value, losses, weights, slope, visits, (None,) * len(losses), len(draws) * int(sample.active.sum()))
+
+
 def _in_two_passes(objective: Objective, sample: Sample) -> Slopes:
     """For models too large to keep every slope: losses first, then only the draws that have a weight."""
     draws, active, size = sample.draws, np.flatnonzero(sample.active), chunk_size(objective)
@@ -145,8 +163,5 @@ def assessed(
     risk: Risk, losses: Float[np.ndarray, "K R"], probabilities: Float[np.ndarray, " R"]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Risk and xi* of each row under one risk; row by row, so that the number of rows compiles nothing again."""
-    rows = [to_numpy(_assess(risk, row, probabilities)) for row in losses]
+    rows = [assess_sample(risk, row, probabilities) for row in losses]
     return np.array([value for value, _ in rows]), np.stack([weights for _, weights in rows])
-
-
-_assess = eqx.filter_jit(risk_value)

@@ -10,18 +10,18 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, as_float, as_whole, in_float64, require_kind, stream, to_numpy
-from ..errors import InputError
+from ..arrays import Array, Stream, as_number, as_whole, in_float64, require_kind, stream, to_numpy
+from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator
 from ..objectives import Objective, Unit
 from ..parameter_sets import projected
 from ..posteriors import equally_weighted
 from ..settings import check_settings, number, whole
-from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin
+from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin, only
 from .draws import Job, JobDraws, draw
 from .natural import NaturalGradient
-from .optimiser import EVALUATION, Optimiser, Outcome
+from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .polish import PointLosses, polish
 from .progress import Progress
 from .prox_linear import ProxLinear
@@ -42,6 +42,7 @@ JOBS_AT_ONCE = 16
 LARGEST_PROGRAM = 10_000
 
 
+@hinted
 class SampleAverage(Optimiser):
     """Sample-average optimisation: the objective on a fixed posterior sample, minimised to a tolerance.
 
@@ -83,7 +84,9 @@ class SampleAverage(Optimiser):
     )
     step: Step | None = None
     tolerance: Float[Array, ""] = eqx.field(
-        converter=as_float, default=1e-4, metadata=number("[0, inf)", "converged when so small a share is left to gain")
+        converter=as_number,
+        default=1e-4,
+        metadata=number("[0, inf)", "converged when so small a share is left to gain"),
     )
     evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
 
@@ -154,6 +157,7 @@ class SampleAverage(Optimiser):
         draws: JobDraws,
         before: Sequence[Solution] | None,
         progress: bool | None,
+        watch: Watch | None = None,
     ) -> list[Outcome]:
         """All jobs side by side: in each round the models of all of them go through one stream of chunks."""
         del gradient
@@ -186,6 +190,8 @@ class SampleAverage(Optimiser):
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
                 bar.advance(max(search.iterations for search in searches), trace.T[None])
+                if watch is not None:
+                    watch(lambda: self._outcome(searches[0], searches[0].answer(), histories[0], unit))
         return [
             self._outcome(search, _polished(space, job, search, steps), history, unit)
             for search, job, history in zip(searches, draws.jobs, histories, strict=True)
@@ -212,6 +218,8 @@ class SampleAverage(Optimiser):
             held = np.zeros(len(iterates.finished), np.int64)
             held[-1] = HELD
             iterates = dataclasses.replace(iterates, finished=held)
+        if self.step is None and steps[0].keeps_risk:
+            return Search(begin(space, only(iterates, 0)), floor, waiting=iterates)
         return Search(iterates, floor)
 
     def _resumed(self, solution: Solution) -> Search:

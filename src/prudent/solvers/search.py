@@ -34,6 +34,7 @@ from .descent import (
     only,
 )
 from .draws import Job, JobDraws
+from .natural import NaturalGradient
 from .sample import Sample, Slopes
 from .solution import Status
 from .states import Arrays, below, filled, foreign, named_leaves
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 # Iterations of all starts on the first sample; the best one goes on.
 EXPLORATION = 30
+
+# Natural steps of the first point before the others join it. A program leaps to an edge of the tables at once, and from
+# there to the nearest good one; natural steps keep to the middle for longer, and end better where several ways go down.
+WARM_UP = 20
 
 # Draws that rank the starts, and tell whether a larger sample has moved the answer.
 HELD_OUT = 1000
@@ -89,6 +94,7 @@ class Search(eqx.Module):
         incumbent: the best answer of the samples before.
         done: how the job ended, or `GOING`.
         moved: whether the largest sample still moved the answer.
+        waiting: all starts, while the first of them is brought down by natural steps; None after that.
         iterations, models: made so far.
     """
 
@@ -100,6 +106,7 @@ class Search(eqx.Module):
     incumbent: Incumbent | None = None
     done: int = GOING
     moved: bool = False
+    waiting: Iterates | None = None
     iterations: int = 0
     models: int = 0
 
@@ -108,7 +115,7 @@ class Search(eqx.Module):
         if self.scoring:
             return Sample(
                 np.asarray(self.iterates.points),
-                draws.evenly(job, HELD_OUT, Stream.HELD_OUT),
+                draws.evenly(job, held_out(space, settings), Stream.HELD_OUT),
                 job.risk,
                 self._contenders(),
             )
@@ -130,7 +137,16 @@ class Search(eqx.Module):
         now = dataclasses.replace(self, models=self.models + found.models)
         if self.scoring:
             return now._scored(settings, space, request, found)
-        iterates = advance(steps[self.kind], space, self.iterates, request, found, float(settings.tolerance))
+        step = steps[self.kind] if self.waiting is None else NaturalGradient()
+        iterates = advance(step, space, self.iterates, request, found, float(settings.tolerance))
+        if self.waiting is not None:
+            now = dataclasses.replace(now, iterates=iterates, iterations=self.iterations + 1)
+            going = bool(iterates.finished[0] == GOING) and iterates.rounds < WARM_UP
+            return (
+                now
+                if going
+                else dataclasses.replace(now, iterates=_joined(space, iterates, self.waiting), waiting=None)
+            )
         several = len(iterates.value) > 1
         if several:
             iterates = merged(iterates, float(settings.tolerance))
@@ -236,6 +252,24 @@ class Search(eqx.Module):
         return STATUSES[self.done]
 
 
+def held_out(space: Space, settings: SampleAverage) -> int:
+    """Draws that rank the starts: of models that take long no more than the largest sample has."""
+    return HELD_OUT if space.objective.averages() is None else min(HELD_OUT, settings.size(settings.stages() - 1))
+
+
+def _joined(space: Space, first: Iterates, waiting: Iterates) -> Iterates:
+    """All starts, the first of them where it has come to."""
+    if not np.isfinite(first.value[0]):
+        return waiting
+    joined = jax.tree.map(lambda own, all_: np.concatenate([own, all_[1:]]), first.parameters, waiting.parameters)
+    again = begin(space, joined)
+    # What is known of the first is the newest line of the history.
+    here = {name: np.array(getattr(again, name)) for name in ("value", "norm", "length")}
+    for name, column in here.items():
+        column[0] = getattr(first, name)[0]
+    return dataclasses.replace(again, finished=waiting.finished, **here)
+
+
 def _alone(iterates: Iterates, best: int) -> Iterates:
     """One of the points."""
     return jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, iterates)
@@ -264,7 +298,16 @@ def restored(arrays: Arrays, space: Space, initial: Any, steps: tuple[Step, ...]
     iterates = dataclasses.replace(iterates, memory=_memory(below(arrays, ".iterates.memory"), steps, iterates))
     iterates = filled(iterates, below(arrays, ".iterates"), points[0])
     known = any(name.startswith(".incumbent") for name in arrays)
-    template = Search(iterates, 0.0, incumbent=Incumbent(initial, 0.0, 0, np.zeros(HELD_OUT)) if known else None)
+    others = np.shape(arrays.get(".waiting.value", np.zeros(1)))
+    if len(others) != 1 or not 1 <= others[0] <= settings.starts + 1:
+        raise foreign()
+    waits = ".waiting.value" in arrays
+    template = Search(
+        iterates,
+        0.0,
+        incumbent=Incumbent(initial, 0.0, 0, np.zeros(held_out(space, settings))) if known else None,
+        waiting=filled(begin(space, initial), below(arrays, ".waiting"), others[0]) if waits else None,
+    )
     search = filled(template, arrays)
     if not _possible(search, settings):
         raise foreign()
@@ -295,6 +338,7 @@ def _possible(search: Search, settings: SampleAverage) -> bool:
         and iterates.rounds >= 0
         and (iterates.rounds > 0) == (iterates.memory is not None)
         and (search.stage == 0 or search.incumbent is not None)
+        and (search.waiting is None or (search.waiting.rounds == 0 and len(iterates.value) == 1 and not search.scoring))
         and (iterates.rounds > 0 or not search.scoring)
         and not (search.scoring and search.done != GOING)
     )

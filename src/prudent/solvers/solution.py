@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import html
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +13,7 @@ from jaxtyping import Float
 
 from ..arrays import Array
 from ..errors import InputError
-from ..evaluation import Evaluation, in_columns
+from ..evaluation import Evaluation, in_columns, with_error
 
 
 class Status(enum.Enum):
@@ -22,6 +25,10 @@ class Status(enum.Enum):
     """
 
     CONVERGED = "on the draws it was fitted to, no change of the policy gains more than the tolerance, to first order"
+    CONVERGED_WITHIN_LIMITS = (
+        "on the draws it was fitted to, no change of the policy that keeps the limits there gains more than the "
+        "tolerance, to first order; fresh draws, or all atoms, show the limits kept"
+    )
     GRADIENT_VANISHED = (
         "the gradient by the policy's parameters fell to the tolerance; where the policy is saturated, or its class "
         "narrow, a better one may be left: certificate.stationarity, where there is one, says what a change could gain "
@@ -45,6 +52,18 @@ class Status(enum.Enum):
         "at some posterior draws the policy's loss is infinite, and so are its mean and its risk; more data, a belief "
         "that is cut off closer, or a finite horizon may give a finite one"
     )
+    INFEASIBLE = (
+        "no policy keeps the limits: proved on the posterior's atoms, or from fresh draws with 95 % confidence; the "
+        "policy that breaks them least, as far as was found, is returned; raise a limit"
+    )
+    LIMIT_BROKEN = (
+        "the policy breaks a limit on fresh draws, and none was found that keeps it; whether there is one is not "
+        "known; raise the limit, or try more starts="
+    )
+    LIMIT_OPEN = (
+        "fresh draws leave open whether a limit is kept; more of them (evaluation=) may tell, and a limit with "
+        "confidence= is aimed at with more to spare"
+    )
     PLANNED = "planned exactly; there was nothing to iterate"
     LEARNED = "all updates of the learner were made; it cannot tell how close they came, so compare more iterations="
     UNCERTIFIED = (
@@ -55,7 +74,47 @@ class Status(enum.Enum):
     @property
     def ok(self) -> bool:
         """Whether the policy can be used as it is (more iterations may still improve it)."""
-        return self not in (Status.DIVERGED, Status.NON_FINITE, Status.INFINITE, Status.UNCERTIFIED)
+        return self not in (
+            Status.DIVERGED,
+            Status.NON_FINITE,
+            Status.INFINITE,
+            Status.INFEASIBLE,
+            Status.LIMIT_BROKEN,
+            Status.LIMIT_OPEN,
+            Status.UNCERTIFIED,
+        )
+
+
+# Lines of the summary that a notebook shows.
+SHOWN = ("risk", "interval", "footing", "gap", "driven by", "mean loss", "unstable", "truncation")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a solution answers.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> pr.solve(lake, lake.prior, solver=pr.BRPG(iterations=2), seed=7).asked.seed
+    7
+
+    Attributes:
+        objective: what was minimised.
+        belief: the posterior.
+        risk: the risk over it.
+        key: the words of the random key.
+    """
+
+    objective: Any
+    belief: Any
+    risk: Any
+    key: tuple[int, ...]
+
+    @property
+    def seed(self) -> int:
+        """The seed as a whole number."""
+        high, low = self.key
+        return (high << 32) | low
 
 
 class History(eqx.Module):
@@ -119,6 +178,8 @@ class Solution(eqx.Module):
         certificate: how good the policy is, a `Certificate`; None for a baseline or where none was asked for.
         iterates: `[T, ...]` the parameters before each step if `BRPG(keep_iterates=True)`, else None; a resumed
             run's begin where they were first kept.
+        limits: of `subject_to`, in their order: value, whether it is kept, how surely, and its multiplier.
+        asked: what was asked, an `Asked` record; None where it is not known, as of a solution that was loaded.
     """
 
     status: Status = eqx.field(static=True)
@@ -133,6 +194,8 @@ class Solution(eqx.Module):
     models: int = 0
     certificate: Any = None
     iterates: Any = None
+    limits: tuple[Any, ...] = ()
+    asked: Any = None
 
     @property
     def risk(self) -> float:
@@ -186,10 +249,13 @@ class Solution(eqx.Module):
 
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the printed summary, as (label, text)."""
-        last = f", last gradient norm {float(self.history.gradient_norm[-1]):.3g}" if len(self.history) else ""
+        norm = float(self.history.gradient_norm[-1]) if len(self.history) else 0.0
+        # Below rounding the digits of a norm are noise.
+        last = f", last gradient norm {norm:.3g}" if not norm < 1e-12 else ""
         return [
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             *self.evaluation.risk_rows(),
+            *(row for number, each in enumerate(self.limits) for row in each.rows(number)),
             *([] if self.footing is None else self.footing.rows()),
             *([] if self.certificate is None else self.certificate.rows()),
             *self.evaluation.note_rows(),
@@ -201,6 +267,72 @@ class Solution(eqx.Module):
 
     def __str__(self) -> str:
         return in_columns(self.rows())
+
+    def __repr__(self) -> str:
+        risk = with_error(self.risk, self.risk_standard_error) if not self.exact else f"{self.risk:.4f}, exact"
+        return f"Solution({self.status.name}: risk {risk}, {self.iterations} iterations; {self.policy!r})"
+
+    def _repr_html_(self) -> str:
+        """A compact table for notebooks."""
+        head = f"<caption>{html.escape(self.status.name.lower().replace('_', ' '))}</caption>"
+        kept = [(label, text) for label, text in self.rows() if label in SHOWN]
+        cell = "<td style='text-align:left'>"
+        rows = (f"<tr><th>{html.escape(k)}</th>{cell}{html.escape(text)}</td></tr>" for k, text in kept)
+        return f"<table>{head}{''.join(rows)}</table>"
+
+    # What comes after a solution (its page, its picture, its file) is made by later stages, and asked for here.
+
+    def save(self, path: str | Path) -> Path:
+        """Write the solution to one file, without pickle; `Solution.load` reads it back, on any machine.
+
+        Kept are status, policy, evaluation, history, certificate, and parameters that are arrays; not kept are what was
+        asked, the checkpoint (go on with `start=solution.parameters`) and a baseline's plan.
+
+        >>> import prudent as pr, tempfile
+        >>> lake = pr.envs.frozen_lake("SF\\nHG")
+        >>> solution = pr.solve(lake, lake.prior, solver=pr.BRPG(iterations=5))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pr.Solution.load(solution.save(f"{folder}/solution.safetensors")).risk == solution.risk
+        True
+        """
+        from ..runs import save_solution
+
+        return save_solution(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Solution:
+        """The solution that `save` wrote; a damaged file is refused."""
+        from ..runs import load_solution
+
+        return load_solution(path)
+
+    def report(self, path: str | Path, *, rivals: Any = None, **shown: Any) -> Path:
+        """Write the page of the solution: one HTML file that needs nothing beside itself (extra `report`).
+
+        Args:
+            path: the file to write.
+            rivals: by name, solutions to set beside it, such as those of `pr.rivals`.
+            shown: other fields of the record, such as `title` and `loss_name`.
+        """
+        from ..runs import report_solution
+
+        return report_solution(self, path, rivals=rivals, **shown)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """The losses over the posterior as a matplotlib figure, written as a PNG if a path is given."""
+        from ..runs import plot_solution
+
+        return plot_solution(self, path)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """A frame with a row for each posterior draw: `probability`, `weight` (xi*), `loss`, and the unknowns by name.
+
+        Args:
+            backend: `pandas`, `polars` or `pyarrow`; when left out, the first of these that is installed.
+        """
+        from ..runs import solution_frame
+
+        return solution_frame(self, backend)
 
     def __rich__(self) -> Any:
         """A table for rich consoles: `rich.print(solution)`."""

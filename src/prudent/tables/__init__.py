@@ -1,18 +1,29 @@
 """Tables from files, frames and datasets: read in batches, checked by row, counted. Imports no JAX."""
 
-from .counting import LARGEST_COST, LogCounts, count_log
-from .names import MOST_NAMES, Names, suggest
-from .reading import Batch, read_batches, require_text_name
+from .counting import LARGEST_COST, LogCounts, LogForm, count_log
+from .frames import frame_of
+from .labels import Labels
+from .names import LONGEST_NAME, MOST_NAMES, Names, guarded, suggest
+from .opening import require_text_name
+from .reading import Batch, read_batches
+from .rows import Keeper, Rows
 from .small import entries_of, read_table
 
 __all__ = [
     "LARGEST_COST",
+    "LONGEST_NAME",
     "MOST_NAMES",
     "Batch",
+    "Keeper",
+    "Labels",
     "LogCounts",
+    "LogForm",
     "Names",
+    "Rows",
     "count_log",
     "entries_of",
+    "frame_of",
+    "guarded",
     "read_batches",
     "read_table",
     "require_text_name",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pyarrow as pa
 from ..errors import InputError
 from .names import INDEX_BITS, Names, as_name, require_name
 from .reading import Batch, read_batches
+from .rows import TIME, UNIT, Keeper
+from .trajectories import EPISODE, Steps
 
 # Distinct codes of finished batches are merged once this many have gathered.
 MOST_PENDING = 2**20
@@ -68,8 +70,27 @@ class LogCounts:
         return _of_tally(seen, self.rows + other.rows, (*self.sources, *other.sources))
 
 
+@dataclass(frozen=True)
+class LogForm:
+    """How the rows of a log are to be read.
+
+    Attributes:
+        called: what its columns are called, where that is something else; empty for one to leave alone.
+        trajectories: rows are consecutive steps, whose next state is the state of the row behind.
+    """
+
+    called: Mapping[str, str] = field(default_factory=dict)
+    trajectories: bool = False
+
+
 def count_log(
-    sources: Sequence[Any], states: Names, actions: Names, folder: Path | None = None, leave: tuple[str, ...] = ()
+    sources: Sequence[Any],
+    states: Names,
+    actions: Names,
+    folder: Path | None = None,
+    leave: tuple[str, ...] = (),
+    keep: Keeper | None = None,
+    form: LogForm | None = None,
 ) -> LogCounts:
     """Read and count logs, one after the other.
 
@@ -79,14 +100,20 @@ def count_log(
         actions: the same for actions.
         folder: where relative paths begin.
         leave: optional columns to leave alone, such as `cost` where costs come from elsewhere.
+        keep: keeps the rows themselves, with their units and times if there are any.
+        form: how its rows are to be read; a transition a row under the usual names when left out.
     """
+    form = LogForm() if form is None else form
     seen = Tally()
     rows = 0
-    optional = [name for name in ("count", "cost") if name not in leave]
+    numbers = [name for name in ("count", "cost", "reward") if name not in leave]
+    names = ("state", "action", EPISODE, UNIT) if form.trajectories else ("state", "action", "next_state")
+    names += () if keep is None else (TIME,) if form.trajectories else (UNIT, TIME)
+    optional = [*numbers, EPISODE, UNIT, TIME]
     for source in sources:
-        before = rows
-        for batch in read_batches(source, ("state", "action", "next_state"), optional, optional, folder):
-            rows += _add(batch, states, actions, seen)
+        before, steps = rows, Steps() if form.trajectories else None
+        for batch in read_batches(source, names, numbers, optional, folder, form.called):
+            rows += _add(batch, states, actions, seen, steps, keep)
         if rows == before:
             name = source if isinstance(source, str | Path) else "the frame"
             raise InputError(f"{name}: the log has no row; observe at least one transition")
@@ -100,18 +127,31 @@ def _of_tally(seen: Tally, rows: int, sources: tuple[str, ...]) -> LogCounts:
     return LogCounts(state, action, next_state, count, paid, total, square, rows, sources)
 
 
-def _add(batch: Batch, states: Names, actions: Names, seen: Tally) -> int:
+def _add(batch: Batch, states: Names, actions: Names, seen: Tally, steps: Steps | None, keep: Keeper | None) -> int:
     state = indices(batch, "state", states)
-    action = indices(batch, "action", actions)
-    next_state = indices(batch, "next_state", states)
-    count = _counts(batch) if "count" in batch.columns else None
-    codes = (state << 2 * INDEX_BITS) | (action << INDEX_BITS) | next_state
-    seen.add(codes, count, _costs(batch) if "cost" in batch.columns else None)
-    return len(state)
+    cost, rows = _costs(batch, empty=steps is not None), len(state)
+    if steps is None:
+        action, next_state = indices(batch, "action", actions), indices(batch, "next_state", states)
+        count = _counts(batch) if "count" in batch.columns else None
+    elif "count" in batch.columns:
+        raise InputError(f"{batch.source}: consecutive steps have no column count; give every step a row")
+    else:
+        action, count = indices(batch, "action", actions, empty=True), None
+        batch, state, action, next_state, cost = steps.transitions(batch, state, action, cost)
+    seen.add((state << 2 * INDEX_BITS) | (action << INDEX_BITS) | next_state, count, cost)
+    if keep is not None:
+        keep.add(batch, {"state": state, "action": action, "next_state": next_state, "cost": cost, "count": count})
+    return rows
 
 
-def _costs(batch: Batch) -> np.ndarray:
-    cost = batch.numbers("cost")
+def _costs(batch: Batch, empty: bool) -> np.ndarray | None:
+    """The costs of rows; a reward is a negative cost, and is looked at where there is no cost."""
+    if "cost" in batch.columns:
+        cost = batch.numbers("cost", empty)
+    elif "reward" in batch.columns:
+        cost = -batch.numbers("reward", empty)
+    else:
+        return None
     large = np.abs(cost) > LARGEST_COST
     if large.any():
         position = int(np.argmax(large))
@@ -132,12 +172,15 @@ def _counts(batch: Batch) -> np.ndarray:
     return count
 
 
-def indices(batch: Batch, column: str, names: Names) -> np.ndarray:
-    """The numbers of a column's names; refuses the first row whose name is not declared."""
-    values, which = batch.labels(column)
+def indices(batch: Batch, column: str, names: Names, empty: bool = False) -> np.ndarray:
+    """The numbers of a column's names, -1 for cells that may be empty; refuses the first row of another name."""
+    values, which = batch.labels(column, empty)
     numbers = np.empty(len(values), np.int64)
     for k, value in enumerate(values):
         name = as_name(value)
+        if empty and name == "":
+            numbers[k] = -1
+            continue
         try:
             number = None if name is None else names.find(require_name(names.kind, name))
         except InputError as error:

@@ -14,7 +14,7 @@ from .reading import BATCH_ROWS, Batch
 
 def minari_batches(name: str, names: Sequence[str], numbers: Sequence[str]) -> Iterator[Batch]:
     """The steps of a dataset that is on this machine, episode by episode; a reward is a negative cost."""
-    if list(names) != ["state", "action", "next_state"]:
+    if list(names[:3]) != ["state", "action", "next_state"]:
         raise InputError(f"minari:{name}: a dataset is a log of transitions; give this table as a file")
     dataset = _load(name)
     source, rows = f"minari:{name}", 0
@@ -69,6 +69,7 @@ def _columns(source: str, episode: Any) -> dict[str, np.ndarray]:
         "action": actions,
         "next_state": observations[1:],
         "cost": -np.asarray(episode.rewards, np.float64).reshape(-1),
+        "unit": np.full(len(actions), episode.id),
     }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -43,6 +44,30 @@ def as_name(value: object) -> str | None:
     return None
 
 
+# A spreadsheet takes a cell that begins so for a formula, and one that begins with an apostrophe for text.
+FORMULA, TEXT = "=+-@", "'"
+
+
+def guarded(name: str) -> str:
+    """A name as a cell of a CSV file: one that a spreadsheet would take for a formula begins with an apostrophe.
+
+    Numbers are left alone, and `unguarded` takes the apostrophe off, so that every name is read back as it was.
+
+    >>> guarded("=1+1"), guarded("-1"), guarded("new"), unguarded(guarded("'=1"))
+    ("'=1+1", '-1', 'new', "'=1")
+    """
+    return TEXT + name if name[:1] in (*FORMULA, TEXT) and not _is_number(name) else name
+
+
+def unguarded(cell: str) -> str:
+    """The name in a cell of a CSV file."""
+    return cell[1:] if cell[:1] == TEXT and guarded(cell[1:]) != cell[1:] else cell
+
+
+def _is_number(name: str) -> bool:
+    return re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", name, re.ASCII) is not None
+
+
 def require_name(kind: str, name: str) -> str:
     """Refuse names that are empty, too long, or hold characters that cannot be printed."""
     if not name:
@@ -64,9 +89,10 @@ class Names:
     Args:
         kind: what is named, `state` or `action`, for messages.
         names: the declared names; a whole number n for `0` to `n - 1`; None to collect them.
+        codes: by name, what tables say in its place, such as numbers; a table says either the names or the codes.
     """
 
-    def __init__(self, kind: str, names: Sequence[str] | int | None = None):
+    def __init__(self, kind: str, names: Sequence[str] | int | None = None, codes: Mapping[str, str] | None = None):
         self.kind = kind
         self.declared = names is not None
         self._size = names if isinstance(names, int) else None
@@ -83,6 +109,11 @@ class Names:
                 self._add(name)
             if not self._names:
                 raise InputError(f"no {kind} is declared; name at least one")
+        for name, code in (codes or {}).items():
+            if code in self._number and code != name:
+                raise InputError(f"{code!r} is the name of one {kind} and stands for {kind} {name!r}; rename one")
+        self.codes = dict(codes or {})
+        self._number |= {code: self._number[name] for name, code in self.codes.items()}
 
     def _add(self, name: str) -> int:
         if len(self._names) >= MOST_NAMES:

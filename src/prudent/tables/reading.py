@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,27 +13,31 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .names import suggest
+from .looking import look_at_footer, look_at_lines, look_at_packed, look_at_parquet
+from .names import suggest, unguarded
+from .opening import (
+    KINDS,
+    PACKED,
+    decimal_point,
+    for_arrow,
+    header_of,
+    near_file,
+    opened,
+    refuse_disguise,
+    require_text_name,
+)
 
 BLOCK_BYTES = 8 * 2**20
 BATCH_ROWS = 2**18
-LONGEST_HEADER = 2**16
+
+# Rows that tell what the columns of JSON lines are, and how many different ones there may be.
+FIRST_BYTES, MOST_COLUMNS = 2**20, 1000
 
 # Rows looked at one by one for the place of an error.
 MOST_SEARCHED = 2_000_000
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
-KINDS = {"csv": "CSV", "tsv": "TSV", "parquet": "Parquet", "jsonl": "JSON lines"}
-MAGIC = {b"PAR1": "a Parquet file", b"\x1f\x8b": "compressed by gzip", b"PK\x03\x04": "a zip archive or a spreadsheet"}
-MAGIC |= {b"\x89HDF": "an HDF5 file", b"ARROW1": "an Arrow file", b"\x28\xb5\x2f\xfd": "compressed by zstd"}
+# Columns of logs, which may be called otherwise.
+LOGGED = ("state", "action", "next_state")
 
 
 class Batch(NamedTuple):
@@ -42,33 +47,38 @@ class Batch(NamedTuple):
         source: the file, for messages.
         first: the number of the first row, counted from 1 below the header.
         columns: arrays of one length by column name.
+        guarded: whether names may begin with an apostrophe that spreadsheets take for "this is text".
     """
 
     source: str
     first: int
     columns: dict[str, pa.Array]
+    guarded: bool = False
 
     def place(self, position: int) -> str:
         """Where a row is, for messages."""
         return f"{self.source}, row {self.first + position}"
 
-    def numbers(self, column: str) -> np.ndarray:
-        """A column of numbers as float64; refuses empty cells, text, NaN and infinities by row."""
+    def numbers(self, column: str, empty: bool = False) -> np.ndarray:
+        """A column of numbers as float64; refuses text, NaN, infinities and, unless they are NaN then, empty cells."""
         array = self.columns[column]
-        if array.null_count:
+        if array.null_count and not empty:
             raise InputError(f"{self.place(_first_null(array))}: {column} is empty; give a number")
         if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
             raise InputError(f"{self.place(0)}: {column} holds {array.type} values, not numbers")
         values = array.to_numpy(zero_copy_only=False).astype(np.float64)
-        bad = ~np.isfinite(values)
+        bad = ~np.isfinite(values) & ~array.is_null().to_numpy(zero_copy_only=False)
         if bad.any():
             position = int(np.argmax(bad))
             raise InputError(f"{self.place(position)}: {column} {values[position]} is not a finite number")
         return values
 
-    def labels(self, column: str) -> tuple[list[Any], np.ndarray]:
-        """A column's distinct values, and which of them each row has; refuses empty cells by row."""
+    def labels(self, column: str, empty: bool = False) -> tuple[list[Any], np.ndarray]:
+        """A column's distinct values, and which of them each row has; refuses empty cells by row, unless it may be."""
         array = self.columns[column]
+        if array.null_count and empty:
+            array = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).cast(pa.string())
+            array = array.fill_null("")
         if array.null_count:
             raise InputError(f"{self.place(_first_null(array))}: {column} is empty; give a name or a number")
         if not pa.types.is_dictionary(array.type):
@@ -76,7 +86,10 @@ class Batch(NamedTuple):
                 raise InputError(f"{self.place(0)}: {column} holds {array.type} values, not names or numbers")
             array = array.dictionary_encode()
         try:
-            return array.dictionary.to_pylist(), array.indices.to_numpy(zero_copy_only=False)
+            values = array.dictionary.to_pylist()
+            if self.guarded:
+                values = [unguarded(value) if isinstance(value, str) else value for value in values]
+            return values, array.indices.to_numpy(zero_copy_only=False)
         except UnicodeDecodeError:
             raise InputError(f"{self.source}: is not UTF-8 text; save it as UTF-8") from None
 
@@ -85,16 +98,13 @@ def _first_null(array: pa.Array) -> int:
     return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
 
 
-def require_text_name(path: Path) -> str:
-    """The kind of table a file's name says it is."""
-    kind = SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        raise InputError(f"{path}: the name of a table ends in {', '.join(SUFFIXES)}; rename or convert it")
-    return kind
-
-
 def read_batches(
-    source: Any, names: Sequence[str], numbers: Sequence[str], optional: Sequence[str], folder: Path | None = None
+    source: Any,
+    names: Sequence[str],
+    numbers: Sequence[str],
+    optional: Sequence[str],
+    folder: Path | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> Iterator[Batch]:
     """The rows of a file or a frame in batches that hold the columns asked for and nothing else.
 
@@ -104,8 +114,9 @@ def read_batches(
         numbers: columns whose cells are numbers.
         optional: which of both may be missing.
         folder: where a relative path begins; the working folder when left out.
+        called: what columns are called in this source, where that is something else; empty for one to leave alone.
     """
-    wanted = _Wanted(tuple(names), tuple(numbers), frozenset(optional))
+    wanted = _Wanted(tuple(names), tuple(numbers), frozenset(optional), dict(called or {}))
     if isinstance(source, str) and source.startswith("minari:"):
         from .minari_datasets import minari_batches
 
@@ -117,12 +128,14 @@ def read_batches(
     path = Path(source) if folder is None else folder / source
     kind = require_text_name(path)
     if not path.exists():
-        raise InputError(f"{path}: there is no such file{_near_file(path)}")
+        raise InputError(f"{path}: there is no such file{near_file(path)}")
     if not path.is_file():
         raise InputError(f"{path}: is not a file")
-    _refuse_disguise(path, kind)
+    refuse_disguise(path, kind)
     readers = {"csv": _of_text, "tsv": _of_text, "parquet": _of_parquet, "jsonl": _of_json}
     try:
+        if path.suffix.lower() in PACKED:
+            look_at_packed(path)
         yield from readers[kind](path, wanted)
     except pa.ArrowException as error:
         raise InputError(f"{path}: {_explained(error, KINDS[kind])}") from None
@@ -134,24 +147,36 @@ class _Wanted(NamedTuple):
     names: tuple[str, ...]
     numbers: tuple[str, ...]
     optional: frozenset[str]
+    called: dict[str, str]
 
     def within(self, columns: Sequence[str], source: str) -> dict[str, str]:
         """The wanted columns that are there, each with the name the table has it under."""
+        wanted = {self.called.get(name, name): name for name in (*self.names, *self.numbers)}
+        wanted.pop("", None)
         found: dict[str, str] = {}
         for column in columns:
-            name = column.strip()
-            if name in (*self.names, *self.numbers):
+            name = wanted.get(column.strip())
+            if name is not None:
                 if name in found:
-                    raise InputError(f"{source}: column {name!r} appears twice; remove one")
+                    raise InputError(f"{source}: column {column.strip()!r} appears twice; remove one")
                 found[name] = column
         for name in (*self.names, *self.numbers):
-            if name not in found and name not in self.optional:
-                have = ", ".join(repr(column[:40]) for column in columns[:8]) + (", ..." if len(columns) > 8 else "")
-                others = [column.strip() for column in columns if column.strip() not in found]
-                raise InputError(
-                    f"{source}: column {name!r} is missing{_renamed(name, others)}; the columns are {have or 'none'}"
-                )
+            said = self.called.get(name)
+            if name in found or said == "" or (name in self.optional and said is None):
+                continue
+            have = ", ".join(repr(column[:40]) for column in columns[:8]) + (", ..." if len(columns) > 8 else "")
+            others = [column.strip() for column in columns if column.strip() not in wanted]
+            near = _renamed(said or name, others)
+            what = f"column {name!r}" if said is None else f"column {said!r}, which is to be the {name},"
+            raise InputError(f"{source}: {what} is missing{near}; the columns are {have or 'none'}{_fix(name, said)}")
         return found
+
+
+def _fix(name: str, said: str | None) -> str:
+    if said is not None:
+        return "; correct data.columns"
+    more = ", or data.trajectories = true if the rows are consecutive steps" if name == "next_state" else ""
+    return f"; data.columns says what a column is called{more}" if name in LOGGED else ""
 
 
 def _renamed(name: str, others: Sequence[str]) -> str:
@@ -160,60 +185,31 @@ def _renamed(name: str, others: Sequence[str]) -> str:
     return near.replace("did you mean", "is it").removesuffix("?") + "?" if near else ""
 
 
-def _near_file(path: Path) -> str:
-    try:
-        return suggest(path.name, sorted(other.name for other in path.parent.iterdir() if other.is_file()))
-    except OSError:
-        return f"; neither is there a folder {path.parent}"
-
-
-def _refuse_disguise(path: Path, kind: str) -> None:
-    """Refuse a file that begins like one of another kind."""
-    with path.open("rb") as file:
-        start = file.read(4096)
-    said = f"{path}: is named as {KINDS[kind]}"
-    if not start:
-        raise InputError(f"{path}: is empty; a log needs a header and at least one row")
-    for magic, what in MAGIC.items():
-        if start.startswith(magic) and not (kind == "parquet" and magic == b"PAR1"):
-            raise InputError(f"{said} but is {what}; rename or convert it")
-    if kind == "parquet":
-        if not start.startswith(b"PAR1"):
-            raise InputError(f"{said} but does not begin like one; rename or convert it")
-        return
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{path}: is UTF-16 text; save it as UTF-8")
-    if b"\x00" in start:
-        raise InputError(f"{said} but holds binary data; rename or convert it")
-    looks_like_json = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-    if looks_like_json != (kind == "jsonl"):
-        what = "holds JSON" if looks_like_json else "its first line is not a JSON object"
-        raise InputError(f"{said} but {what}; rename or convert it")
-
-
 def _of_text(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     from pyarrow import csv as arrow_csv
 
-    delimiter = "\t" if require_text_name(path) == "tsv" else ","
-    found = wanted.within(_header(path, delimiter), str(path))
+    header, delimiter, first = header_of(path)
+    found = wanted.within(header, str(path))
+    point = decimal_point(header, first, [found[name] for name in wanted.numbers if name in found])
     label = pa.dictionary(pa.int32(), pa.string())
     types = {found[name]: label for name in wanted.names if name in found}
     types |= {found[name]: pa.float64() for name in wanted.numbers if name in found}
 
     def batches(types: Mapping[str, pa.DataType]) -> Iterator[Batch]:
         reader = arrow_csv.open_csv(
-            path,
+            for_arrow(path),
             read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict(types),
                 include_columns=list(found.values()),
                 null_values=[""],
+                decimal_point=point,
                 strings_can_be_null=False,
                 quoted_strings_can_be_null=False,
             ),
         )
-        yield from _numbered(str(path), reader, found)
+        yield from (batch._replace(guarded=True) for batch in _numbered(str(path), reader, found))
 
     try:
         yield from batches(types)
@@ -222,14 +218,14 @@ def _of_text(path: Path, wanted: _Wanted) -> Iterator[Batch]:
             raise InputError(f"{path}{_ragged(path, delimiter)}") from None
         texts = {found[name]: pa.string() for name in found}
         for batch in batches(texts):
-            _refuse_text(batch, [name for name in wanted.numbers if name in found])
+            _refuse_text(batch, [name for name in wanted.numbers if name in found], point)
         raise InputError(f"{path}: {_explained(error, 'CSV')}") from None
 
 
 def _ragged(path: Path, delimiter: str) -> str:
     """Where the first row is that has more or fewer cells than the header."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = (line for line in file if line.strip("\r\n"))
+    with opened(path) as content, io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as file:
+        lines = (line for line in iter(lambda: file.readline(BLOCK_BYTES), "") if line.strip("\r\n"))
         try:
             rows = csv.reader(lines, delimiter=delimiter)
             header = next(rows)
@@ -242,44 +238,40 @@ def _ragged(path: Path, delimiter: str) -> str:
     return ": a row has more or fewer cells than the header"
 
 
-def _refuse_text(batch: Batch, columns: Sequence[str]) -> None:
+def _refuse_text(batch: Batch, columns: Sequence[str], point: str) -> None:
     """Name the first cell that is not a number."""
     for column in columns:
         for position, cell in enumerate(batch.columns[column].to_pylist()):
             try:
-                float(cell)
+                float(cell.replace(",", ".", 1) if point == "," else cell)
             except ValueError:
                 text = f"{column} {cell[:40]!r} is not a number" if cell else f"{column} is empty; give a number"
                 raise InputError(f"{batch.place(position)}: {text}") from None
 
 
-def _header(path: Path, delimiter: str) -> list[str]:
-    with path.open("rb") as file:
-        line = file.readline(LONGEST_HEADER)
-    try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
-    cells = next(csv.reader(io.StringIO(text.splitlines()[0] if text.strip() else ""), delimiter=delimiter), [])
-    if not cells:
-        raise InputError(f"{path}: the first line is empty; it must name the columns")
-    if len(cells) == 1 and (other := {",": "\t", "\t": ","}[delimiter]) in text:
-        kind = {",": "TSV (tabs between the cells)", "\t": "CSV (commas between the cells)"}[delimiter]
-        raise InputError(f"{path}: looks like {kind}; rename it{'' if other == ',' else ' to .tsv'}")
-    return cells
-
-
 def _of_parquet(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     from pyarrow import parquet
 
+    look_at_footer(path)
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-    found = wanted.within(schema.names, str(path))
+        found = wanted.within(schema.names, str(path))
+        for name, column in found.items():
+            _refuse_kind(path, name, schema.field(column).type)
+        look_at_parquet(path, file, list(found.values()))
     texts = [column for name, column in found.items() if name in wanted.names and _is_text(schema.field(column).type)]
     with parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False, buffer_size=2**20) as file:
         yield from _numbered(
             str(path), file.iter_batches(BATCH_ROWS, columns=list(found.values()), use_threads=True), found
         )
+
+
+def _refuse_kind(path: Path, name: str, kind: pa.DataType) -> None:
+    """Refuse a column that holds neither names nor numbers before it is unpacked."""
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    known = (_is_text, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    if not any(test(plain) for test in known):
+        raise InputError(f"{path}: {name} holds {kind} values, not names or numbers")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -289,13 +281,32 @@ def _is_text(kind: pa.DataType) -> bool:
 def _of_json(path: Path, wanted: _Wanted) -> Iterator[Batch]:
     from pyarrow import json as arrow_json
 
+    look_at_lines(path)
     options = arrow_json.ReadOptions(block_size=BLOCK_BYTES)
-    first = arrow_json.open_json(path, read_options=options).schema
+    first = _first_rows(path)
     found = wanted.within(first.names, str(path))
     schema = pa.schema([first.field(column) for column in found.values()])
-    # What the first block shows is what the columns are; other columns are not looked at.
+    # What the first rows show is what the columns are; other columns are not looked at.
     parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    yield from _numbered(str(path), arrow_json.open_json(path, read_options=options, parse_options=parse), found)
+    yield from _numbered(
+        str(path), arrow_json.open_json(for_arrow(path), read_options=options, parse_options=parse), found
+    )
+
+
+def _first_rows(path: Path) -> pa.Schema:
+    """The columns that the first rows show."""
+    from pyarrow import json as arrow_json
+
+    with opened(path) as file:
+        lines = file.readlines(FIRST_BYTES) if file.seekable() else file.read(FIRST_BYTES).splitlines(True)[:-1]
+    try:
+        names = {name for line in lines if line.strip() for name in json.loads(line)}
+    except (ValueError, RecursionError, TypeError, UnicodeDecodeError):
+        names = set()  # the parser will say what is wrong
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f"{path}: its rows have more than {MOST_COLUMNS:,} different keys; a log has a few columns")
+    options = arrow_json.ReadOptions(block_size=BLOCK_BYTES)
+    return arrow_json.open_json(pa.BufferReader(b"".join(lines)), read_options=options).schema
 
 
 def _of_frame(frame: Any, wanted: _Wanted) -> Iterator[Batch]:

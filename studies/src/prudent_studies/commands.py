@@ -136,7 +136,7 @@ def gymnasium(
         console().print(table)
 
 
-def worth(
+def worth_study(
     data_sets: Annotated[int, typer.Option(help="How many data sets.", min=2)] = 50,
     n: Annotated[int, typer.Option("--n", help="Trials of each coordinate in a data set.", min=1)] = 10,
     observations: Annotated[int, typer.Option(help="Trials that are added to one coordinate.", min=1)] = 20,
@@ -145,7 +145,7 @@ def worth(
 ) -> None:
     """What worth_of_data foretells on machine replacement, and what adding the data brings; some minutes.
 
-    Example: prudent worth --data-sets 50
+    Example: prudent worth-study --data-sets 50
     """
     with clear_errors():
         from rich.console import Console

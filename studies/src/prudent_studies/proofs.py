@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from scipy import stats
 
 import prudent as pr
+from prudent.plots import finish, pyplot
 
 LEVELS = (0.0, 0.5, 0.9)
 
@@ -51,6 +53,7 @@ class ProofRow(NamedTuple):
         gaps: after each of `TIMES` as far as they were reached, then at the end.
         nodes, seconds: boxes and wall time of the search.
         better: how much the policy gained on the one that `solve` gave, as a share of the risk.
+        course: seconds and gap, round by round.
     """
 
     name: str
@@ -62,6 +65,7 @@ class ProofRow(NamedTuple):
     nodes: int
     seconds: float
     better: float
+    course: Float[np.ndarray, "T 2"]
 
 
 def lake_atoms(slip: tuple[float, float], escape: tuple[float, float]) -> Float[np.ndarray, "36 2"]:
@@ -118,4 +122,37 @@ def _row(cell: Cell, solution: pr.Solution, proof: pr.Proof) -> ProofRow:
         proof.nodes,
         history[-1].seconds,
         max(0.0, (float(solution.risk) - proof.risk) / size),
+        np.array([(moment.seconds, (moment.risk - moment.bound) / size) for moment in history]),
     )
+
+
+# Before this many seconds nothing is drawn: the axis is logarithmic.
+FIRST_MOMENT = 0.05
+
+STYLES = {0.0: "-", 0.5: "--", 0.9: ":"}
+
+
+def gap_figure(rows: Sequence[ProofRow], path: str | Path) -> Any:
+    """The gap over the seconds of the search: a colour for each posterior, a line for each level, as a PNG."""
+    plot = pyplot()
+    figure, axes = plot.subplots(figsize=(8.0, 4.8), layout="constrained")
+    names = list(dict.fromkeys(row.name for row in rows))
+    colours = plot.colormaps["tab10"].colors
+    for row in rows:
+        course = np.maximum(row.course, (FIRST_MOMENT, CLOSED / 10.0))
+        label = f"{row.name}, CVaR {row.level:g}"
+        axes.step(
+            *course.T, STYLES[row.level], where="post", color=colours[names.index(row.name)], label=label, linewidth=1.4
+        )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="seconds of search",
+        ylabel="proved gap, share of the risk",
+        title="How much better any stationary policy could be",
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3%}".replace("0%", "%").replace("0%", "%"))
+    axes.axhline(CLOSED, color="grey", linewidth=0.8)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", fontsize=7)
+    return finish(figure, path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from prudent.cli import clear_errors, console
+from prudent.errors import InputError
 
 from .commands import empty_table
 
@@ -36,6 +38,25 @@ def linear(
         with Console(stderr=True).status("solving"):
             rows = list(study.compare(tuple(size or study.SIZES), replications, seed))
         print_rows(console(), rows)
+
+
+def fit(
+    logs: Annotated[int, typer.Option(help="Simulated logs of each kind.", min=2)] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the first log.", min=0)] = 0,
+) -> None:
+    """How often the tests of `prudent check` raise a false alarm, and find what is wrong; about twenty minutes.
+
+    Example: prudent fit --logs 50
+    """
+    with clear_errors():
+        from . import fit as study
+
+        title = f"Share of {logs} simulated logs in which a test says no at 5 %"
+        table = empty_table(title, ("log", *study.NAMES, "any"), ("log",))
+        for kind, row in study.compare(logs, seed):
+            table.add_row(kind, *(f"{100.0 * share:.1f} %" if share == share else "–" for share in row))
+        console().print(table)
+        console().print("single tests by their own p values; any: one of them says no, adjusted for their number")
 
 
 def print_rows(terminal: Any, rows: Sequence[LinearRow]) -> None:
@@ -78,13 +99,14 @@ def _number(value: float) -> str:
 def proofs(
     seconds: Annotated[float, typer.Option(help="Of the search, for each.", min=0.1)] = 60.0,
     lake_only: Annotated[bool, typer.Option("--lake-only", help="Leave the other families out.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="A PNG of the gap over time.")] = None,
 ) -> None:
     """How far the gap to the best stationary policy is proved closed, on posteriors of 36 or 64 atoms; minutes.
 
     Example: prudent proofs --seconds 10 --lake-only
     """
     with clear_errors():
-        from .proofs import TIMES
+        from .proofs import TIMES, gap_figure
         from .proofs import proofs as proved
 
         reached = [when for when in TIMES if when <= seconds]
@@ -103,7 +125,8 @@ def proofs(
             ],
             words=["posterior"],
         )
-        for row in proved(seconds, lake_only):
+        rows = list(proved(seconds, lake_only))
+        for row in rows:
             notes = [f"{gap:.3%}" for gap in row.gaps[:-1]] + [""] * (len(reached) + 1 - len(row.gaps))
             table.add_row(
                 row.name,
@@ -117,6 +140,9 @@ def proofs(
                 f"{row.better:.3%}",
             )
         console().print(table)
+        if figure is not None:
+            gap_figure(rows, figure)
+            typer.echo(f"wrote {figure}")
 
 
 def optimisers(
@@ -170,3 +196,25 @@ def optimisers(
             f"against the paper's algorithm on any data set.\nabove best of {RANDOM_STARTS}: the default against the "
             f"best of that many long runs from random policies, at worst on {min(references, replications)} data sets."
         )
+
+
+def limits(
+    problem: Annotated[str, typer.Option(help="maintenance or inventory.")] = "maintenance",
+    truths: Annotated[int, typer.Option(help="Drawn from the prior.", min=1)] = 20,
+    chance: Annotated[float, typer.Option(help="With which the limit is asked for.", min=0.5, max=0.999)] = 0.95,
+    seed: Annotated[int, typer.Option(help="Seed of truths, data and draws.", min=0)] = 0,
+) -> None:
+    """Whether limits are kept by the truth, beside the plan that trusts its estimate; some seconds a truth.
+
+    Example: prudent limits --problem inventory --truths 200
+    """
+    with clear_errors():
+        from .limits import SETTINGS, outcomes, summary
+
+        if problem not in SETTINGS:
+            raise InputError(f"--problem {problem!r} is unknown; use {' or '.join(SETTINGS)}")
+        found = list(outcomes(SETTINGS[problem](), truths, chance, seed))
+        table = empty_table(f"{problem}: a limit asked for with a chance of {chance:g}", ("", "value"))
+        for name, value in summary(found, chance).items():
+            table.add_row(name, f"{value:.4g}")
+        console().print(table)

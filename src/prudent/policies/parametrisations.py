@@ -1,4 +1,4 @@
-"""Policies as functions of parameters."""
+"""Parametrisations: parameters to tables of action probabilities."""
 
 from __future__ import annotations
 
@@ -12,60 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import (
+from ..arrays import (
     Array,
     as_float,
     as_whole,
     in_float64,
     is_concrete,
-    require_distribution,
     require_finite,
-    require_indices,
     require_kind,
     require_size,
     to_numpy,
 )
-from .errors import InputError
-from .parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
+from ..errors import InputError
+from ..parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
+from .networks import NeuralPolicy
+from .tables import TabularPolicy
 
 # Logits this far below the largest are as good as never.
 LOWEST_LOGIT = -50.0
-
-
-class TabularPolicy(eqx.Module):
-    """Action probabilities, `[S, A]`, rows summing to 1.
-
-    >>> import prudent as pr
-    >>> pr.TabularPolicy([[0.5, 0.5], [1.0, 0.0]]).greedy().tolist()
-    [0, 0]
-    """
-
-    probabilities: Float[Array, "S A"]
-
-    def __init__(self, probabilities: Any):
-        self.probabilities = as_float(probabilities)
-        table = np.asarray(self.probabilities)
-        if table.ndim != 2:
-            raise InputError(f"a policy is indexed [state, action], got shape {table.shape}")
-        require_finite("policy", table)
-        require_distribution("policy", table, ("state",))
-
-    @staticmethod
-    def deterministic(action: Any, actions: int) -> TabularPolicy:
-        """The policy that always takes `action[s]` in state s."""
-        return TabularPolicy(np.eye(actions)[require_indices("action", action, actions)])
-
-    def greedy(self) -> np.ndarray:
-        """`[S]` the most probable action of each state."""
-        return np.asarray(self.probabilities).argmax(axis=1)
-
-
-def action_probabilities(policy: TabularPolicy | Array | Any, states: int, actions: int) -> np.ndarray:
-    """The checked table `[S, A]` of a `TabularPolicy` or an array."""
-    table = policy if isinstance(policy, TabularPolicy) else TabularPolicy(policy)
-    if table.probabilities.shape != (states, actions):
-        raise InputError(f"the policy has shape {table.probabilities.shape}, the model needs {(states, actions)}")
-    return np.asarray(table.probabilities)
 
 
 def _floats(tree: Any) -> Any:
@@ -95,6 +59,11 @@ class Parametrisation(eqx.Module):
         """Gradients by the parameters of K tables, from those by the tables."""
         return to_numpy(_pulled_back(self, parameters, slopes))
 
+    def policy(self, parameters: Any, table: TabularPolicy) -> Any:
+        """The policy a user is given: the table, or more than a table where parameters say more than it does."""
+        del parameters
+        return table
+
     def rows(self) -> RowSet | None:
         """Which tables the parameters reach, where every row can be chosen by itself; None where that is not so."""
         return None
@@ -116,7 +85,7 @@ class Softmax(Parametrisation):
 
     def initial(self, states: int, actions: int) -> Float[Array, "S A"]:
         """Zero logits."""
-        return jnp.zeros((states, actions))
+        return np.zeros((states, actions))
 
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """Rowwise softmax."""
@@ -167,7 +136,7 @@ class Direct(Parametrisation):
 
     def initial(self, states: int, actions: int) -> Float[Array, "S A"]:
         """Uniform rows."""
-        return jnp.full((states, actions), 1.0 / actions)
+        return np.full((states, actions), 1.0 / actions)
 
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """The parameters."""
@@ -234,6 +203,11 @@ class Neural(Parametrisation):
         rest = eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
         return jax.nn.softmax(jax.vmap(eqx.combine(parameters, rest))(jnp.asarray(self.features)), axis=-1)
 
+    def policy(self, parameters: Any, table: TabularPolicy) -> NeuralPolicy:
+        """The network itself, which can be asked about features that no state of the model has."""
+        layers = tuple((np.asarray(layer.weight), np.asarray(layer.bias)) for layer in parameters.layers)
+        return NeuralPolicy(table, np.asarray(self.features), layers)
+
     def _network(self, actions: int) -> eqx.nn.MLP:
         sizes = (self.features.shape[1], actions, self.width, self.depth)
         return eqx.nn.MLP(*sizes, activation=jax.nn.tanh, dtype=jnp.float64, key=jax.random.key(self.seed))
@@ -275,12 +249,6 @@ class Parametric(Parametrisation):
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
         """The user's function."""
         return self.function(parameters)
-
-
-@eqx.filter_jit
-def action_table(policy: Parametrisation, parameters: Any) -> Float[Array, "S A"]:
-    """`policy.probabilities(parameters)`, compiled."""
-    return policy.probabilities(parameters)
 
 
 @eqx.filter_jit

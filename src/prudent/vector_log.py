@@ -1,4 +1,4 @@
-"""The log of a linear system: states, actions and next states as rows of numbers."""
+"""A log whose states and actions are vectors: states, actions and next states as rows of numbers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_finite
-from ..errors import InputError
-from ..tables import read_batches
+from .arrays import Array, as_float, require_finite, require_kind
+from .errors import InputError
+from .tables import read_batches
 
 # Singular values below this share of the largest count as none.
 RANK = 1e-10
 
 
-class LinearLog(eqx.Module):
-    """Observed transitions of a linear system, one a row.
+class VectorLog(eqx.Module):
+    """Observed transitions of states and actions that are vectors, one a row.
 
     >>> import prudent as pr
-    >>> log = pr.LinearLog(state=[[0.0], [1.0]], action=[[1.0], [0.0]], next_state=[[1.0], [0.9]])
+    >>> log = pr.VectorLog(state=[[0.0], [1.0]], action=[[1.0], [0.0]], next_state=[[1.0], [0.9]])
     >>> len(log), log.least_squares().round(6).tolist()
     (2, [[0.9, 1.0]])
 
@@ -48,11 +48,11 @@ class LinearLog(eqx.Module):
         self.state, self.action, self.next_state = arrays.values()
 
     @staticmethod
-    def from_episodes(states: Sequence[Any], actions: Sequence[Any]) -> LinearLog:
+    def from_episodes(states: Sequence[Any], actions: Sequence[Any]) -> VectorLog:
         """From walks: `states[i]` is `[T + 1, n]`, `actions[i]` is `[T, m]`.
 
         >>> import prudent as pr
-        >>> len(pr.LinearLog.from_episodes([[[0.0], [1.0], [2.0]]], [[[1.0], [1.0]]]))
+        >>> len(pr.VectorLog.from_episodes([[[0.0], [1.0], [2.0]]], [[[1.0], [1.0]]]))
         2
         """
         if len(states) != len(actions) or not len(states):
@@ -65,10 +65,29 @@ class LinearLog(eqx.Module):
                     f"walk {number} must have one state more than actions, got shapes {along.shape}, {acted.shape}"
                 )
             walks.append((along[:-1], acted, along[1:]))
-        return LinearLog(*(np.concatenate(part) for part in zip(*walks, strict=True)))
+        return VectorLog(*(np.concatenate(part) for part in zip(*walks, strict=True)))
 
     def __len__(self) -> int:
         return len(self.state)
+
+    def joined(self, other: VectorLog) -> VectorLog:
+        """This log and another of the same system, one behind the other.
+
+        >>> import prudent as pr
+        >>> log = pr.VectorLog([[0.0]], [[1.0]], [[1.0]])
+        >>> len(log.joined(log))
+        2
+        """
+        require_kind("log", other, VectorLog, "a VectorLog, such as read_vector_log(...)")
+        mine, theirs = (
+            tuple(np.asarray(part) for part in (log.state, log.action, log.next_state)) for log in (self, other)
+        )
+        if any(a.shape[1] != b.shape[1] for a, b in zip(mine, theirs, strict=True)):
+            raise InputError(
+                f"the logs are of different systems: {mine[0].shape[1]} states and {mine[1].shape[1]} actions, and "
+                f"{theirs[0].shape[1]} and {theirs[1].shape[1]}"
+            )
+        return VectorLog(*(np.concatenate(parts) for parts in zip(mine, theirs, strict=True)))
 
     def inputs(self) -> Float[np.ndarray, "N z"]:
         """`(s, a)` of each row."""
@@ -99,18 +118,18 @@ class LinearLog(eqx.Module):
         return left.T @ left / freedom
 
 
-def read_linear_log(
+def read_vector_log(
     source: Any,
     states: Sequence[str],
     actions: Sequence[str],
     next_states: Sequence[str] | None = None,
     episode: str | None = None,
-) -> LinearLog:
+) -> VectorLog:
     """A log from a CSV, TSV, Parquet or JSON-lines file, or a frame of pandas, polars or pyarrow, by column names.
 
     >>> import pandas as pd, prudent as pr
     >>> frame = pd.DataFrame({"walk": [1, 1, 1, 2, 2], "x": [0.0, 1.0, 0.5, 0.0, 2.0], "u": [1.0, 0.0, 0.0, 2.0, 0.0]})
-    >>> pr.read_linear_log(frame, states=["x"], actions=["u"], episode="walk").next_state.ravel().tolist()
+    >>> pr.read_vector_log(frame, states=["x"], actions=["u"], episode="walk").next_state.ravel().tolist()
     [1.0, 0.5, 2.0]
 
     Args:
@@ -138,7 +157,7 @@ def read_linear_log(
         if not batches:
             raise InputError(f"source {number} of the log has no row")
         logs.append(_rows(np.concatenate(batches), len(states), len(actions), len(after)))
-    return LinearLog(*(np.concatenate(part) for part in zip(*logs, strict=True)))
+    return VectorLog(*(np.concatenate(part) for part in zip(*logs, strict=True)))
 
 
 def _rows(table: np.ndarray, n: int, m: int, after: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,72 @@
+"""The command `prudent`: what must hold before anything else is imported, then the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from . import interrupts
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    # First the streams: what the handler opens must not take the numbers of those that are closed.
+    _open_streams()
+    interrupts.install()
+    code: int | str | None = 0
+    try:
+        from .cli import app
+
+        app()
+    except SystemExit as ended:
+        code = ended.code
+    except MemoryError:
+        _refuse_memory()
+    except ImportError as error:
+        # A library that does not fit under the limit of the shell says so in the linker's words.
+        if not any(word in str(error) for word in ("failed to map", "annot allocate memory")):
+            raise
+        _refuse_memory()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(141)
+    if isinstance(code, int) and _limited():
+        # Threads of some libraries crash under such a limit while Python ends.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _limited() -> bool:
+    """Whether the shell limits the addresses there are."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def _open_streams() -> None:
+    """Open what was closed: a file of ours must never become the output that others write their messages to."""
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        # Python has none for what was closed when it began.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
+        # Where the encoding lacks a character, escapes.
+        getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def _refuse_memory() -> NoReturn:
+    os.write(2, b"error: there is not enough memory to start; raise the limit of the shell (ulimit -v)\n")
+    os._exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The frontier of a limit: what each level of it costs, down to where no policy keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..arrays import as_key, require_finite, require_kind, require_size
+from ..errors import InputError
+from ..evaluation import judged
+from ..objectives import losses_on, objective_of
+from ..posteriors import Posterior
+from ..risks import Risk
+from ..solvers import Limit, Solution, checked_limits, limit_answer, solve
+
+
+class LimitPoint(eqx.Module):
+    """The answer at one level of a limit.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> limit = pr.Limit(pr.Visits([2], per=1), at_most=0.1, risk=pr.Expectation())
+    >>> curve = pr.limit_frontier(lake, pr.Point([0.3, 0.1]), [limit], points=2)
+    >>> curve.points[0].at_most < curve.points[1].at_most
+    True
+
+    Attributes:
+        at_most: the level.
+        solution: there; of the last point, the one without the limit.
+        answer: what the policy makes of the limit at this level, a `LimitAnswer`.
+    """
+
+    at_most: float
+    solution: Solution
+    answer: Any
+
+    @property
+    def kept(self) -> bool:
+        """Whether the limit, and every other one, is shown to be kept."""
+        return self.solution.status.ok
+
+
+class LimitFrontier(eqx.Module):
+    """What a limit costs, level by level, from the tightest to none.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> limit = pr.Limit(pr.Visits([2], per=1), at_most=0.1, risk=pr.Expectation(), name="hole")
+    >>> curve = pr.limit_frontier(lake, pr.Point([0.3, 0.1]), [limit], points=3)
+    >>> str(curve).splitlines()[0].split()[0]
+    'at'
+
+    Attributes:
+        limit: that was varied.
+        points: from the tightest level to the loosest.
+        least: below this level it is proved that no policy keeps the limit; NaN where that is not known.
+    """
+
+    limit: Limit
+    points: tuple[LimitPoint, ...]
+    least: float
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table: level, status, risk with its interval, price, and the chance that the limit is kept."""
+        table: list[tuple[str, ...]] = [("at most", "risk", "95 % interval", "one more saves", "kept with", "status")]
+        for point in self.points:
+            run, price = point.solution, point.answer.multiplier
+            low, high = run.interval
+            known = "exact" if run.exact else f"{low:.4f} to {high:.4f}"
+            table.append(
+                (
+                    f"{point.at_most:.4g}",
+                    f"{run.risk:.4f}",
+                    known,
+                    f"{price:.4g}" if np.isfinite(price) else "",
+                    f"{point.answer.kept:.2%}",
+                    run.status.name.lower().replace("_", " "),
+                )
+            )
+        return table
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def limit_frontier(
+    model: Any,
+    belief: Posterior,
+    subject_to: Sequence[Limit],
+    *,
+    which: int = 0,
+    at_most: Sequence[float] | None = None,
+    points: int = 7,
+    risk: Risk | None = None,
+    loss: Any = None,
+    policy: Any = None,
+    solver: Any = None,
+    occupancy: Any = None,
+    seed: int | jax.Array = 0,
+) -> LimitFrontier:
+    """The least risk found at each of several levels of one limit, the others as they are.
+
+    Levels are solved from the loosest to the tightest, each from the answer to the one before. A policy that keeps a
+    tighter level keeps a looser one, so where it is also cheaper the looser one is solved again from there.
+
+    Args:
+        model: the family of models.
+        belief: posterior of theta.
+        subject_to: the limits.
+        which: the one that is varied.
+        at_most: its levels; when left out, from the least that was found to be reachable to what the best policy
+            without it has.
+        points: how many levels, where none are given.
+        risk: of the loss; `CVaR(0.9)` when left out.
+        loss: expected discounted cost when left out.
+        policy: tabular softmax when left out.
+        solver: `SampleAverage()` when left out.
+        occupancy: `Exact()` or `Truncated(horizon)`.
+        seed: of all draws.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> limit = pr.Limit(pr.Visits([2], per=1), at_most=0.1, risk=pr.Expectation())
+    >>> curve = pr.limit_frontier(lake, pr.Point([0.3, 0.1]), [limit], points=3)
+    >>> risks = [point.solution.risk for point in curve.points]
+    >>> risks == sorted(risks, reverse=True)
+    True
+    """
+    limits = checked_limits(subject_to)
+    require_size("points", points, 2)
+    if not 0 <= which < len(limits):
+        raise InputError(f"which is {which}; there are {len(limits)} limits, numbered from 0")
+    limit, others = limits[which], [each for place, each in enumerate(limits) if place != which]
+    parts: dict[str, Any] = {"loss": loss, "policy": policy, "occupancy": occupancy}
+    shared: dict[str, Any] = {"risk": risk, "solver": solver, "seed": as_key(seed), **parts}
+    objective = objective_of(model, limit.loss, policy, occupancy)
+    free = solve(model, belief, subject_to=others, **shared)
+    reached = _answered(objective, limit, free)
+    if at_most is None:
+        tight = solve(
+            model, belief, **shared | {"loss": limit.loss, "risk": limit.risk, "certify": False, "policy": policy}
+        )
+        low, high = _answered(objective, limit, tight), reached
+        # Levels that fresh draws can show kept: not below what is to be kept to spare.
+        begin, end = low.upper if np.isfinite(low.upper) else low.value, high.value
+        if limit.chance is not None:
+            begin = low.value
+        if not end > begin:
+            raise InputError("the best policy without the limit already has the least of it: there is nothing to vary")
+        levels = begin + (end - begin) * np.linspace(0.02, 1.0, points)[:-1]
+    else:
+        levels = np.sort(np.asarray(at_most, float))
+        require_finite("at_most", levels)
+    found = _solved(model, belief, limits, which, levels[::-1], free, shared)
+    least = found[0].answer.least if found else float("nan")
+    last = LimitPoint(float(reached.value), free, reached)
+    return LimitFrontier(limit, (*found, *([last] if at_most is None else [])), least)
+
+
+def _answered(objective: Any, limit: Limit, run: Solution) -> Any:
+    """What a policy that was found without a limit makes of it, on the draws it was judged on."""
+    draws = run.evaluation.draws
+    losses = losses_on(objective, objective.point_from(run.policy)[None], draws.thetas)[0]
+    return limit_answer(limit, judged(limit.risk, losses, draws), 0.0, float("nan"), False, None)
+
+
+def _at(limits: Sequence[Limit], which: int, level: float) -> list[Limit]:
+    changed = list(limits)
+    changed[which] = eqx.tree_at(lambda each: each.at_most, limits[which], np.asarray(level))
+    return changed
+
+
+def _solved(
+    model: Any,
+    belief: Posterior,
+    limits: Sequence[Limit],
+    which: int,
+    levels: np.ndarray,
+    free: Solution,
+    shared: dict[str, Any],
+) -> list[LimitPoint]:
+    """Points from the tightest level on; `levels` come from the loosest on."""
+    require_kind("free", free, Solution, "a solution")
+    runs: list[Solution] = []
+    for level in levels:
+        start = (runs[-1] if runs else free).parameters
+        runs.append(solve(model, belief, subject_to=_at(limits, which, level), start=start, **shared))
+    for k in range(len(runs) - 1, 0, -1):
+        if runs[k].status.ok and (not runs[k - 1].status.ok or runs[k].risk < runs[k - 1].risk):
+            again = _at(limits, which, levels[k - 1])
+            other = solve(model, belief, subject_to=again, start=runs[k].parameters, **shared)
+            if other.status.ok and (not runs[k - 1].status.ok or other.risk < runs[k - 1].risk):
+                runs[k - 1] = other
+    pairs = zip(levels[::-1], runs[::-1], strict=True)
+    return [LimitPoint(float(level), run, run.limits[which]) for level, run in pairs]

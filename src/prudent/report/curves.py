@@ -1,0 +1,158 @@
+"""Figures of limits: the loss that is limited over the posterior, and what each level of a limit costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .advice import FrontierRecord
+from .limits import LimitRecord
+from .page import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, plan_colour, plotly_graphs
+from .words import figure_text, number
+
+BINS = 60
+
+
+def limit_figure(limit: LimitRecord, shares: np.ndarray) -> Any:
+    """The histogram of a limit's loss, what is beyond the limit in full colour, with the limit marked."""
+    graphs, losses = plotly_graphs(), limit.losses
+    low, high = min(float(losses.min()), limit.at_most), max(float(losses.max()), limit.at_most)
+    margin = 0.02 * (high - low) or 0.05 * abs(high) or 0.5
+    edges = np.linspace(low - margin, high + margin, BINS + 1)
+    figure, below = blank(190, bottom=BOTTOM), np.zeros(BINS)
+    for beyond, strength in ((False, 0.4), (True, 1.0)):
+        part = (losses > limit.at_most) == beyond
+        heights = 100.0 * np.histogram(losses[part], edges, weights=shares[part])[0]
+        figure.add_trace(
+            graphs.Bar(
+                x=0.5 * (edges[1:] + edges[:-1]),
+                y=heights,
+                base=below,
+                width=0.94 * (edges[1] - edges[0]),
+                marker={"color": faded(TAIL if beyond else plan_colour(0), strength), "line": {"width": 0}},
+                hovertext=[
+                    f"{number(a)} to {number(b)}<br>{number(h, 3)} % of the posterior"
+                    for a, b, h in zip(edges[:-1], edges[1:], heights, strict=True)
+                ],
+                hoverinfo="text",
+            )
+        )
+        below = below + heights
+    top = 1.08 * max(float(below.max()), 1e-9)
+    figure.add_trace(
+        graphs.Scatter(
+            x=[limit.at_most] * 2,
+            y=[0.0, top],
+            mode="lines",
+            line={"color": TAIL, "width": 2},
+            hovertext=f"limit {number(limit.at_most)}",
+            hoverinfo="text",
+        )
+    )
+    figure.update_layout(xaxis=axis(figure_text(limit.unit or limit.name, 60)), yaxis=axis("% of the posterior"))
+    figure.update_layout(barmode="overlay", showlegend=False)
+    return figure
+
+
+def frontier_figure(record: FrontierRecord, risk_name: str) -> Any:
+    """The curve with its intervals, the part that is proved to be out of reach shaded, the price as its slope."""
+    return _of_limit(record, risk_name) if record.limit else _of_caution(record)
+
+
+def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
+    graphs = plotly_graphs()
+    figure = blank(320, bottom=BOTTOM)
+    good = [level for level in record.levels if level.kept and level.risk is not None]
+    bad = [level for level in record.levels if not level.kept and level.risk is not None]
+    x = [level.at_most for level in good]
+    y = [level.risk for level in good]
+    ends = [
+        (level.interval[0] if level.interval[0] is not None else level.risk, level.interval[1] or level.risk)
+        for level in good
+    ]
+    if good:
+        figure.add_trace(
+            graphs.Scatter(
+                x=x,
+                y=y,
+                mode="lines+markers",
+                line={"color": plan_colour(0), "width": 2},
+                error_y={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [(high or 0.0) - (level.risk or 0.0) for level, (_, high) in zip(good, ends, strict=True)],
+                    "arrayminus": [
+                        (level.risk or 0.0) - (low or 0.0) for level, (low, _) in zip(good, ends, strict=True)
+                    ],
+                    "color": NEUTRAL,
+                    "thickness": 1,
+                },
+                hovertext=[
+                    f"at most {number(level.at_most)}<br>risk {number(level.risk)}<br>one more saves "
+                    f"{number(level.multiplier, 3)}"
+                    for level in good
+                ],
+                hoverinfo="text",
+            )
+        )
+        widths = np.diff(x) if len(x) > 1 else np.ones(1)
+        reach = 0.3 * float(np.median(widths))
+        for level in good:
+            if level.multiplier and level.risk is not None:
+                # The price is the slope of the curve there.
+                figure.add_trace(
+                    graphs.Scatter(
+                        x=[level.at_most - reach, level.at_most + reach],
+                        y=[level.risk + reach * level.multiplier, level.risk - reach * level.multiplier],
+                        mode="lines",
+                        line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+                        hoverinfo="skip",
+                    )
+                )
+    if bad:
+        figure.add_trace(
+            graphs.Scatter(
+                x=[level.at_most for level in bad],
+                y=[level.risk for level in bad],
+                mode="markers",
+                marker={"color": TAIL, "symbol": "x", "size": 9},
+                hovertext=[f"at most {number(v.at_most)}<br>{v.status.lower().replace('_', ' ')}" for v in bad],
+                hoverinfo="text",
+            )
+        )
+    levels = [level.at_most for level in record.levels]
+    left = min(levels) - 0.1 * (max(levels) - min(levels) or 1.0)
+    if record.least is not None and record.least > left:
+        figure.add_vrect(x0=left, x1=record.least, fillcolor=faded(TAIL, 0.15), line_width=0, layer="below")
+    words = figure_text(f"{record.limit}, at most" + (f" ({record.unit})" if record.unit else ""), 60)
+    figure.update_layout(xaxis=axis(words), yaxis=axis(figure_text(risk_name, 40)), showlegend=False)
+    figure.update_xaxes(range=[left, max(levels) + 0.05 * (max(levels) - left)])
+    return figure
+
+
+def _of_caution(record: FrontierRecord) -> Any:
+    graphs = plotly_graphs()
+    figure = blank(320, bottom=BOTTOM)
+    points = [each for each in record.caution if each.mean is not None and each.tail is not None]
+    figure.add_trace(
+        graphs.Scatter(
+            x=[each.mean for each in points],
+            y=[each.tail for each in points],
+            mode="markers+text",
+            marker={"color": plan_colour(0), "size": 9},
+            text=[figure_text(each.name, 24) for each in points],
+            textposition="top center",
+            error_x={"type": "data", "array": [2.0 * (each.mean_standard_error or 0.0) for each in points]},
+            error_y={"type": "data", "array": [2.0 * (each.tail_standard_error or 0.0) for each in points]},
+            hoverinfo="text",
+            hovertext=[f"{figure_text(each.name, 40)}<br>{number(each.mean)}, {number(each.tail)}" for each in points],
+        )
+    )
+    figure.update_layout(xaxis=axis("mean"), yaxis=axis(figure_text(record.tail_name, 40)), showlegend=False)
+    return figure
+
+
+def _apart(high: float | None, low: float | None) -> float:
+    """The length of a bar; none where an end is not known."""
+    return 0.0 if high is None or low is None else high - low

@@ -1,0 +1,109 @@
+"""Walks of particles through a simulated model, and the discounted sums along them.
+
+Particles walk side by side. Derivatives go backwards through the walk: its steps are cut into about as many segments as
+a segment has steps, of which only the first states are kept, and everything else is computed again on the way back. So
+memory grows with the root of the horizon, and not with the size of a network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float
+
+from ..arrays import Array
+
+Feature = Callable[[Any, Any], Any]
+"""`(state [n], action [m]) -> number` or array, traceable."""
+
+
+class Chance(NamedTuple):
+    """Standard normal numbers that particles meet: the same for all draws of theta and all policies.
+
+    Attributes:
+        start: of the first states.
+        step: of every transition.
+        action: of every action.
+    """
+
+    start: Float[Array, "P v"]
+    step: Float[Array, "T P w"]
+    action: Float[Array, "T P m"]
+
+
+class Walk(NamedTuple):
+    """How particles move.
+
+    Attributes:
+        start: `noise [v] -> state [n]`.
+        step: `(state, action, noise [w]) -> state`.
+        act: `(states [P, n], noise [P, m]) -> actions [P, m]`.
+        discount: gamma.
+    """
+
+    start: Callable[[Array], Array]
+    step: Callable[[Array, Array, Array], Array]
+    act: Callable[[Array, Array], Array]
+    discount: Float[Array, ""]
+
+
+def segment(length: int) -> int:
+    """Steps of a segment: about the root of their number."""
+    return max(1, math.isqrt(length))
+
+
+def scan(body: Callable[[Any, Any], tuple[Any, None]], first: Any, inputs: Any, length: int) -> Any:
+    """`lax.scan` that keeps the states between segments alone, and inside a segment those between steps."""
+    steps = segment(length)
+    whole = length // steps
+
+    def along(carry: Any, inputs: Any) -> tuple[Any, None]:
+        return lax.scan(jax.checkpoint(body, prevent_cse=False), carry, inputs)
+
+    cut = jax.tree.map(lambda part: part[: whole * steps].reshape(whole, steps, *part.shape[1:]), inputs)
+    rest = jax.tree.map(lambda part: part[whole * steps : length], inputs)
+    carry, _ = lax.scan(jax.checkpoint(along, prevent_cse=False), first, cut)
+    return along(carry, rest)[0] if length > whole * steps else carry
+
+
+def discounted_sums(
+    walk: Walk, functions: Sequence[Feature], chance: Chance, horizon: int
+) -> list[Float[Array, "P ..."]]:
+    """`sum_{t = 0}^{horizon} gamma^t f(s_t, a_t)` of each particle, for several f."""
+
+    def measured(states: Array, noise: Array) -> tuple[Array, list[Array]]:
+        actions = walk.act(states, noise)
+        return actions, [jnp.asarray(jax.vmap(function)(states, actions), float) for function in functions]
+
+    def body(carry: tuple, noises: tuple[Array, Array]) -> tuple[tuple, None]:
+        states, weight, sums = carry
+        moved, pushed = noises
+        actions, values = measured(states, pushed)
+        sums = [total + weight * value for total, value in zip(sums, values, strict=True)]
+        return (jax.vmap(walk.step)(states, actions, moved), weight * walk.discount, sums), None
+
+    states = jax.vmap(walk.start)(chance.start)
+    shapes = jax.eval_shape(measured, states, chance.action[0])[1]
+    sums = [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
+    carry = (states, jnp.ones((), states.dtype), sums)
+    if horizon:
+        carry = scan(body, carry, (chance.step[:horizon], chance.action[:horizon]), horizon)
+    states, weight, sums = carry
+    values = measured(states, chance.action[horizon])[1]
+    return [total + weight * value for total, value in zip(sums, values, strict=True)]
+
+
+def walked(walk: Walk, chance: Chance, steps: int) -> tuple[Array, Array, Array]:
+    """States `[T, P, n]`, actions and next states of so many steps."""
+
+    def body(states: Array, noises: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+        actions = walk.act(states, noises[1])
+        after = jax.vmap(walk.step)(states, actions, noises[0])
+        return after, (states, actions, after)
+
+    return lax.scan(body, jax.vmap(walk.start)(chance.start), (chance.step[:steps], chance.action[:steps]))[1]

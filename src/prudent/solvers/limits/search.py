@@ -1,0 +1,352 @@
+"""The search with limits: samples that grow, starts that compete, and what is kept to spare so that limits hold.
+
+On a fixed sample `descent.py` finds a policy whose limits' risks are at most their aims. A policy that just keeps a
+limit on the draws it was fitted to breaks it on others as often as not. So aims are moved below the limits until
+held-out draws show them kept with as much to spare as chance may take away. A limit with a chance is searched for by
+CVaR, whose level is then lowered as far as held-out draws still show the chance reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtri
+
+from ...arrays import Stream, stream, to_numpy
+from ...evaluation import Evaluation, judged
+from ...objectives import Objective, Unit, losses_on
+from ...posteriors import WeightedDraws
+from ...risks import CVaR, Risk
+from ..descent import flat
+from ..draws import Job, JobDraws
+from ..progress import Progress
+from ..sample_average import SampleAverage
+from .answer import independent
+from .descent import FIRST_PRICE, Point, descend, finished, spread_of, started
+from .limit import Limit
+from .problem import Losses, Question, Variables, variables_of
+from .relaxation import Relaxed, relaxed
+from .starts import candidates, chosen
+
+# Rounds of all starts on the first sample; starts that go on to their end.
+EXPLORATION, FINALISTS = 30, 3
+
+# Slopes of all losses of a sample are kept together, up to here.
+KEPT_BYTES = 512 * 2**20
+
+# Draws of the relaxation that starts come from.
+TOLD_DRAWS = 64
+
+# Aims are this far below a limit from the first, in units of its loss, so that rounding breaks none.
+NUDGE = 1e-9
+
+# What fresh draws may differ from held-out ones by, in standard errors, before they no longer show a limit kept.
+BETWEEN_SAMPLES = 1.8
+
+# Rounds in which aims are moved, and levels of one CVaR that are tried; rounds of descent for each.
+AIMS, LEVELS, AGAIN = 8, 7, 60
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy that was fitted with certain aims and levels.
+
+    Attributes:
+        point: in units.
+        question: it was fitted to.
+        short: `[L]` what each limit lacks on held-out draws, its margin included; at most 0 where it is kept.
+        risk: of the objective on held-out draws.
+    """
+
+    point: Point
+    question: Question
+    short: Float[np.ndarray, " L"]
+    risk: float
+
+    def rank(self) -> tuple[bool, float, float]:
+        """Kept before broken, then by the risk, or by what is lacking."""
+        lacking = float(np.maximum(self.short / self.question.units[1:], 0.0).sum())
+        return lacking > 0.0, lacking, self.risk if lacking == 0.0 else 0.0
+
+
+@dataclass
+class Search:
+    """One problem with limits, from its parts to the policy that is judged."""
+
+    objectives: tuple[Objective, ...]
+    units: tuple[Unit, ...]
+    limits: tuple[Limit, ...]
+    risk: Risk
+    job: Job
+    settings: SampleAverage
+    held_out: int
+    history: list[tuple[float, float, float]] = field(default_factory=list)
+    models: int = 0
+    rounds: int = 0
+    moved: bool = False
+    hopeless: bool = False
+
+    def __post_init__(self) -> None:
+        self.draws = JobDraws([self.job])
+        self.theta = self.draws.first(1)[0]
+        self.variables: Variables = variables_of(self.objectives[0], self.theta)
+        self.bounds = np.array(
+            [
+                (float(limit.at_most) - unit.offset) / unit.scale
+                for limit, unit in zip(self.limits, self.units[1:], strict=True)
+            ]
+        )
+        self.levels = [limit.chance for limit in self.limits]
+        self.random = stream(self.job.words, Stream.SAMPLE)
+        table = self.objectives[0].table(self.theta)
+        free = table is not None and table.free
+        point = np.asarray(self.objectives[0].points(_one(self.job.start)))[0]
+        self.initial = point.ravel() if free else flat(_one(self.job.start))[0]
+        self.told: Relaxed | None = None
+
+    def risks(self) -> tuple[Risk, ...]:
+        """Of all losses, a limit with a chance by CVaR at its present level."""
+        own = [
+            limit.risk if level is None else CVaR(level) for limit, level in zip(self.limits, self.levels, strict=True)
+        ]
+        return (self.risk, *own)
+
+    def sample(self, stage: int) -> WeightedDraws:
+        """The draws of a stage."""
+        return self.draws.evenly(self.job, self.settings.size(stage), Stream.SAMPLE, stage + 1)
+
+    def largest(self) -> int:
+        """The last stage whose slopes can be kept."""
+        size = 8 * len(self.initial) * len(self.objectives) * 3
+        fit = [s for s in range(self.settings.stages()) if self.settings.size(s) * size <= KEPT_BYTES]
+        return max(fit, default=0)
+
+    def question(self, draws: WeightedDraws, aims: np.ndarray, units: np.ndarray) -> Question:
+        """On a sample."""
+        return Question(self.objectives, self.risks(), draws, aims, units)
+
+    def found(self, progress: bool | None) -> Candidate:
+        """The best policy found that keeps the limits on held-out draws, or the one that lacks least."""
+        with Progress(progress, 0, self.settings.iterations) as bar:
+            self.bar = bar
+            point, question = self._first()
+            if not question.draws.exact:
+                point, question = self._grown(point, question)
+            return self._adjusted(point, question)
+
+    def _first(self) -> tuple[Point, Question]:
+        """All starts on the first sample; the best of them to its end."""
+        draws, count = self.sample(0), self.settings.starts
+        rough = self.question(draws, self.bounds, np.ones(len(self.objectives)))
+        seen = candidates(rough, self.variables, self.job.belief, self.initial, None, count, self.random)
+        units = self._units(rough, seen)
+        question = self.question(draws, self.bounds - NUDGE * units[1:], units)
+        point = self.variables.points(self.initial[None])[0]
+        some = heaviest(draws, TOLD_DRAWS)
+        self.told = relaxed(question._replace(draws=some, aims=self.bounds), point)
+        prices = FIRST_PRICE * units[0] / units[1:]
+        x = seen
+        if self.told is not None:
+            prices = np.maximum(prices, 2.0 * self.told.multipliers)
+            more = candidates(question, self.variables, self.job.belief, self.initial, self.told, 1, self.random)
+            x = np.concatenate([more, seen])
+        best = chosen(question, self.variables, x, prices, count)
+        if self.job.given:
+            best = np.concatenate([self.initial[None], best])
+        points = started(question, self.variables, best, prices)
+        if not points:
+            points = started(question, self.variables, self._rescued(draws), prices)
+        if not points:
+            # Nothing has finite losses: the start is handed back as it is.
+            return Point(self.initial, _nothing(question, self.initial), prices, 1.0, done=False), question
+        explored = self._descend(question, points, min(EXPLORATION, self.settings.iterations))
+        order = sorted(explored, key=lambda p: _order(question, p))
+        ended = [self._ended(question, p) for p in order[: FINALISTS if draws.exact else 1]]
+        return min(ended, key=lambda p: _order(question, p)), question
+
+    def _rescued(self, draws: WeightedDraws) -> Float[np.ndarray, "K N"]:
+        point = self.variables.points(self.initial[None])[0]
+        finite = self.objectives[0].finite_point(point, draws.thetas)
+        found = None if finite is None else self.variables.from_points(finite[None])
+        return np.zeros((0, len(self.initial))) if found is None else found
+
+    def _units(self, question: Question, x: np.ndarray) -> np.ndarray:
+        """How much each loss differs over draws and over policies."""
+        points, units = self.variables.points(x), []
+        for objective in question.objectives:
+            losses = losses_on(objective, points, question.draws.thetas)
+            losses = losses[np.isfinite(losses)]
+            size = float(np.abs(losses).max(initial=0.0))
+            units.append(max(float(np.ptp(losses)) if losses.size else 0.0, 1e-9 * size) or 1.0)
+        return np.array(units)
+
+    def _descend(self, question: Question, points: list[Point], rounds: int) -> list[Point]:
+        left = max(self.settings.iterations - self.rounds, 0)
+        done = descend(question, self.variables, points, min(rounds, left), float(self.settings.tolerance))
+        self.rounds += done.rounds
+        self.models += done.models
+        unit = self.units[0]
+        self.history += [(float(unit.loss(v)), float(unit.scale * gap), r) for v, gap, r in done.history]
+        self.bar.advance(self.rounds, np.array(self.history[-1:] or [(0.0, 0.0, 0.0)]).T[None])
+        return done.points
+
+    def _ended(self, question: Question, point: Point) -> Point:
+        """A point at the end of its descent, polished where the sample is small enough."""
+        if point.done is None:
+            point = self._descend(question, [point], self.settings.iterations)[0]
+        return finished(question, self.variables, point)
+
+    def _again(self, question: Question, before: Point) -> Point:
+        """From a point found for a question that was nearly the same."""
+        points = started(question, self.variables, before.x[None], before.prices)
+        if not points:
+            return before
+        return self._ended(question, self._descend(question, points, AGAIN)[0])
+
+    def _grown(self, point: Point, question: Question) -> tuple[Point, Question]:
+        """Larger samples until held-out draws no longer tell the answers apart."""
+        held, before = self._held(point), point
+        for stage in range(1, self.largest() + 1):
+            question = question._replace(draws=self.sample(stage))
+            point = self._again(question, before)
+            now = self._held(point)
+            moved = False
+            for g, (new, old) in enumerate(zip(now, held, strict=True)):
+                change, noise = new.risk - old.risk, new.error_of_difference(old)
+                near = float(self.settings.tolerance) * (
+                    spread_of(question, point.here) if g == 0 else question.units[g]
+                )
+                moved = moved or not abs(change) <= max(noise if np.isfinite(noise) else 0.0, near)
+            held, before, self.moved = now, point, moved
+            if not moved:
+                break
+        return point, question
+
+    def _held(self, point: Point) -> list[Evaluation]:
+        """The policy on held-out draws, in units."""
+        draws = self.draws.evenly(self.job, self.held_out, Stream.HELD_OUT)
+        place = self.variables.points(point.x[None])
+        return [
+            judged(risk, losses_on(objective, place, draws.thetas)[0], draws)
+            for objective, risk in zip(self.objectives, self.risks(), strict=True)
+        ]
+
+    def _candidate(self, point: Point, question: Question) -> Candidate:
+        held = self._held(point)
+        short = [
+            self._short(limit, bound, each)
+            for limit, bound, each in zip(self.limits, self.bounds, held[1:], strict=True)
+        ]
+        return Candidate(point, question, np.array(short), held[0].risk)
+
+    def _short(self, limit: Limit, bound: float, held: Evaluation) -> float:
+        """What a limit lacks: in its unit, or for a chance in probability, by the unit of its loss."""
+        margin = 0.0
+        if limit.confidence is not None and not held.exact:
+            margin = float(ndtri(limit.confidence)) + BETWEEN_SAMPLES
+        if limit.chance is not None:
+            kept = float(np.asarray(held.probabilities)[np.asarray(held.losses) <= bound].sum())
+            error = np.sqrt(max(limit.chance * (1.0 - limit.chance), 1e-12) / independent(held))
+            lacking = limit.chance + margin * error * (not held.exact) - kept
+            return lacking if lacking > 1e-12 else 0.0
+        if not np.isfinite(held.risk):
+            return np.inf
+        error = held.risk_standard_error if margin and np.isfinite(held.risk_standard_error) else 0.0
+        return held.risk + margin * error - bound
+
+    def _adjusted(self, point: Point, question: Question) -> Candidate:
+        """Aims and levels moved until held-out draws show what was asked for, at the least cost."""
+        candidate = self._candidate(point, question)
+        best = candidate
+        for _ in range(0 if self.hopeless else AIMS):
+            wanted = self._next_aims(candidate)
+            if wanted is None or self.rounds >= self.settings.iterations:
+                break
+            question = candidate.question._replace(aims=wanted)
+            candidate = self._candidate(self._again(question, candidate.point), question)
+            best = min(best, candidate, key=Candidate.rank)
+        for j, limit in enumerate(self.limits):
+            if limit.chance is not None and not self.hopeless:
+                best = self._tightened(j, limit.chance, best)
+        return best
+
+    def _next_aims(self, candidate: Candidate) -> Float[np.ndarray, " L"] | None:
+        """Aims that would just do; None where these do, within what is worth another descent."""
+        question, aims, again = candidate.question, np.array(candidate.question.aims), False
+        for j, limit in enumerate(self.limits):
+            if limit.chance is not None or not np.isfinite(candidate.short[j]):
+                continue
+            short, unit = candidate.short[j], question.units[j + 1]
+            if question.draws.exact:
+                if short > 0.0:
+                    aims[j] -= 1.5 * short
+                    again = True
+                continue
+            if limit.confidence is None:
+                continue
+            near = 0.25 * abs(self.bounds[j] - aims[j]) + 1e-4 * unit
+            if short > 0.0:
+                aims[j] -= 1.05 * short + 0.5e-4 * unit
+                again = True
+            elif short < -near and np.nan_to_num(candidate.point.multipliers[j]) > 0.0:
+                aims[j] = min(aims[j] - 0.9 * short, self.bounds[j] + unit)
+                again = True
+        return aims if again else None
+
+    def _tightened(self, j: int, chance: float, first: Candidate) -> Candidate:
+        """Other levels of CVaR for one chance: lower ones are cheaper, higher ones safer."""
+
+        def at(level: float) -> Candidate:
+            self.levels[j] = level
+            question = best.question._replace(risks=self.risks())
+            return self._candidate(self._again(question, best.point), question)
+
+        best, low, high = first, 0.0, chance
+        if first.short[j] > 0.0:
+            for level in (0.5 * (1.0 + chance), 0.25 + 0.75 * chance, 0.9 * chance, 0.6 * chance):
+                other = at(min(level, 0.999))
+                best = min(best, other, key=Candidate.rank)
+                if other.short[j] <= 0.0:
+                    low, high = (chance, level) if level > chance else (0.0, level)
+                    break
+        if best.short[j] <= 0.0:
+            for _ in range(LEVELS):
+                if self.rounds >= self.settings.iterations:
+                    break
+                middle = 0.5 * (low + high)
+                other = at(middle)
+                if other.short[j] <= 0.0:
+                    high = middle
+                else:
+                    low = middle
+                best = min(best, other, key=Candidate.rank)
+        self.levels[j] = float(np.asarray(best.question.risks[j + 1].level))  # pyright: ignore[reportAttributeAccessIssue]
+        return best
+
+
+def heaviest(draws: WeightedDraws, most: int) -> WeightedDraws:
+    """As many of the draws; of atoms, those of the largest probability."""
+    if len(draws) <= most:
+        return draws
+    kept = np.sort(np.argsort(-draws.probabilities, kind="stable")[:most])
+    share = draws.probabilities[kept]
+    return WeightedDraws(draws.thetas[kept], share / share.sum(), False)
+
+
+def _one(start: Any) -> Any:
+    return to_numpy(jax.tree.map(lambda leaf: np.asarray(leaf)[None], start))
+
+
+def _order(question: Question, point: Point) -> tuple[bool, float, float]:
+    breach = float((question.breach(point.here.values) / question.units[1:]).sum())
+    broken = breach > 1e-7
+    return broken, breach if broken else 0.0, float(point.here.values[0])
+
+
+def _nothing(question: Question, x: np.ndarray) -> Any:
+    shape = (len(question.objectives), len(question.draws))
+    return Losses(np.full(shape, np.inf), np.zeros((*shape, len(x))), np.full(shape[0], np.inf))

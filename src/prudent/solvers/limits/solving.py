@@ -1,0 +1,181 @@
+"""`solve` with limits: check, search, judge on fresh draws, prove what can be proved."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ...arrays import in_float64, require_kind
+from ...errors import InputError
+from ...evaluation import CHEAP_DRAWS, CHEAP_KERNELS, CHEAP_WORK, judge, usual_draws
+from ...objectives import Objective, point_at
+from ...posteriors import Posterior
+from ...risks import Risk
+from ..draws import Job, fresh_draws
+from ..sample_average import SampleAverage
+from ..solution import Asked, Checkpoint, History, Solution, Status
+from .answer import LimitAnswer, Verdict, answer_of
+from .bounds import Proof, certified, infeasible
+from .limit import Limit
+from .search import Candidate, Search
+
+# Fresh and held-out draws, where that is cheap: what is kept to spare shrinks with them.
+MANY_DRAWS = 8192
+
+
+class LimitedState(eqx.Module):
+    """What is left of a search with limits: the policy and its multipliers."""
+
+    point: Float[np.ndarray, ...]
+    multipliers: Float[np.ndarray, " L"]
+
+
+@in_float64
+def solve_limited(
+    objectives: Sequence[Objective],
+    limits: tuple[Limit, ...],
+    belief: Posterior,
+    risk: Risk,
+    settings: SampleAverage,
+    words: tuple[int, ...],
+    start: Any,
+    given: bool,
+    progress: bool | None,
+    certify: bool,
+) -> Solution:
+    """The cheapest policy that was found to keep the limits, with what can be said of it.
+
+    Args:
+        objectives: of the loss that is minimised, then of each limit.
+        limits: what is to be kept.
+        belief: posterior of theta.
+        risk: of the loss that is minimised.
+        settings: of the search.
+        words: of the random key.
+        start: parameters to begin at.
+        given: whether the user chose them.
+        progress: as in `solve`.
+        certify: as in `solve`.
+    """
+    clock = time.perf_counter()
+    count = settings.evaluation or _many(objectives, [risk, *(limit.risk for limit in limits)])
+    job = Job(belief, risk, words, start, given)
+    fresh = fresh_draws(belief, words, count)
+    thetas = fresh.thetas[:4]
+    for objective in objectives:
+        objective.check(thetas, start)
+    _refuse_idle(objectives, limits, thetas)
+    scaled = [objective.in_units(thetas) for objective in objectives]
+    search = Search(
+        tuple(each for each, _ in scaled), tuple(unit for _, unit in scaled), limits, risk, job, settings, count
+    )
+    # What no policy keeps is searched for all the same, for the policy that breaks it least.
+    proofs = infeasible(objectives, limits, fresh, np.asarray(point_at(objectives[0], start)))
+    search.hopeless = proofs.proved
+    candidate = search.found(progress)
+    parameters = search.variables.parameters(candidate.point.x)
+    point = np.asarray(point_at(objectives[0], parameters))
+    answer = judge(objectives[0], risk, point, fresh)
+    answer = dataclasses.replace(answer, notes=objectives[0].notes(belief, point, fresh))
+    multipliers = _multipliers(search, candidate)
+    kept = []
+    for j, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
+        level = search.levels[j]
+        own = judge(objective, search.risks()[j + 1], point, fresh)
+        proof = proofs.single[j]
+        kept.append(answer_of(limit, own, float(multipliers[j]), proof.least, proof.proved, level))
+    certificate = None
+    if certify and answer.finite():
+        certificate = certified(search, objectives, limits, point, answer, candidate, proofs)
+        footing = objectives[0].footing(belief, risk, point, answer, words)
+        answer = dataclasses.replace(answer, footing=footing)
+    history = np.array(search.history).reshape(-1, 3)
+    return Solution(
+        status=_status(search, candidate, answer, kept, proofs, objectives[0]),
+        policy=objectives[0].policy(point),
+        evaluation=answer,
+        history=History(*history.T),
+        iterations=len(history),
+        seconds=time.perf_counter() - clock,
+        parameters=parameters,
+        checkpoint=Checkpoint(LimitedState(point, multipliers), words),
+        models=search.models,
+        certificate=certificate,
+        limits=tuple(kept),
+        asked=Asked(objectives[0], belief, risk, words),
+    )
+
+
+def _many(objectives: Sequence[Objective], risks: Sequence[Risk]) -> int:
+    usual = max(usual_draws(objective, risk) for objective, risk in zip(objectives, risks, strict=True))
+    size = objectives[0].size()
+    cheap = min(CHEAP_KERNELS // size.theta_bytes, CHEAP_WORK // size.bytes, CHEAP_DRAWS)
+    return int(max(usual, min(cheap, MANY_DRAWS)))
+
+
+def limit_objectives(limits: tuple[Limit, ...], made: Any) -> tuple[Objective, ...]:
+    """The objective of each limit: one that was given, or the one that the family makes of the limit's loss."""
+    found = []
+    for number, limit in enumerate(limits):
+        own = limit.loss if isinstance(limit.loss, Objective) else made(limit.loss)
+        require_kind(f"the loss of {limit.called(number)}", own, Objective, "a loss of this model, or an Objective")
+        found.append(own)
+    return tuple(found)
+
+
+def _refuse_idle(objectives: Sequence[Objective], limits: tuple[Limit, ...], thetas: np.ndarray) -> None:
+    """Refuse a limit that nothing could break, or nothing keep, as the range of the loss alone shows."""
+    for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
+        low, high = objective.loss_range(thetas)
+        unit = f" {limit.unit}" if limit.unit else ""
+        name, at_most = limit.called(number), float(limit.at_most)
+        if at_most >= high:
+            raise InputError(
+                f"{name}: the loss is never above {high:.6g}{unit}, so at_most = {at_most:g} limits nothing; lower it, "
+                "leave it out, or check its unit"
+            )
+        if at_most < low:
+            raise InputError(
+                f"{name}: the loss is never below {low:.6g}{unit}, so at_most = {at_most:g} cannot be reached; raise "
+                "it, or check its unit"
+            )
+
+
+def _multipliers(search: Search, candidate: Candidate) -> Float[np.ndarray, " L"]:
+    """In the user's units: of the objective for one of the limit; NaN where a limit is broken on the sample itself."""
+    question = candidate.question
+    if candidate.point.step is None or np.any(question.breach(candidate.point.here.values) > 1e-6 * question.units[1:]):
+        return np.full(question.limits, np.nan)
+    scales = np.array([unit.scale for unit in search.units])
+    return np.maximum(candidate.point.multipliers, 0.0) * scales[0] / scales[1:]
+
+
+def _status(
+    search: Search,
+    candidate: Candidate,
+    answer: Any,
+    kept: list[LimitAnswer],
+    proofs: Proof,
+    objective: Objective,
+) -> Status:
+    if answer.infinite() and objective.infinite():
+        return Status.INFINITE
+    if not answer.finite() or not all(each.evaluation.finite() for each in kept):
+        return Status.NON_FINITE
+    if proofs.proved:
+        return Status.INFEASIBLE
+    if any(each.verdict is Verdict.BROKEN for each in kept):
+        return Status.LIMIT_BROKEN
+    if any(each.verdict is Verdict.OPEN for each in kept):
+        return Status.LIMIT_OPEN
+    if candidate.point.done is None:
+        return Status.ITERATION_LIMIT
+    if not candidate.point.done:
+        return Status.STALLED
+    return Status.SAMPLE_LIMIT if search.moved else Status.CONVERGED_WITHIN_LIMITS

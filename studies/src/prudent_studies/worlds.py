@@ -1,0 +1,226 @@
+"""Gymnasium's pendulum and cart-pole: as families whose constants are unknown, and as worlds with changed constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+
+from prudent import SimulatedFamily, VectorLog
+
+# Of the pendulum: its own constants, largest torque and speed, what a gust adds to the torque, and how far from
+# upright and how fast it may begin.
+GRAVITY, TORQUE, SPEED, SECONDS, GUST, FIRST = 10.0, 2.0, 8.0, 0.05, 0.5, (0.2, 0.2)
+
+# Of the cart-pole: its own gravity, largest force and seconds of a step, and what pushes add to both speeds.
+EARTH, FORCE, TICK, PUSHES = 9.8, 10.0, 0.02, (0.05, 0.1)
+
+
+class World(NamedTuple):
+    """One environment of Gymnasium with constants of its own.
+
+    Attributes:
+        reset: `seed -> state`, as the environment itself begins.
+        step: `(state, action, noise) -> state`, by the environment's own step.
+    """
+
+    reset: Callable[[int], np.ndarray]
+    step: Callable[[np.ndarray, float, np.ndarray], np.ndarray]
+
+
+class Setting(NamedTuple):
+    """A family, and the environment that it is of.
+
+    Attributes:
+        name: of the environment.
+        family: of models, whose theta are the constants.
+        constants: their names.
+        truth: what the log comes from.
+        centre, spread: of the prior, log-normal: medians, and standard deviations of logarithms.
+        world: `theta -> World`.
+        log: `seed -> VectorLog`, a short one from the world at the truth.
+        bounds: of actions.
+        unit: of what is pictured: a state over time.
+        pictured: which coordinate of the state.
+    """
+
+    name: str
+    family: SimulatedFamily
+    constants: tuple[str, ...]
+    truth: np.ndarray
+    centre: np.ndarray
+    spread: np.ndarray
+    world: Callable[[np.ndarray], World]
+    log: Callable[[int], VectorLog]
+    bounds: tuple[float, float]
+    unit: str
+    pictured: int
+
+
+def pendulum(particles: int = 8) -> Setting:
+    """Hold a pendulum upright with a torque that cannot lift it, its mass, length and friction unknown."""
+
+    def step(theta: Any, state: Any, action: Any, noise: Any) -> Any:
+        mass, length, friction = theta
+        angle, speed = state
+        torque = jnp.clip(action[0], -TORQUE, TORQUE) - friction * speed + GUST * noise[0]
+        pull = 3.0 * GRAVITY / (2.0 * length) * jnp.sin(angle) + 3.0 / (mass * length**2) * torque
+        after = jnp.clip(speed + pull * SECONDS, -SPEED, SPEED)
+        return jnp.stack([angle + after * SECONDS, after])
+
+    def cost(theta: Any, state: Any, action: Any) -> Any:
+        del theta
+        angle = jnp.mod(state[0] + jnp.pi, 2.0 * jnp.pi) - jnp.pi
+        return angle**2 + 0.1 * state[1] ** 2 + 0.001 * action[0] ** 2
+
+    def start(noise: Any) -> Any:
+        return (2.0 * ndtr(noise) - 1.0) * jnp.asarray(FIRST)
+
+    family = SimulatedFamily(
+        step,
+        cost,
+        start,
+        observe=lambda state: jnp.stack([jnp.cos(state[0]), 2.0 * jnp.sin(state[0]), state[1]]),
+        discount=0.99,
+        horizon=59,
+        actions=1,
+        noise=1,
+        start_noise=2,
+        particles=particles,
+    )
+
+    def world(theta: np.ndarray) -> World:
+        import gymnasium
+
+        made: Any = gymnasium.make("Pendulum-v1").unwrapped
+        made.m, made.l = float(theta[0]), float(theta[1])
+        # The bound is on the motor alone: friction and gusts come on top of it.
+        made.max_torque = np.inf
+
+        def stepped(state: np.ndarray, action: float, noise: np.ndarray) -> np.ndarray:
+            made.state = np.array(state)
+            torque = np.clip(action, -TORQUE, TORQUE) - theta[2] * state[1] + GUST * noise[0]
+            made.step(np.array([torque]))
+            return np.array(made.state)
+
+        def reset(seed: int) -> np.ndarray:
+            made.reset(seed=seed, options={"x_init": FIRST[0], "y_init": FIRST[1]})
+            return np.array(made.state)
+
+        return World(reset, stepped)
+
+    truth = np.array([1.0, 1.0, 0.1])
+
+    def log(seed: int) -> VectorLog:
+        return logged(world(truth), family, seed, walks=1, steps=12, first=np.array([np.pi, 0.0]), size=TORQUE)
+
+    return Setting(
+        "Pendulum-v1",
+        family,
+        ("mass", "length", "friction"),
+        truth,
+        np.array([1.0, 1.0, 0.1]),
+        np.array([0.5, 0.3, 1.0]),
+        world,
+        log,
+        (-TORQUE, TORQUE),
+        "angle from upright",
+        0,
+    )
+
+
+def cart_pole(particles: int = 8) -> Setting:
+    """Balance a pole on a cart by a bounded force, with unknown masses and length."""
+
+    def step(theta: Any, state: Any, action: Any, noise: Any) -> Any:
+        cart, pole, length = theta
+        _, speed, angle, turning = state
+        force = jnp.clip(action[0], -FORCE, FORCE)
+        total, arm = cart + pole, pole * length
+        pushed = (force + arm * turning**2 * jnp.sin(angle)) / total
+        turned = (EARTH * jnp.sin(angle) - jnp.cos(angle) * pushed) / (
+            length * (4.0 / 3.0 - pole * jnp.cos(angle) ** 2 / total)
+        )
+        moved = pushed - arm * turned * jnp.cos(angle) / total
+        kicks = jnp.asarray(PUSHES) * noise
+        return state + jnp.stack([TICK * speed, TICK * moved + kicks[0], TICK * turning, TICK * turned + kicks[1]])
+
+    def cost(theta: Any, state: Any, action: Any) -> Any:
+        # What Gymnasium calls fallen, an angle of 12 degrees or a place off by 2.4, costs a half or more; at most 1.
+        del theta
+        size = (state[2] / 0.2095) ** 2 + (state[0] / 2.4) ** 2
+        return size / (1.0 + size) + 0.0001 * action[0] ** 2
+
+    def start(noise: Any) -> Any:
+        return 0.05 * (2.0 * ndtr(noise) - 1.0)
+
+    family = SimulatedFamily(
+        step,
+        cost,
+        start,
+        observe=lambda state: state * jnp.asarray([0.5, 0.5, 3.0, 1.0]),
+        discount=0.99,
+        horizon=79,
+        actions=1,
+        noise=2,
+        start_noise=4,
+        particles=particles,
+    )
+
+    def world(theta: np.ndarray) -> World:
+        import gymnasium
+
+        made: Any = gymnasium.make("CartPole-v1").unwrapped
+        made.masscart, made.masspole, made.length = (float(part) for part in theta)
+        made.total_mass, made.polemass_length = made.masscart + made.masspole, made.masspole * made.length
+
+        def stepped(state: np.ndarray, action: float, noise: np.ndarray) -> np.ndarray:
+            force = float(np.clip(action, -FORCE, FORCE))
+            # Gymnasium pushes to the left or to the right, as hard as `force_mag` says.
+            made.state, made.force_mag, made.steps_beyond_terminated = np.array(state), abs(force), None
+            made.step(int(force > 0))
+            return np.array(made.state, float) + np.array([0.0, PUSHES[0], 0.0, PUSHES[1]]) * noise[[0, 0, 1, 1]]
+
+        def reset(seed: int) -> np.ndarray:
+            made.reset(seed=seed)
+            return np.array(made.state, float)
+
+        return World(reset, stepped)
+
+    truth = np.array([1.0, 0.1, 0.5])
+
+    def log(seed: int) -> VectorLog:
+        return logged(world(truth), family, seed, walks=2, steps=15, first=np.zeros(4), size=FORCE)
+
+    return Setting(
+        "CartPole-v1",
+        family,
+        ("mass of the cart", "mass of the pole", "half its length"),
+        truth,
+        np.array([1.0, 0.1, 0.5]),
+        np.array([0.7, 0.7, 0.5]),
+        world,
+        log,
+        (-FORCE, FORCE),
+        "angle of the pole",
+        2,
+    )
+
+
+def logged(
+    world: World, family: SimulatedFamily, seed: int, walks: int, steps: int, first: np.ndarray, size: float
+) -> VectorLog:
+    """Walks from one state with actions that are drawn anew every few steps, evenly within their bounds."""
+    random = np.random.default_rng(seed)
+    states, actions = [], []
+    for _ in range(walks):
+        walk, acted = [np.array(first)], []
+        for t in range(steps):
+            acted.append([random.uniform(-size, size)] if t % 3 == 0 else acted[-1])
+            walk.append(world.step(walk[-1], acted[-1][0], random.normal(size=family.noise)))
+        states.append(np.stack(walk))
+        actions.append(np.array(acted))
+    return VectorLog.from_episodes(states, actions)

@@ -1,0 +1,165 @@
+"""Whole commands, in processes of their own, that are ended at moments of chance; and what the entry point promises."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import prudent as pr
+from prudent.files import MANIFEST, locked, read_manifest, settle
+from prudent.problems.example import PROBLEM
+from prudent.runs.folder import FILES, UNFINISHED
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+PRUDENT = [sys.executable, "-m", "prudent"]
+
+
+def prudent(*arguments, shell='exec "$@"', **options):
+    """A command as a shell begins it; this process, which may have JAX in it, is not to be forked."""
+    options = {"capture_output": True, "text": True, "check": False, "timeout": 300, "env": ENVIRONMENT} | options
+    return subprocess.run(["bash", "-c", shell, "shell", *PRUDENT, *map(str, arguments)], **options)
+
+
+class Zygote:
+    """Begins commands in processes of their own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        command = [sys.executable, str(ROOT / "tests" / "zygote.py")]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, text=True, env=ENVIRONMENT, **pipes)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def run(self, *arguments, after=None, number=signal.SIGINT):
+        """Exit code, standard error and seconds of a command that is sent a signal after some seconds."""
+        paths = {"out": str(self.folder / "out.txt"), "err": str(self.folder / "err.txt")}
+        self.process.stdin.write(json.dumps(paths | {"arguments": [str(each) for each in arguments]}) + "\n")
+        self.process.stdin.flush()
+        child, clock = int(self.process.stdout.readline()), time.monotonic()
+        if after is not None:
+            time.sleep(after)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+        code = int(self.process.stdout.readline())
+        return code, Path(paths["err"]).read_text(), time.monotonic() - clock
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def content(folder):
+    """All files of a run but for how long it took."""
+    found = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != MANIFEST}
+    said = json.loads(found["solution.json"])
+    said.pop("seconds")
+    return found | {"solution.json": said}
+
+
+def killed_at_random(problem, tmp_path, kills, seed=0):
+    """Solve and continue, ended at random moments until they are done; then the bits of what was never ended."""
+    chance, zygote = random.Random(seed), Zygote(tmp_path)
+    home = tmp_path / "home"
+    shutil.copytree(problem.parent, home, ignore=lambda _, names: [name for name in names if "." not in name])
+    run, more = home / "run", home / "later.csv"
+    more.write_text("state,action,next_state\nworn,run,broken\nused,run,worn\n")
+    solve = ("solve", home / "problem.toml", "--out", run, "--no-report")
+    episode = ("continue", run, "--data", more, "--no-report")
+    whole, lasted, counts = {}, {}, dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 0)
+    try:
+        for name, command in (("solve", solve), ("episode", episode)):
+            code, said, lasted[name] = zygote.run(*command)
+            assert code in (0, 1), said
+            whole[name] = content(run)
+        while sum(counts.values()) < kills:
+            shutil.rmtree(run)
+            for name, first in (("solve", solve), ("episode", episode)):
+                command = first
+                for _ in range(chance.choice([1, 1, 2, 3])):
+                    number, after = chance.choice(list(counts)), chance.uniform(0.0, 1.05 * lasted[name])
+                    code, said, _ = zygote.run(*command, after=after, number=number)
+                    counts[number] += 1
+                    assert code in (0, 1) or code == (-number if number == signal.SIGKILL else 130), (code, said)
+                    assert code != 130 or (said.startswith("interrupted: ") and said.count("\n") == 1), said
+                    command = what_next(run, first, name)
+                    if command is None:
+                        break
+                if command is not None:
+                    code, said, _ = zygote.run(*command)
+                    assert code in (0, 1), said
+                with locked(run):  # as the next command does that changes the folder
+                    settle(run, FILES)
+                assert content(run) == whole[name], f"{name} goes on to other bits"
+                assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
+    finally:
+        zygote.end()
+    return counts
+
+
+def what_next(run, first, name):
+    """The command that goes on, None where all is done."""
+    manifest = read_manifest(run) if run.is_dir() else None
+    if manifest is None:
+        return first
+    if UNFINISHED in manifest.files:
+        return ("continue", run, "--no-report") if name == "solve" else first
+    return None if pr.read_record(run).episode == (name == "episode") else first
+
+
+@pytest.mark.long
+def test_a_hundred_kills_at_random_moments_and_the_same_bits(problem, tmp_path):
+    kills = int(os.environ.get("PRUDENT_KILLS", "100"))
+    counts = killed_at_random(problem, tmp_path, kills)
+    print({signal.Signals(number).name: count for number, count in counts.items()})
+    assert sum(counts.values()) >= kills
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_is_ended_in_its_first_second(problem, tmp_path, number):
+    """While it imports: exit code 130 and one line, nothing written."""
+    command = [*PRUDENT, "solve", str(problem), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    # Once the signals are the thread's own, which is before anything of ours is imported.
+    status = Path(f"/proc/{process.pid}/status")
+    while True:
+        caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+        if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
+            break
+        time.sleep(0.001)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    kept = (f"{tmp_path / 'run'} is as it was", "no file is half-written")
+    again = f"start again with: prudent {' '.join(command[3:])}"
+    assert said in [f"interrupted: {what}; {again}\n" for what in kept]
+    assert not (tmp_path / "run").exists()
+
+
+def test_closed_streams_and_pipes_that_nobody_reads(tmp_path, problem):
+    closed = prudent("init", tmp_path / "a", shell='exec "$@" >&- 2>&-', capture_output=False)
+    assert closed.returncode == 0
+    assert (tmp_path / "a" / "problem.toml").read_text() == PROBLEM, "and no message of ours in it"
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"problem.toml", "log.csv", "costs.csv"}
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = prudent("init", tmp_path / "b", stdout=writing, stderr=subprocess.PIPE, capture_output=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_limit_of_the_shell_is_no_traceback(problem):
+    done = prudent("check", problem, shell='ulimit -v 614400; exec "$@"')
+    assert done.returncode == 2, done.stderr
+    # A library of others' may have said its own before.
+    assert "Traceback" not in done.stderr and done.stderr.splitlines()[-1].startswith("error: ")
+    assert "memory" in done.stderr.splitlines()[-1]

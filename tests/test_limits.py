@@ -1,0 +1,267 @@
+"""Limits against linear programs, brute force, finite differences and what was asked for."""
+
+import numpy as np
+import pytest
+
+import prudent as pr
+from prudent.solvers import share_interval
+
+from .limited_problems import LimitedProblem, by_brute_force, occupancy_program, told_program
+
+LAKE = pr.envs.frozen_lake("SF\nHG")
+HOLE = pr.Visits([2], per=1)
+
+
+def multipliers(solution):
+    return np.array([answer.multiplier for answer in solution.limits])
+
+
+def check_known(seed):
+    """A problem with known theta against the linear program in the occupancy."""
+    problem = LimitedProblem(seed, known=True, states=4, actions=3)
+    exact = occupancy_program(problem)
+    solution = problem.solved()
+    if exact is None:
+        assert solution.status is pr.Status.INFEASIBLE
+        return
+    value, prices = exact
+    assert solution.status is pr.Status.CONVERGED_WITHIN_LIMITS
+    assert solution.risk == pytest.approx(value, abs=1e-6)
+    assert np.all(problem.limit_values(np.asarray(solution.policy.probabilities)[None])[0] <= problem.at_most + 1e-12)
+    assert solution.certificate.lower_bound == pytest.approx(value, abs=1e-6)
+    # Where the program's multipliers are unique a change of the limits either way tells the same price.
+    for j in range(len(prices)):
+        more, less = (
+            occupancy_program(problem, problem.at_most + 1e-5 * sign * np.eye(len(prices))[j]) for sign in (1, -1)
+        )
+        if less is not None and abs((less[0] - value) - (value - more[0])) <= 1e-10:
+            assert solution.limits[j].multiplier == pytest.approx(prices[j], abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_known_theta_is_the_linear_program(seed):
+    check_known(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100))
+def test_known_theta_is_the_linear_program_a_hundred_times(seed):
+    check_known(seed)
+
+
+def check_atoms(seed):
+    """A problem with a few atoms against all policies of two actions on grids, and programs at the atoms."""
+    problem = LimitedProblem(seed, states=2 + seed % 2, actions=2)
+    solution, best = problem.solved(), by_brute_force(problem)
+    table = np.asarray(solution.policy.probabilities)[None]
+    if solution.status.ok:
+        assert np.all(problem.limit_values(table)[0] <= problem.at_most + 1e-12)
+        assert solution.risk <= 1.005 * best
+    if solution.status is pr.Status.INFEASIBLE:
+        assert told_program(problem, objective=False) > 1e-9
+        assert best == np.inf
+    elif solution.certificate.lower_bound is not None:
+        told = told_program(problem)
+        assert told is None or solution.certificate.lower_bound <= told + 1e-7 * abs(told)
+        assert solution.certificate.lower_bound <= best + 1e-9
+    if np.isfinite(best):
+        assert solution.status.ok
+
+
+@pytest.mark.parametrize("seed", [2, 8])
+def test_atoms_are_as_good_as_brute_force(seed):
+    check_atoms(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100))
+def test_atoms_are_as_good_as_brute_force_a_hundred_times(seed):
+    check_atoms(seed)
+
+
+def check_price(seed):
+    """Multipliers against what a slightly looser and a slightly tighter limit cost."""
+    problem = LimitedProblem(seed, limits=1, most=5, states=2 + seed % 2, actions=2)
+    solution = problem.solved()
+    if not solution.status.ok or solution.limits[0].multiplier < 1e-3:
+        return False
+    step = 1e-4 * abs(float(problem.at_most[0]))
+    values = [
+        problem.solved(problem.at_most + sign * step, start=solution.parameters, solver=pr.SampleAverage(starts=1)).risk
+        for sign in (-1, 1)
+    ]
+    falls = values[0] - solution.risk, solution.risk - values[1]
+    if abs(falls[0] - falls[1]) > 0.02 * max(falls):
+        # At a corner of the frontier the price differs by the side, and any between is one.
+        assert min(falls) - 1e-8 <= solution.limits[0].multiplier * step <= max(falls) + 1e-8
+    else:
+        assert solution.limits[0].multiplier == pytest.approx((values[0] - values[1]) / (2 * step), rel=0.02)
+    return True
+
+
+def test_a_multiplier_is_the_price_of_the_limit():
+    assert check_price(1)
+
+
+@pytest.mark.long
+def test_multipliers_are_the_prices_of_limits_many_times():
+    assert sum(check_price(seed) for seed in range(60)) >= 30
+
+
+def test_the_lagrangian_at_our_multiplier_has_the_same_point():
+    problem = LimitedProblem(2, known=True, limits=1, states=4, actions=3)
+    solution = problem.solved()
+    price, table = solution.limits[0].multiplier, problem.tables[0]
+    assert price > 0.1
+    loss = pr.ExpectedCost() + price * pr.CostTable(table)
+    lagrangian = problem.solve(loss=loss)
+    ours = solution.risk + price * solution.limits[0].value
+    assert lagrangian.risk == pytest.approx(ours, abs=1e-8)
+    # Its own policy is one of several that tie; with a price a little off, the limit is not met.
+    dear = problem.solve(loss=pr.ExpectedCost() + 1.1 * price * pr.CostTable(table)).policy
+    cheap = problem.solve(loss=pr.ExpectedCost() + 0.9 * price * pr.CostTable(table)).policy
+    spent = problem.limit_values(np.stack([np.asarray(p.probabilities) for p in (dear, cheap)]))[:, 0]
+    assert spent[0] < problem.at_most[0] < spent[1]
+
+
+@pytest.fixture(scope="module")
+def belief():
+    return LAKE.prior.update(LAKE.trials(n=6, truth=(0.3, 0.1), seed=0))
+
+
+def test_a_limit_is_kept_on_fresh_draws_with_its_confidence(belief):
+    free = pr.evaluate(pr.solve(LAKE, belief, certify=False).policy, LAKE, belief, loss=HOLE).risk
+    at_most = 0.9 * free
+    limit = pr.Limit(HOLE, at_most=at_most, name="time in the hole", unit="share")
+    solution = pr.solve(LAKE, belief, subject_to=[limit])
+    answer = solution.limits[0]
+    if solution.status is pr.Status.INFEASIBLE:
+        assert answer.least > at_most
+        return
+    assert answer.verdict is pr.Verdict.KEPT
+    assert answer.value < answer.upper <= at_most
+    # The policy by itself, on other draws and by other code.
+    again = pr.evaluate(solution.policy, LAKE, belief, loss=HOLE, seed=5)
+    assert abs(again.risk - answer.value) < 5 * again.risk_standard_error
+    low, high = answer.kept_interval
+    assert low < answer.kept < high
+    assert answer.kept == np.mean(np.asarray(answer.evaluation.losses) <= at_most)
+    assert "time in the hole" in str(solution)
+
+
+def test_two_limits_that_contradict_one_another_are_proved_to():
+    both = [pr.Limit(pr.Visits([k], per=1), at_most=0.2, risk=pr.Expectation(), name=str(k)) for k in (0, 1)]
+    family = pr.Family(
+        pr.Support.dense(2, 2),
+        lambda theta: np.broadcast_to(np.eye(2), (2, 2, 2)) + 0 * theta,
+        lambda theta: np.ones((2, 2)),
+        0,
+        0.9,
+    )
+    solution = pr.solve(family, pr.Point(0.5), subject_to=both)
+    assert solution.status is pr.Status.INFEASIBLE
+    assert not all(answer.proved for answer in solution.limits)
+    assert np.isnan(solution.limits[0].multiplier)
+
+
+def test_binomial_intervals_hold_what_they_say():
+    from scipy.stats import binomtest
+
+    for kept, count in ((0, 10), (7, 10), (10, 10), (950, 1000)):
+        exact = binomtest(kept, count).proportion_ci(0.95, method="exact")
+        assert share_interval(kept / count, count) == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+
+def test_a_gain_of_a_linear_system_keeps_a_limit_on_its_actions():
+    family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[0.01]], noise=[[1.0]], discount=0.9)
+    belief = pr.Draws([[[0.9, 0.8]], [[1.0, 1.0]], [[1.1, 1.2]]])
+
+    def effort(occupancy, system):
+        return occupancy.second[1, 1]
+
+    free = pr.solve(family, belief, risk=pr.Expectation(), certify=False)
+    spent = pr.evaluate(free.policy, family, belief, risk=pr.Expectation(), loss=effort).risk
+    limit = pr.Limit(effort, at_most=0.6 * spent, risk=pr.Expectation())
+    solution = pr.solve(family, belief, risk=pr.Expectation(), subject_to=[limit])
+    assert solution.limits[0].verdict is pr.Verdict.KEPT
+    # One gain: the limit fixes it, and cost and effort along it tell the price.
+    gains = np.linspace(-1.2, -0.2, 4001)
+    policies = [pr.LinearGaussianPolicy([[k]]) for k in gains]
+    mean = np.full(3, 1.0 / 3.0)
+    cost, used = (
+        sum(
+            w * np.asarray(pr.loss_at(policies, family, theta, loss=loss))
+            for w, theta in zip(mean, belief.as_atoms().thetas, strict=True)
+        )
+        for loss in (None, effort)
+    )
+    best = int(np.argmin(np.where(used <= float(limit.at_most), cost, np.inf)))
+    assert solution.risk == pytest.approx(cost[best], rel=1e-3)
+    price = -(cost[best + 1] - cost[best - 1]) / (used[best + 1] - used[best - 1])
+    assert solution.limits[0].multiplier == pytest.approx(price, rel=0.02)
+
+
+def test_the_papers_penalty_by_scenarios_is_a_limit():
+    problem = LimitedProblem(1, known=True, limits=1, states=4, actions=3)
+    random = np.random.default_rng(0)
+    scenarios = random.uniform(size=(3, 4, 3))
+    loss = pr.ScenarioCost(scenarios, pr.CVaR(0.5))
+    free = problem.solve(certify=False)
+    worst = float(pr.evaluate(free.policy, problem.family, problem.belief(), loss=loss).risk)
+    limit = pr.Limit(loss, at_most=worst - 0.2, risk=pr.Expectation())
+    solution = problem.solve(subject_to=[limit])
+    assert solution.limits[0].verdict is pr.Verdict.KEPT
+    price = solution.limits[0].multiplier
+    lagrangian = pr.ConstrainedCost(scenarios, price, worst - 0.2, pr.CVaR(0.5))
+    again = problem.solve(loss=lagrangian)
+    assert again.risk == pytest.approx(solution.risk, abs=1e-4)
+
+
+REFUSED = {
+    "no loss": (lambda: pr.Limit(3.0, at_most=1.0), "a limit is on a loss"),
+    "no number": (lambda: pr.Limit(HOLE, at_most=np.inf), r"at_most must lie in .*leave it out"),
+    "both": (lambda: pr.Limit(HOLE, 0.5, pr.CVaR(0.9), chance=0.9), "risk= or chance=, not both"),
+    "a chance of 1": (lambda: pr.Limit(HOLE, 0.5, chance=1.0), "a chance of 1 cannot be shown"),
+    "a chance of 0": (lambda: pr.Limit(HOLE, 0.5, chance=0.0), r"chance must lie in \(0, 1\]"),
+    "confidence": (lambda: pr.Limit(HOLE, 0.5, confidence=1.0), r"confidence must lie in \[0.5, 1\)"),
+    "unit": (lambda: pr.Limit(HOLE, 0.5, unit=3), "unit must be a text"),
+    "name": (lambda: pr.Limit(HOLE, 0.5, name="a\nb"), "name must be a line"),
+    "not a list": (lambda: pr.solve(LAKE, LAKE.prior, subject_to=pr.Limit(HOLE, 0.5)), "subject_to is a list"),
+    "not limits": (lambda: pr.solve(LAKE, LAKE.prior, subject_to=[HOLE]), r"subject_to\[0\] must be a Limit"),
+    "twice": (
+        lambda: pr.solve(LAKE, LAKE.prior, subject_to=[pr.Limit(HOLE, 0.5), pr.Limit(HOLE, 0.4)]),
+        "limit the same loss in the same way, to 0.5 and 0.4",
+    ),
+    "one name": (
+        lambda: pr.solve(
+            LAKE, LAKE.prior, subject_to=[pr.Limit(HOLE, 0.5, name="x"), pr.Limit(pr.Visits([1]), 0.4, name="x")]
+        ),
+        "two limits are called 'x'",
+    ),
+    "never reached": (
+        lambda: pr.solve(LAKE, LAKE.prior, subject_to=[pr.Limit(HOLE, 1.0)]),
+        "never above 1, so .* limits nothing",
+    ),
+    "never kept": (
+        lambda: pr.solve(LAKE, LAKE.prior, subject_to=[pr.Limit(HOLE, -0.1)]),
+        "never below 0, so .* cannot be reached",
+    ),
+    "brpg": (
+        lambda: pr.solve(LAKE, LAKE.prior, subject_to=[pr.Limit(HOLE, 0.5)], solver=pr.BRPG()),
+        "limits need the exact gradient and solver=SampleAverage",
+    ),
+    "an unknown state": (
+        lambda: pr.solve(LAKE, LAKE.prior, subject_to=[pr.Limit(pr.Visits([9]), 0.5)]),
+        "counts state 9",
+    ),
+    "no states": (lambda: pr.Visits([]), "at least one"),
+    "per": (lambda: pr.Visits([1], per=0), r"per must lie in \(0, inf\)"),
+    "table": (lambda: pr.CostTable([1.0]), r"\[state, action\]"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(REFUSED))
+def test_what_is_wrong_is_refused(what):
+    make, message = REFUSED[what]
+    with pytest.raises(pr.InputError, match=message):
+        make()

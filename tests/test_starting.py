@@ -1,0 +1,76 @@
+"""A problem begun from a log."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import prudent as pr
+from prudent.cli import app
+
+HEAD = "state,action,next_state,count"
+
+
+def walk(folder, costs: bool = True, names=str):
+    """A log of steps of one along 6 states, 40 of each."""
+    rows = [(s, a, min(max(s + (1 if a else -1), 0), 5)) for s in range(6) for a in range(2)]
+    lines = [f"{names(s)},{a},{names(t)},40" + (f",{s}" if costs else "") for s, a, t in rows]
+    (folder / "walk.csv").write_text("\n".join([HEAD + (",cost" if costs else ""), *lines]) + "\n")
+    return folder / "walk.csv"
+
+
+def test_a_log_becomes_a_problem_that_can_be_checked_and_solved(tmp_path):
+    said = CliRunner().invoke(app, ["init", str(walk(tmp_path))])
+    assert said.exit_code == 0 and "All 480 moves lead at most 1 level forward and at most 1 level back" in said.output
+    path = tmp_path / "problem.toml"
+    case = pr.read_problem(path)
+    assert case.states == tuple("012345") and case.actions == ("0", "1") and case.counts().sum() == 480
+    assert np.array_equal(case.cost, np.repeat(np.arange(6.0)[:, None], 2, axis=1))
+    assert case.facts.file.posterior.support == "all", "what the log looks like is a comment until somebody knows it"
+    checked = CliRunner().invoke(app, ["check", str(path)])
+    assert checked.exit_code == 0 and "A plan for the posterior mean has CVaR 0.9" in checked.output
+    # The comment becomes the rule once its signs are taken off.
+    head, rule = path.read_text().split("# [posterior]\n")
+    path.write_text(head + "[posterior]\n" + "\n".join(line.removeprefix("# ") for line in rule.splitlines()))
+    after = pr.read_problem(path)
+    assert after.facts.file.posterior.support == "rule" and isinstance(after.arguments()["belief"], pr.Pooled)
+    assert after.support.allowed().sum() == 2 * (3 * 6 - 2)
+
+
+def test_what_a_rule_changes_is_that_of_the_problem_with_it(tmp_path):
+    import json
+
+    path = pr.begin_problem(walk(tmp_path)).path
+    said = json.loads(CliRunner().invoke(app, ["check", str(path), "--json"]).stdout)["suggestion"]
+    (tmp_path / "other.toml").write_text(path.read_text() + "\n" + said["toml"])
+    other = CliRunner().invoke(app, ["check", str(tmp_path / "other.toml"), "--json"])
+    assert other.exit_code == 0 and json.loads(other.stdout)["suggestion"] is None
+    case = pr.read_problem(tmp_path / "other.toml")
+    plan = pr.plan(case.model.at(np.asarray(case.belief.mean()))).policy
+    judged = pr.evaluate_problem(np.asarray(plan.probabilities), case, samples=1000)
+    assert said["risk_then"] == pytest.approx(judged.risk, rel=1e-9)
+    assert said["risk_now"] != said["risk_then"] and said["states_changed"] >= 0
+
+
+def test_a_log_without_costs_says_that_they_are_missing(tmp_path):
+    said = CliRunner().invoke(app, ["init", str(walk(tmp_path, costs=False))])
+    assert said.exit_code == 0 and "give costs, which the log has none of" in said.output
+    checked = CliRunner().invoke(app, ["check", str(tmp_path / "problem.toml")])
+    assert checked.exit_code == 2 and "costs.csv" in checked.output
+
+
+def test_names_that_are_no_numbers_are_put_in_order_by_the_user(tmp_path):
+    begun = pr.begin_problem(walk(tmp_path, names=lambda s: f'"level ""{"fbadce"[s]}"""'))
+    assert begun.suggestion is None and "natural order" in begun.path.read_text()
+    assert pr.read_problem(begun.path).states == tuple(f'level "{letter}"' for letter in "fbadce")
+
+
+def test_what_is_there_is_kept_and_what_is_no_log_refused(tmp_path):
+    log = walk(tmp_path)
+    (tmp_path / "problem.toml").write_text("mine")
+    with pytest.raises(pr.InputError, match="is there already"):
+        pr.begin_problem(log)
+    assert (tmp_path / "problem.toml").read_text() == "mine"
+    assert pr.begin_problem(log, force=True).path.read_text() != "mine"
+    (tmp_path / "empty.csv").write_text(HEAD + "\n")
+    with pytest.raises(pr.InputError):
+        pr.begin_problem(tmp_path / "empty.csv", force=True)
