@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import importlib
 import warnings
 from typing import Any, NamedTuple
 
@@ -100,7 +101,8 @@ class Posterior(eqx.Module):
             with warnings.catch_warnings():
                 # It tells every importer once a day that another version is coming.
                 warnings.simplefilter("ignore", FutureWarning)
-                import arviz
+                # By name: the checker of types need not have it, as on Python 3.11, where no version is pinned.
+                arviz = importlib.import_module("arviz")
         except ImportError:
             raise InputError("ArviZ needs the extra arviz: pip install 'prudent[arviz]'") from None
         chains = self.by_chain()
