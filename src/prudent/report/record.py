@@ -153,6 +153,7 @@ class SolutionRecord(PolicyRecord):
         counts: `[S, A]` how often each pair was seen, or None.
     """
 
+    status: Annotated[str, Field(min_length=1)]
     title: str
     asked: Several[Two[str]] = ()
     message: str
