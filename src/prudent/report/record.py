@@ -153,7 +153,6 @@ class SolutionRecord(PolicyRecord):
         counts: `[S, A]` how often each pair was seen, or None.
     """
 
-    status: Annotated[str, Field(min_length=1)]
     title: str
     asked: Several[Two[str]] = ()
     message: str
@@ -231,6 +230,8 @@ class SolutionRecord(PolicyRecord):
     def model_post_init(self, context: Any) -> None:
         """Refuse what does not belong together, before anything is drawn or said."""
         del context
+        if not self.status:
+            raise InputError("the record does not say how its solver ended")
         pairs = tuple(each if isinstance(each, int) else len(each) for each in (self.states, self.actions))
         for plan in self.plans:
             if (plan.probabilities is None) != (0 in pairs) or (plan.occupancy is None) != (0 in pairs):
