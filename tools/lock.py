@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "constraints"
 OWN = ("prudent", "prudent-studies")
 
-# By level: the one it stands on, of both packages the extras, and what is needed beside them. The Makefile installs them
-# so. Packages of the first build the two.
+# By level: the one it stands on, as the Makefile installs them, of both packages the extras, and what is needed beside
+# them. Packages of the first build the two.
 LEVELS = {
     "base": (None, {"prudent": ["report"], "prudent-studies": []}, ["editables"]),
     "dev": ("base", {"prudent": ["dev"], "prudent-studies": ["gym"]}, []),
