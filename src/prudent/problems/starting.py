@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import write_whole
+from ..files import write_files
 from .case import case_of
 from .facts import Facts, gather
 from .suggesting import Suggestion, as_toml, suggestion_of
@@ -72,7 +72,8 @@ def begin_problem(log: str | Path, force: bool = False) -> Begun:
         raise InputError(f"{log}: holds no transition that was seen; a problem needs some")
     costs = bool(facts.log.cost_count.sum() > 0)
     suggestion = _suggested(facts, content, path)
-    return Begun(write_whole(path, _text(log, facts, costs, suggestion)), costs, suggestion)
+    text = _text(log, facts, costs, suggestion)
+    return Begun(write_files(path.parent, {path.name: text}, force=True)[0], costs, suggestion)
 
 
 def _suggested(facts: Facts, content: dict[str, Any], path: Path) -> Suggestion | None:
