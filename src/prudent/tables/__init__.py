@@ -3,6 +3,7 @@
 from .counting import LARGEST_COST, LogCounts, LogForm, count_log
 from .frames import frame_of
 from .labels import Labels
+from .minari_datasets import minari_walks
 from .names import LONGEST_NAME, MOST_NAMES, Names, guarded, suggest
 from .opening import require_text_name
 from .reading import Batch, read_batches
@@ -25,6 +26,7 @@ __all__ = [
     "entries_of",
     "frame_of",
     "guarded",
+    "minari_walks",
     "read_batches",
     "read_table",
     "require_text_name",
