@@ -202,9 +202,10 @@ def test_closed_streams_and_pipes_that_nobody_reads(tmp_path, problem):
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"problem.toml", "log.csv", "costs.csv"}
     reading, writing = os.pipe()
     os.close(reading)
-    done = prudent("init", tmp_path / "b", stdout=writing, stderr=subprocess.PIPE, capture_output=False)
+    for arguments in (("init", tmp_path / "b"), ("--help",)):
+        done = prudent(*arguments, stdout=writing, stderr=subprocess.PIPE, capture_output=False)
+        assert (done.returncode, done.stderr) == (141, ""), arguments
     os.close(writing)
-    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_limit_of_the_shell_is_no_traceback(problem):
