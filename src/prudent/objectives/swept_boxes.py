@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..arrays import Array
 from ..occupancies import Elimination
 from . import box_sweeps
 from .base import Boxes, Relaxed
@@ -28,13 +29,20 @@ class SweptBoxes(Boxes):
         successor = np.broadcast_to(support.index(), support.shape).astype(np.int64)
         place = np.argsort(Elimination.of(support).order)
         touched = np.eye(support.states, dtype=bool)
-        touched[place[np.arange(support.states)][:, None, None], place[successor]] = True
+        touched[place[:, None, None], place[successor]] = True
         last = [np.flatnonzero(row).max() + 1 for row in touched | touched.T]
-        numbers = (np.ascontiguousarray(part, dtype=float) for part in (plain.models.probability, plain.cost))
-        return SweptBoxes(plain, np.ascontiguousarray(successor), *numbers, place, np.maximum.accumulate(last))
+        return SweptBoxes(
+            plain=plain,
+            successor=np.ascontiguousarray(successor),
+            probability=np.ascontiguousarray(plain.models.probability, dtype=float),
+            cost=np.ascontiguousarray(plain.cost, dtype=float),
+            place=place,
+            reach=np.maximum.accumulate(last),
+        )
 
-    def relaxed(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Relaxed:
+    def relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
         """Each box until its own policy iteration has settled."""
+        low, high = (np.ascontiguousarray(end, dtype=float) for end in (low, high))
         values = np.array(values, dtype=float)
         quality, rows = (np.empty((len(low), *self.cost.shape)) for _ in range(2))
         residual, visits = np.empty((len(low), self.cost.shape[2])), np.empty(values.shape)
@@ -43,11 +51,10 @@ class SweptBoxes(Boxes):
             *self._models, self.cost, self._start, self.place, self.reach, low, high, RESIDUAL * largest,
             MOST_IMPROVEMENTS, values, quality, rows, residual, visits,
         )  # fmt: skip
-        return Relaxed(
-            self._proved(values, residual, np.abs(self.cost).max(axis=(0, 1))), values, rows, quality, visits
-        )
+        least = self._proved(values, residual)
+        return Relaxed(least, values, rows, quality, visits)
 
-    def followed(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def followed(self, tables: Array) -> tuple[np.ndarray, np.ndarray]:
         """By one solve each."""
         tables = np.ascontiguousarray(tables, dtype=float)
         visits = np.empty((len(tables), self.cost.shape[0], self.cost.shape[2]))
@@ -58,15 +65,16 @@ class SweptBoxes(Boxes):
         """As plain."""
         return self.plain.listed()
 
-    def proved(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Float[np.ndarray, "N R"]:
+    def proved(self, low: Array, high: Array, values: Array) -> Array:
         """As plain."""
-        return np.asarray(self.plain.proved(low, high, values))
+        return self.plain.proved(low, high, values)
 
-    def _proved(self, values: np.ndarray, residual: np.ndarray, cost: np.ndarray | float) -> np.ndarray:
-        """Bounds `[..., R]` that values `[..., S, R]` and their residuals prove, rounding taken off."""
-        rounding = hidden(self.plain.models.support, np.abs(values).max(axis=-2) + cost)
-        met = np.einsum("s,...sr->...r", self._start, values)
-        return met + (np.minimum(residual, 0.0) - rounding) / (1.0 - self._discount)
+    def _proved(self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"]) -> np.ndarray:
+        """The bound that values and their residual prove, rounding taken off."""
+        size = np.abs(values).max(axis=1) + np.abs(self.cost).max(axis=(0, 1))
+        rounding = hidden(self.plain.models.support, size)
+        paid = np.einsum("s,nsr->nr", self._start, values)
+        return paid + (np.minimum(residual, 0.0) - rounding) / (1.0 - self._discount)
 
     @property
     def _models(self) -> tuple[np.ndarray, np.ndarray, float]:
