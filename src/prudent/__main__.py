@@ -8,6 +8,9 @@ from typing import NoReturn
 
 from . import interrupts
 
+# As a process ends that writes to a pipe nobody reads.
+BROKEN_PIPE = 141
+
 
 def main() -> NoReturn:
     """Run the command line."""
@@ -15,12 +18,14 @@ def main() -> NoReturn:
     _open_streams()
     interrupts.install()
     code: int | str | None = 0
+    stream = sys.stdout
     try:
         from .cli import app
 
         app()
     except SystemExit as ended:
-        code = ended.code
+        # Where nobody reads its help, typer puts a stream of its own in the place of this one.
+        code = ended.code if sys.stdout is stream else BROKEN_PIPE
     except MemoryError:
         _refuse_memory()
     except ImportError as error:
@@ -31,7 +36,7 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(141)
+        os._exit(BROKEN_PIPE)
     if isinstance(code, int) and _limited():
         # Threads of some libraries crash under such a limit while Python ends.
         sys.stderr.flush()
