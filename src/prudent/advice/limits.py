@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import as_key, require_finite, require_kind, require_size
+from ..arrays import as_key, require_finite, require_size
 from ..errors import InputError
 from ..evaluation import judged
 from ..objectives import losses_on, objective_of
@@ -57,7 +57,8 @@ class LimitFrontier(eqx.Module):
     Attributes:
         limit: that was varied.
         points: from the tightest level to the loosest.
-        least: below this level it is proved that no policy keeps the limit; NaN where that is not known.
+        least: below this level no policy keeps the limit, which is proved on atoms, and else shown with 95 % confidence;
+            NaN where that is not known, as with a chance.
     """
 
     limit: Limit
@@ -65,10 +66,10 @@ class LimitFrontier(eqx.Module):
     least: float
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table: level, status, risk with its interval, price, and the chance that the limit is kept."""
+        """The table: level, risk with its interval, what one unit more saves, the chance that it is kept, status."""
         table: list[tuple[str, ...]] = [("at most", "risk", "95 % interval", "one more saves", "kept with", "status")]
         for point in self.points:
-            run, price = point.solution, point.answer.multiplier
+            run, price = point.solution, point.answer.prices[0]
             low, high = run.interval
             known = "exact" if run.exact else f"{low:.4f} to {high:.4f}"
             table.append(
@@ -152,13 +153,13 @@ def limit_frontier(
         if limit.chance is not None:
             begin = low.value
         if not end > begin:
-            raise InputError("the best policy without the limit already has the least of it: there is nothing to vary")
+            raise InputError(_nothing_between(limit.called(which), low, high))
         levels = begin + (end - begin) * np.linspace(0.02, 1.0, points)[:-1]
     else:
         levels = np.sort(np.asarray(at_most, float))
         require_finite("at_most", levels)
     found = _solved(model, belief, limits, which, levels[::-1], free, shared)
-    least = found[0].answer.least if found else float("nan")
+    least = found[0].answer.unreachable if found else float("nan")
     last = LimitPoint(float(reached.value), free, reached)
     return LimitFrontier(limit, (*found, *([last] if at_most is None else [])), least)
 
@@ -167,7 +168,23 @@ def _answered(objective: Any, limit: Limit, run: Solution) -> Any:
     """What a policy that was found without a limit makes of it, on the draws it was judged on."""
     draws = run.evaluation.draws
     losses = losses_on(objective, objective.point_from(run.policy)[None], draws.thetas)[0]
-    return limit_answer(limit, judged(limit.risk, losses, draws), 0.0, float("nan"), False, None)
+    # Where there is no limit a looser one saves nothing.
+    return limit_answer(limit, judged(limit.risk, losses, draws), multiplier=0.0, prices=(0.0, float("nan")))
+
+
+def _nothing_between(name: str, least: Any, free: Any) -> str:
+    """Why there are no levels to choose: the two are the same, or these draws cannot tell them apart."""
+    unit = f" {free.limit.unit}" if free.limit.unit else ""
+    found = (
+        f"{name}: the best policy found without the limit has {free.value:.6g}{unit}, the least that was found of it is "
+        f"{least.value:.6g}"
+    )
+    if free.evaluation.exact or not free.value > least.value:
+        return f"{found}: there is nothing between them to vary; name the levels with at_most="
+    return (
+        f"{found}, which these draws show to be at most {least.upper:.6g}: they cannot show any level between them kept; "
+        "use more draws (evaluation=), or name the levels with at_most="
+    )
 
 
 def _at(limits: Sequence[Limit], which: int, level: float) -> list[Limit]:
@@ -186,7 +203,6 @@ def _solved(
     shared: dict[str, Any],
 ) -> list[LimitPoint]:
     """Points from the tightest level on; `levels` come from the loosest on."""
-    require_kind("free", free, Solution, "a solution")
     runs: list[Solution] = []
     for level in levels:
         start = (runs[-1] if runs else free).parameters

@@ -26,9 +26,16 @@ ROUNDING = 1e-9
 
 
 class Least(NamedTuple):
-    """What no policy gets a limit's loss below, and whether that is above the limit beyond doubt."""
+    """What no policy gets a limit's loss below.
+
+    Attributes:
+        least: on the draws that were planned for; with a chance, the probability with which any policy could keep it.
+        unreachable: levels below this are proved to be kept by no policy; NaN where nothing is, as with a chance.
+        proved: whether the limit itself is.
+    """
 
     least: float
+    unreachable: float
     proved: bool
 
 
@@ -70,16 +77,15 @@ def infeasible(
 def _least(objective: Objective, limit: Limit, draws: WeightedDraws, point: np.ndarray, confidence: float) -> Least:
     lows, _ = least_losses(objective, limit.risk, draws, point)
     if lows is None:
-        return Least(float("nan"), False)
+        return Least(float("nan"), float("nan"), False)
     least = judged(limit.risk, lows, draws.first(len(lows)))
     at_most = float(limit.at_most)
     if limit.chance is not None:
         kept = min(float(np.asarray(least.probabilities)[lows <= at_most].sum()), 1.0)
         most = kept if least.exact else share_interval(kept, independent(least), 2.0 * confidence - 1.0)[1]
-        return Least(kept, bool(most < limit.chance - 1e-12))
-    low = limits_of(least, limit.risk, confidence)[0]
-    size = float(np.abs(lows).max())
-    return Least(least.risk, bool(low > at_most + ROUNDING * size * least.exact))
+        return Least(kept, float("nan"), bool(most < limit.chance - 1e-12))
+    low = limits_of(least, limit.risk, confidence)[0] - ROUNDING * float(np.abs(lows).max()) * least.exact
+    return Least(least.risk, float(low), bool(low > at_most))
 
 
 def _question(
