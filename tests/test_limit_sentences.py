@@ -1,4 +1,4 @@
-"""What is said of limits, where it is easiest to be wrong: one state, one action, ties, limits met to the last digit."""
+"""What is said of limits where it is easiest to be wrong: one state, one action, ties, limits met to the last digit."""
 
 import numpy as np
 import pytest
@@ -149,7 +149,7 @@ def test_limits_that_contradict_one_another(problem):
     assert all(np.isnan(answer.multiplier) for answer in solution.limits)
     # Together they are just possible where the second is as loose as the first leaves it.
     problem = OneState(problem.costs, problem.tables, problem.at_most, problem.levels)
-    problem.at_most = problem.at_most + [0.0, MASS * problem.tables[1, 1] * 0.11]
+    problem.at_most[1] += MASS * problem.tables[1, 1] * 0.11
     assert problem.solved().status.ok
 
 

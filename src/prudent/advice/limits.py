@@ -15,7 +15,7 @@ from ..evaluation import judged
 from ..objectives import losses_on, objective_of
 from ..posteriors import Posterior
 from ..risks import Risk
-from ..solvers import Limit, Solution, checked_limits, limit_answer, solve
+from ..solvers import Limit, Solution, checked_limits, level_shown, limit_answer, solve
 
 
 class LimitPoint(eqx.Module):
@@ -57,8 +57,8 @@ class LimitFrontier(eqx.Module):
     Attributes:
         limit: that was varied.
         points: from the tightest level to the loosest.
-        least: below this level no policy keeps the limit, which is proved on atoms, and else shown with 95 % confidence;
-            NaN where that is not known, as with a chance.
+        least: below this level no policy keeps the limit, proved on atoms and else with 95 % confidence; NaN where that
+            is not known.
     """
 
     limit: Limit
@@ -115,8 +115,8 @@ def limit_frontier(
         belief: posterior of theta.
         subject_to: the limits.
         which: the one that is varied.
-        at_most: its levels; when left out, from the least that was found to be reachable to what the best policy
-            without it has.
+        at_most: its levels; when left out, from the least that the policy with the least of it could be shown to keep
+            to what the best policy without the limit could.
         points: how many levels, where none are given.
         risk: of the loss; `CVaR(0.9)` when left out.
         loss: expected discounted cost when left out.
@@ -147,21 +147,23 @@ def limit_frontier(
         tight = solve(
             model, belief, **shared | {"loss": limit.loss, "risk": limit.risk, "certify": False, "policy": policy}
         )
-        low, high = _answered(objective, limit, tight), reached
-        # Levels that fresh draws can show kept: not below what is to be kept to spare.
-        begin, end = low.upper if np.isfinite(low.upper) else low.value, high.value
-        if limit.chance is not None:
-            begin = low.value
-        if not end > begin:
-            raise InputError(_nothing_between(limit.called(which), low, high))
+        least = _answered(objective, limit, tight)
+        # Levels that draws can show kept, of the policy that has the least of it and of the one that knows of no limit.
+        begin, end = (level_shown(limit, each.evaluation) for each in (least, reached))
+        # Levels that differ by rounding are one.
+        if not end - begin > 1e-9 * max(abs(begin), abs(end)):
+            raise InputError(_nothing_between(limit.called(which), least.value, reached, begin))
         levels = begin + (end - begin) * np.linspace(0.02, 1.0, points)[:-1]
     else:
-        levels = np.sort(np.asarray(at_most, float))
+        levels = np.sort(np.atleast_1d(np.asarray(at_most, float)))
         require_finite("at_most", levels)
+        if not levels.size:
+            raise InputError("at_most has no levels; leave it out to have them chosen")
     found = _solved(model, belief, limits, which, levels[::-1], free, shared)
-    least = found[0].answer.unreachable if found else float("nan")
-    last = LimitPoint(float(reached.value), free, reached)
-    return LimitFrontier(limit, (*found, *([last] if at_most is None else [])), least)
+    if at_most is None:
+        last = level_shown(limit, reached.evaluation)
+        found.append(LimitPoint(last, free, _answered(objective, _at(limits, which, last)[which], free)))
+    return LimitFrontier(limit, tuple(found), found[0].answer.unreachable)
 
 
 def _answered(objective: Any, limit: Limit, run: Solution) -> Any:
@@ -172,18 +174,18 @@ def _answered(objective: Any, limit: Limit, run: Solution) -> Any:
     return limit_answer(limit, judged(limit.risk, losses, draws), multiplier=0.0, prices=(0.0, float("nan")))
 
 
-def _nothing_between(name: str, least: Any, free: Any) -> str:
+def _nothing_between(name: str, least: float, free: Any, begin: float) -> str:
     """Why there are no levels to choose: the two are the same, or these draws cannot tell them apart."""
     unit = f" {free.limit.unit}" if free.limit.unit else ""
     found = (
-        f"{name}: the best policy found without the limit has {free.value:.6g}{unit}, the least that was found of it is "
-        f"{least.value:.6g}"
+        f"{name}: the best policy found without the limit has {free.value:.6g}{unit}, the least of it that was found "
+        f"is {least:.6g}"
     )
-    if free.evaluation.exact or not free.value > least.value:
+    if free.evaluation.exact or not free.value > least:
         return f"{found}: there is nothing between them to vary; name the levels with at_most="
     return (
-        f"{found}, which these draws show to be at most {least.upper:.6g}: they cannot show any level between them kept; "
-        "use more draws (evaluation=), or name the levels with at_most="
+        f"{found}, which draws like these would show to be below {begin:.6g}: they cannot tell the two apart; use more "
+        "draws (evaluation=), or name the levels with at_most="
     )
 
 

@@ -22,7 +22,7 @@ class LevelRecord(Part):
     """The answer at one level of a limit.
 
     Attributes:
-        at_most: the level; of the last one, what the best policy without the limit has.
+        at_most: the level; the last one is such that the best policy without the limit can be shown to keep it.
         status: how it was solved.
         kept: whether every limit is shown to be kept.
         risk, interval: of the policy, and its 95 % confidence interval.
@@ -170,7 +170,8 @@ def frontier_notes(record: FrontierRecord, loss_name: str) -> list[str]:
     if not record.limit:
         return ["every policy is the best that was found for its own risk; all are judged on the same draws"]
     unit = f" {record.unit}" if record.unit else ""
-    notes = [f"one more saves: what the risk of the {loss_name} falls by for one{unit or ' unit'} more, to first order"]
+    one = f"one unit ({record.unit})" if record.unit else "one unit"
+    notes = [f"one more saves: what the risk of the {loss_name} falls by for {one} more, to first order"]
     if record.least is not None:
         sure = "" if record.exact else " (95 % confidence)"
         notes.append(f"below {number(record.least, 4)}{unit} no policy keeps the limit, even if theta were known{sure}")

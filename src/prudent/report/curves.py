@@ -102,7 +102,11 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
             saves, costs = level.prices
             if level.risk is not None and (saves or costs):
                 # Prices are the slopes of the curve to both sides.
-                sides = [(sign * reach, price) for sign, price in ((-1.0, costs), (0.0, 0.0), (1.0, saves)) if price is not None]
+                sides = [
+                    (sign * reach, price)
+                    for sign, price in ((-1.0, costs), (0.0, 0.0), (1.0, saves))
+                    if price is not None
+                ]
                 figure.add_trace(
                     graphs.Scatter(
                         x=[level.at_most + side for side, _ in sides],

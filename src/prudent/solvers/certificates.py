@@ -110,7 +110,9 @@ class Certificate(eqx.Module):
             return f"no {policy} is better by more"
         if self.gap_limit is None:
             if self.limited:
-                return f"on these {self.draws} draws no {policy} there is better by more; of the posterior nothing is said"
+                return (
+                    f"on these {self.draws} draws no {policy} there is better by more; of the posterior nothing is said"
+                )
             return (
                 f"on these {self.draws} draws no {policy} is better by more; they are too few to speak of the posterior"
             )

@@ -3,4 +3,5 @@
 from .answer import LimitAnswer, Verdict, price_words, share_interval
 from .answer import answer_of as limit_answer
 from .limit import Limit, checked_limits
+from .search import level_shown
 from .solving import limit_objectives, solve_limited

@@ -58,7 +58,7 @@ class LimitAnswer(eqx.Module):
         least: `rho(min_pi D)` on the draws, which no policy gets below there; with a chance, the probability with which
             any policy could keep it; NaN where it is not known.
         unreachable: no policy keeps a limit below this: proved on atoms, else with 95 % confidence; NaN where it is not
-            known, as with a chance.
+            known.
         proved: whether it is proved that no policy keeps the limit.
         level: of the CVaR by which a limit with a chance was searched for; None without one.
     """

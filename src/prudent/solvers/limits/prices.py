@@ -28,7 +28,7 @@ ROUGH = 0.01
 def prices_beside(question: Question, variables: Variables, point: Point) -> Float[np.ndarray, "L 2"]:
     """For each limit what one more of it saves and what one less costs, to first order; infinite where none keeps it.
 
-    Both are differences of the least of the linearised problem, with that limit moved a little and the others as they are.
+    Both are differences of the least of the linearised problem, with that limit moved and the others as they are.
     """
     radius = RADIUS if np.isfinite(variables.widest) else RADIUS * float(1.0 + np.abs(point.x).max())
     near = (NEAR if question.draws.exact else NEAR_ON_SAMPLES) * question.units[1:]

@@ -152,20 +152,24 @@ def _refuse_idle(objectives: Sequence[Objective], limits: tuple[Limit, ...], the
             )
 
 
-def _multipliers(
-    search: Search, candidate: Candidate
-) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
+def _multipliers(search: Search, candidate: Candidate) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
     """Multipliers and prices on both sides, in the user's units: of the objective for one of the limit.
 
-    NaN where a limit is broken on the sample itself.
+    NaN where a limit is broken on the sample itself. A CVaR that stands in for a chance need not be kept: then it is
+    priced where it is.
     """
     question, point = candidate.question, candidate.point
-    if point.step is None or np.any(question.breach(point.here.values) > 1e-6 * question.units[1:]):
+    chances = np.array([limit.chance is not None for limit in search.limits])
+    values = point.here.values[1:]
+    over = question.breach(point.here.values) > 1e-6 * question.units[1:]
+    if point.step is None or np.any(over & ~chances):
         return np.full(question.limits, np.nan), np.full((question.limits, 2), np.nan)
     scales = np.array([unit.scale for unit in search.units])
     ratio = scales[0] / scales[1:]
-    prices = prices_beside(question, search.variables, point)
-    return between(np.maximum(point.multipliers, 0.0), prices) * ratio, prices * ratio[:, None]
+    asked = question._replace(aims=np.where(over, values, question.aims))
+    prices = prices_beside(asked, search.variables, point)
+    multipliers = between(np.where(over, 0.0, np.maximum(point.multipliers, 0.0)), prices)
+    return multipliers * ratio, prices * ratio[:, None]
 
 
 def _status(
