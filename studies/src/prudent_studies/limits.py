@@ -14,13 +14,13 @@ import prudent as pr
 SOLVER = pr.SampleAverage(samples=128, largest=512, starts=4, evaluation=2000)
 
 # Of the example, whose answers are printed one by one.
-CLOSER = pr.SampleAverage(samples=256, largest=2048, starts=4, evaluation=8192)
+CLOSER = pr.SampleAverage(samples=128, largest=1024, starts=4, evaluation=4000)
 
 # Truths drawn from the belief, at which plans are judged.
 JUDGED = 10_000
 
 # Levels of a limit on its curve, the last of them none.
-POINTS = 6
+POINTS = 5
 
 
 class Setting(NamedTuple):
