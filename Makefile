@@ -8,7 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 PINNED := $(PIP) --require-hashes --no-deps --requirement constraints
 OURS := $(PIP) --no-deps --no-build-isolation --editable . --editable studies
 
-.PHONY: constraints licences release demo reproduction test test-long test-browser test-cluster lint format bench docs clean
+.PHONY: constraints licences release demo reproduction test test-types test-long test-browser test-cluster lint format \
+  bench docs clean
 
 .venv/base: pyproject.toml studies/pyproject.toml constraints/base.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -71,10 +72,6 @@ format: .venv/dev
 
 bench: .venv/bench  ## speed and memory, as ratios measured side by side
 	$(BIN)/python -m benchmarks
-
-wheel: .venv/dev  ## a wheel and an sdist in dist
-	rm -rf dist
-	$(BIN)/python -m build --outdir dist .
 
 docs: .venv/dev  ## HTML in docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

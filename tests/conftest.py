@@ -1,5 +1,7 @@
 """Shared set-up: hypothesis is deterministic, so that a red build can be repeated; long files first; a solved run."""
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
@@ -11,6 +13,10 @@ settings.register_profile(
     "prudent", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("prudent")
+
+# A shell begins what runs in the background with Ctrl-C ignored, and so would all processes that the tests begin.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whole files go to one worker, so that it compiles their functions once; the longest must not come last.
 LONGEST = ("test_solvers", "test_matrix", "test_docs", "test_posterior_mcmc", "test_policies", "test_cli")

@@ -19,6 +19,8 @@ READS = {
     "verify": {MANIFEST, *RUN},
     "report": {MANIFEST, ".lock", *RUN} - {REPORT},
     "prove": {MANIFEST, ".lock", *RUN} - {PROOF},
+    "frontier": {MANIFEST, ".lock", *RUN} - {PROOF},
+    "worth": {MANIFEST, ".lock", *RUN} - {PROOF},
     "continue": {MANIFEST, ".lock", CHECKPOINT},
 }
 
@@ -28,7 +30,9 @@ PARSES = {
     "compare": {CHECKPOINT, SOLUTION, ARRAYS},
     "verify": {CHECKPOINT, PROOF},
     "report": {SOLUTION, ARRAYS},
-    "prove": {CHECKPOINT},
+    "prove": {CHECKPOINT, SOLUTION, ARRAYS},
+    "frontier": {CHECKPOINT, SOLUTION, ARRAYS},
+    "worth": {CHECKPOINT, SOLUTION, ARRAYS},
     "continue": {CHECKPOINT, UNFINISHED},
 }
 
@@ -94,6 +98,23 @@ def forged_tensors(data):
     yield "very many arrays", tensors({**many, "__metadata__": header["__metadata__"]})
 
 
+def declared_and_huge(name, data):
+    """A sparse array of six gigabytes, of which header and manifest know; its digest would have to be found first."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    header["more"] = {"dtype": "U8", "shape": [HUGE], "data_offsets": [len(body), len(body) + HUGE]}
+
+    def change(folder):
+        content = tensors(header, body)
+        (folder / name).write_bytes(content)
+        os.truncate(folder / name, len(content) + HUGE)
+        said = json.loads((folder / MANIFEST).read_text())
+        said["files"][name]["bytes"] = len(content) + HUGE
+        (folder / MANIFEST).write_text(json.dumps(said))
+
+    return change
+
+
 def forged_records(data):
     """Records by someone who signs them."""
     said = json.loads(data)
@@ -123,7 +144,7 @@ def forged_records(data):
     yield "lists without end", b"[" + b"[]," * 5_000_000 + b"[]]"
     yield "nothing known", b"{}"
     yield "not UTF-8", b'{"title": "\xff"}'
-    for name in ("risk", "losses", "draws", "status"):
+    for name in ("risk", "mean", "draws", "status"):
         yield f"{name} left out", json.dumps({key: value for key, value in said.items() if key != name}).encode()
 
 
@@ -189,6 +210,8 @@ def hostile(run, other, outside):
         yield f"{MANIFEST}: {what}", MANIFEST, lambda folder, c=content: (folder / MANIFEST).write_bytes(c)
 
     def signed(name, content):
+        assert not (run / name).exists() or content != (run / name).read_bytes(), "nothing is changed"
+
         def change(folder):
             (folder / name).write_bytes(content)
             adopt(folder)
@@ -196,6 +219,7 @@ def hostile(run, other, outside):
         return change
 
     for name in TENSORS:
+        yield f"{name}, signed: six gigabytes declared", name, declared_and_huge(name, (run / name).read_bytes())
         for what, content in forged_tensors((run / name).read_bytes()):
             yield f"{name}, signed: {what}", name, signed(name, content)
     for what, content in forged_records((run / SOLUTION).read_bytes()):

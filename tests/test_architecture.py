@@ -23,6 +23,7 @@ STAGES = [
     ("tables",),
     ("arrays",),
     ("settings",),
+    ("programs",),
     ("kernels",),
     ("models",),
     ("transitions",),

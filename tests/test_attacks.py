@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import shutil
 import time
 import tomllib
@@ -200,6 +201,124 @@ def test_a_status_of_escapes_and_markup_is_shown_as_text(run, tmp_path):
     adopt(folder)
     code, text = invoke("compare", folder, "--samples", 20)
     assert code == 0 and "\x1b" not in text and "\u202e" not in text
+    # As text, over as many lines of its column as it takes.
+    cells = [line.split("│")[2].strip() for line in text.splitlines() if line.startswith("│")]
+    assert shown(nasty) in "".join(cells)
+    heads = [line.split("┃")[3].strip() for line in text.splitlines() if line.startswith("┃")]
+    assert "[/nope]\\x1b[2J" in "".join(heads)
+
+
+def test_a_loss_of_escapes_is_shown_as_text_beside_a_frontier(run, tmp_path, monkeypatch):
+    from prudent.report import FrontierRecord
+    from prudent.runs import advising
+
+    said = json.loads((run.folder / "solution.json").read_text())
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    nasty = {"loss_name": "[/nope]\x1b[2J\u202eloss", "risk_name": "\x1b]8;;x"}
+    (folder / "solution.json").write_text(json.dumps(said | nasty))
+    adopt(folder)
+    made = FrontierRecord(limit="\x1b[31m", unit="\u202e")
+    monkeypatch.setattr(advising, "frontier", lambda *_, **__: None)
+    monkeypatch.setattr(advising, "frontier_record", lambda *_: made)
+    code, text = invoke("frontier", folder)
+    assert code == 0 and "\\u202eloss" in text, text
+    assert all(line.isprintable() for line in text.splitlines()), text
+
+
+def test_what_is_wrong_with_a_file_is_said_in_few_words(tmp_path, problem):
+    (tmp_path / "problem.toml").write_text(problem.read_text() + f'"{"x" * 10**6}" = 1\n')
+    code, said = invoke("check", tmp_path / "problem.toml")
+    assert code == 2 and said.startswith("error: ") and len(said) < 2000 and said.count("\n") == 1
+
+
+# Policies and solutions
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 10**6, "is not JSON"),
+        ("[" + "[]," * 5_000_000 + "[]]", "more parts than any policy"),
+        ('{"format": "prudent policy 1", "kind": "\x1b"}', "is not JSON"),
+        ('{"format": "prudent policy 1", "kind": "\\u001b' + "x" * 10**6 + '"}', "of the kind"),
+        ('{"format": "prudent policy 1", "kind": ["table"]}', "of the kind"),
+        ('{"format": "prudent policy 1", "kind": "table", "states": "' + "x" * 10**6 + '"}', "are a list, got str"),
+        ('{"format": "prudent policy 1", "kind": "table", "states": ["a"], "actions": ["b"]}', "is damaged"),
+        (
+            '{"format": "prudent policy 1", "kind": "table", "states": ["a"], "actions": ["b"], '
+            f'"probabilities": [[1{"0" * 400}]]}}',
+            "policy.json: ",
+        ),
+        (
+            '{"format": "prudent policy 1", "kind": "table", "states": ["a"], "actions": ["b"], '
+            f'"probabilities": {"[" * 900}{"]" * 900}}}',
+            "policy.json: ",
+        ),
+        (
+            f'{{"format": "prudent policy 1", "kind": "linear", "gain": [{"[]," * 10**6}[]], "bias": null, '
+            '"covariance": null}',
+            "are lists",
+        ),
+    ],
+    ids=range(10),
+)
+def test_policies_from_someone_else_are_refused_soon(tmp_path, text, words):
+    (tmp_path / "policy.json").write_text(text)
+    assert words in (said := refused(pr.load_policy, tmp_path / "policy.json")), said[:500]
+    assert len(said) < 1000
+
+
+def test_policies_and_solutions_that_are_no_files_or_huge_are_not_read(tmp_path):
+    huge = tmp_path / "huge.json"
+    huge.touch()
+    os.truncate(huge, 6 * 2**30)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for read in (pr.load_policy, pr.Solution.load):
+        for name in ("huge.json", "pipe", "zero", "."):
+            tracemalloc.start()
+            refused(read, tmp_path / name)
+            assert tracemalloc.get_traced_memory()[1] < 2**26
+            tracemalloc.stop()
+
+
+def test_nothing_is_saved_through_a_link(run, tmp_path):
+    kept, link = tmp_path / "kept.txt", tmp_path / "link"
+    kept.write_text("kept")
+    policy = pr.TabularPolicy([[0.5, 0.5]])
+    network = pr.NeuralPolicy(policy, [[1.0]], [([[1.0], [0.5]], [0.0, 0.1])])
+    for save in (policy.save, network.save, network.to_onnx, run.solution.save):
+        link.unlink(missing_ok=True)
+        link.symlink_to(kept)
+        save(link)
+        assert kept.read_text() == "kept" and not link.is_symlink()
+
+
+# Linear systems
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('states = ["position"', 'states = ["\\u001b[2J"', "is no name"),
+        ('states = ["position"', f'states = ["{"x" * 10**6}"', "is no name"),
+        ('states = ["position", "speed"]', 'states = ["speed", "speed"]', "is named twice"),
+        ('force = "N"', "y" * 10**6 + ' = "m"', "units names"),
+        ("[noise]", "[noise]\nx = " + "[" * 50 + "]" * 50, "unknown key"),
+        ('log = "log.csv"', 'log = "/dev/zero"', "/dev/zero"),
+        ('log = "log.csv"', "log = [" + '"log.csv",' * 3 + "]", "log.csv"),
+        ("discount = ", "horizon = 999999999999\ndiscount = ", "horizon"),
+    ],
+    ids=range(8),
+)
+def test_problem_files_of_linear_systems_from_someone_else(tmp_path, old, new, words):
+    path = pr.write_linear_example(tmp_path)[0]
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    for command in ("check", "solve"):
+        code, said = invoke(command, path, *(["--out", tmp_path / "run"] if command == "solve" else []))
+        assert code == 2 and said.startswith("error: ") and words in said and said.count("\n") == 1, said[:500]
+        assert len(said) < 2000 and said[:-1].isprintable()
 
 
 def test_names_that_are_no_unicode_and_grids_of_negative_sides(tmp_path, problem):

@@ -15,9 +15,8 @@ import typer.main
 
 import prudent as pr
 from prudent.cli import app
-from prudent.cli import demo as demo_command
-from prudent.files import read_manifest
-from prudent.runs import keeping, proving, solving
+from prudent.files import locked, read_manifest, settle
+from prudent.runs import advising, keeping, linear_runs, proving, solving
 from prudent.runs.folder import FILES, UNFINISHED
 
 from .disk_faults import ERRORS, FAULTS, KILLED, Disk, Killed
@@ -40,7 +39,7 @@ def invoke(*arguments):
 @pytest.fixture(scope="module")
 def computed():
     """Each answer is computed once, with what it was on the way; what is tested here is what becomes of it on disk."""
-    known, patch, found, prove = {}, pytest.MonkeyPatch(), solving._found, proving.prove
+    known, patch, found, solve = {}, pytest.MonkeyPatch(), solving._found, linear_runs.solve
 
     def replayed(plan, report, progress, keeper):
         before = None if plan.resume is None else plan.resume.iterations
@@ -53,17 +52,33 @@ def computed():
             keeper(lambda each=each: each)
         return solution, record
 
-    def proved(*arguments, **options):
-        if "proof" not in known:
-            known["proof"] = prove(*arguments, **options)
-        return known["proof"]
+    def linear(*, keep, resume, **arguments):
+        key = "linear", arguments["solver"].iterations, None if resume is None else resume.iterations
+        if key not in known:
+            way = []
+            known[key] = solve(resume=resume, keep=lambda so_far: way.append(so_far()), **arguments), way
+        solution, way = known[key]
+        for each in way:
+            keep(lambda each=each: each)
+        return solution
+
+    def once(module, name):
+        real = getattr(module, name)
+
+        def answer(*arguments, **options):
+            if name not in known:
+                known[name] = real(*arguments, **options)
+            return known[name]
+
+        patch.setattr(module, name, answer)
 
     patch.setattr(solving, "_found", replayed)
     patch.setattr(solving, "rival_records", lambda *_: [])
     patch.setattr(solving, "fit_of", lambda case: None)
     patch.setattr(solving, "page_file", lambda record: b"<p>page</p>")
-    patch.setattr(proving, "prove", proved)
-    patch.setattr(demo_command, "_solved", lambda seed: ([], [], []))
+    patch.setattr(linear_runs, "solve", linear)
+    for module, name in ((proving, "prove"), (advising, "frontier"), (advising, "worth_of_data")):
+        once(module, name)
     patch.setattr(keeping, "SECONDS", 0.0)
     patch.setattr(keeping, "SHARE", 1e9)
     yield
@@ -78,6 +93,8 @@ def base(computed, problem, tmp_path_factory):
     for name in ("problem.toml", "log.csv", "costs.csv"):
         shutil.copy(problem.parent / name, folder / name)
     (folder / "more.csv").write_text("state,action,next_state\nworn,run,broken\nused,run,worn\n")
+    pr.write_linear_example(folder / "linear")
+    shutil.copy(folder / "log.csv", folder / "visits.csv")
     code, said = invoke("solve", folder / "problem.toml", "--out", folder / "run", "--iterations", 2, "--no-report")
     assert code == 1, said
     return folder.rename(folder.with_name("base"))
@@ -92,8 +109,16 @@ COMMANDS = {
     "continue --out": "continue {home}/run --iterations 1 --no-report --out {home}/new",
     "report": "report {home}/run",
     "prove": "prove {home}/run --samples 4 --gap 0.5 --seconds 5",
+    "frontier": "frontier {home}/run --caution",
+    "worth": "worth {home}/run --pairs 1 --replications 2",
+    "solve, linear": "solve {home}/linear/problem.toml --out {home}/new --iterations 2 --no-report",
     "init": "init {home}/new --force",
+    "init --linear": "init {home}/new --linear --force",
+    "case": "case nile --out {home}/new --write-only --force",
 }
+
+# What writes files for the user to change, which are no run.
+PLAIN = ("init", "init --linear", "case")
 
 
 def arguments_of(name, home):
@@ -134,7 +159,7 @@ def target_of(name, home):
 def recovered(name, home, target):
     """Finish what was begun, as the user is told to: go on where a run is kept, or the same command again."""
     manifest = read_manifest(target) if target.is_dir() else None
-    if manifest is not None and UNFINISHED in manifest.files and name not in ("report", "prove"):
+    if manifest is not None and UNFINISHED in manifest.files and name not in ("report", "prove", "frontier", "worth"):
         pages = [] if "page" in name else ["--no-report"]
         code, said = invoke("continue", target, *pages)
         assert code in (0, 1), said
@@ -182,15 +207,18 @@ def one_fault(name, base, at, fault, after):
     # Without a run before, a disk that is full gets the policy and what is needed to go on.
     least = {"policy.csv"} if code == 2 and not before and UNFINISHED in now else set()
     first = {each: after[each] for each in after if each != "report.html"}
-    if name != "init":
+    if name not in PLAIN:
         states = [before, after, first, {each: after[each] for each in least}]
         assert kept in states, f"{where}: neither as before nor as after, but {sorted(now)}"
     if code in (0, 1):
         assert now == after, f"{where}: said that all went well"
     recovered(name, home, target)
     assert not apart(contents(target), after), f"{where}: goes on to other bits"
+    if fault == KILLED:  # what is whole is not changed again by the same command; the next that does clears the rest
+        with locked(target):
+            settle(target, FILES)
     there = {path.name for path in target.iterdir()}
-    assert there == set(after) | ({"manifest.json"} if name != "init" else set()), f"{where}: leaves {sorted(there)}"
+    assert there == set(after) | ({"manifest.json"} if name not in PLAIN else set()), f"{where}: leaves {sorted(there)}"
 
 
 def every_fault(name, base, faults, step):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import random
+import resource
 import time
 
 import numpy as np
@@ -19,7 +20,7 @@ from prudent.runs.tensors import packed, unpacked
 
 from .run_folders import adopt
 
-SECONDS = 5.0
+SECONDS, MEGABYTES = 5.0, 300
 
 SAID = r"""
 nan inf -inf -1 0 1 1e400 1e-400 0.5 "" [] {} [[]] true 99999999999999999999 9223372036854775807 1_0 0x10 = , " ' # [ ]
@@ -114,14 +115,22 @@ def invoke(*arguments):
 
 def assert_all_well(cases):
     """Run the cases, and show the first that went wrong; the exit codes that came up."""
-    codes = {0: 0, 1: 0, 2: 0}
+    codes, longest, before = {0: 0, 1: 0, 2: 0}, 0.0, peak_megabytes()
     for name, arguments in cases:
         code, said, seconds = invoke(*arguments)
         assert code in codes, (name, code, said[-300:])
         assert "Traceback" not in said, (name, said)
         assert seconds < SECONDS, (name, arguments, seconds)
         codes[code] += 1
+        longest = max(longest, seconds)
+    more = peak_megabytes() - before
+    assert more < MEGABYTES
+    print(f"{sum(codes.values())} files, by exit code {codes}, longest {longest:.2f} s, {more:.0f} MB more at most")
     return codes
+
+
+def peak_megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def problem_cases(folder, count, seed):

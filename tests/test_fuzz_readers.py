@@ -3,6 +3,7 @@
 Whatever the bytes: they are read, or refused by `InputError`, soon. Cases that once did worse are kept in `corpus/`.
 """
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
 import prudent as pr
+import prudent_verifier
 from prudent.problems.example import COSTS, LOG, PROBLEM
 from prudent.problems.toml_file import parse, read_content
 from prudent.runs.checkpoint import checkpoint_from
@@ -19,11 +21,13 @@ from prudent.runs.folder import read_record
 from prudent.tables import Names, count_log
 
 from .run_folders import adopt
-from .test_fuzz import WORDS, log_files
+from .test_fuzz import MEGABYTES, WORDS, log_files, peak_megabytes
 
 SECONDS = 10.0
+MOST = 10_000
 CORPUS = Path(__file__).parent / "corpus"
-WATCHED = ("/prudent/tables/", "/prudent/problems/", "/prudent/runs/", "/prudent/files/", "/prudent/report/")
+WATCHED = ("tables", "problems", "runs", "files", "report", "policies", "linear", "episodes")
+WATCHED = ("/prudent_verifier/", *(f"/prudent/{name}/" for name in WATCHED))
 
 
 def read_file(path):
@@ -48,6 +52,11 @@ def as_record(path):
     read_record(adopt(path.parent))
 
 
+def as_proof(path):
+    with contextlib.suppress(prudent_verifier.Refused):
+        prudent_verifier.verify(path)
+
+
 @pytest.fixture(scope="module")
 def readers(run, tmp_path_factory):
     """By name: where a file is put, what a sound one holds, and what reads it."""
@@ -65,10 +74,25 @@ def readers(run, tmp_path_factory):
     found["checkpoint"] = folder / "loose" / "checkpoint.safetensors", checkpoint, as_checkpoint
     found["manifest"] = folder / "run" / "manifest.json", (folder / "run" / "manifest.json").read_bytes(), as_manifest
     found["record"] = folder / "run" / "solution.json", (run.folder / "solution.json").read_bytes(), as_record
+    linear = pr.write_linear_example(folder / "linear")[0]
+    found["linear.toml"] = linear, linear.read_bytes(), pr.read_problem
+    proved = pr.write_proof(
+        pr.prove(pr.envs.frozen_lake("SF\nHG"), pr.Draws([[0.1, 0.2], [0.4, 0.1]]), gap=0.1, seconds=5.0, workers=1),
+        folder / "proof.safetensors",
+    )
+    found["proof"] = proved, proved.read_bytes(), as_proof
+    table = pr.TabularPolicy([[0.5, 0.5], [0.25, 0.75]], states=["new", "worn"], actions=["run", "replace"])
+    network = pr.NeuralPolicy(table, [[1.0], [2.0]], [([[1.0], [0.5]], [0.0, 0.1])])
+    gain = pr.LinearGaussianPolicy([[1.0, 0.5]], [0.1], [[0.2]])
+    for name, policy in (("table.json", table), ("network.json", network), ("gain.json", gain)):
+        found[name] = folder / name, policy.save(folder / name).read_bytes(), pr.load_policy
+    solution = run.solution.save(folder / "solution.safetensors")
+    found["solution"] = solution, solution.read_bytes(), pr.Solution.load
     return found
 
 
 READERS = ("problem.toml", "log.csv", "log.tsv", "log.jsonl", "log.parquet", "checkpoint", "manifest", "record")
+READERS += ("linear.toml", "proof", "table.json", "network.json", "gain.json", "solution")
 
 CHANGES = st.lists(
     st.tuples(
@@ -103,7 +127,7 @@ def changed(data, changes):
 
 
 def lines_of(read, path):
-    """How many different lines of ours reading a file runs through; all but a refusal gets out."""
+    """How many different lines of ours reading a file runs through, and seconds; all but a refusal gets out."""
     seen = set()
 
     def lines(frame, event, argument):
@@ -121,24 +145,31 @@ def lines_of(read, path):
         pass
     finally:
         sys.settrace(before)
-    assert time.process_time() - clock < SECONDS
-    return len(seen)
+    seconds = time.process_time() - clock
+    assert seconds < SECONDS
+    return len(seen), seconds
 
 
 def fuzzed(readers, name, examples):
+    """How many inputs there were, CPU seconds of the longest, lines met by the one that met most, megabytes more."""
     path, data, read = readers[name]
+    count, longest, most, before = 0, 0.0, 0, peak_megabytes()
 
     @settings(max_examples=examples)
     @given(CHANGES)
     def search(changes):
+        nonlocal count, longest, most
         path.write_bytes(changed(data, changes))
-        target(float(lines_of(read, path)), label="lines")
+        lines, seconds = lines_of(read, path)
+        count, longest, most = count + 1, max(longest, seconds), max(most, lines)
+        target(float(lines), label="lines")
 
     try:
         search()
     finally:
         path.write_bytes(data)
-    assert lines_of(read, path) > 5, "and what was sound still is"
+    assert lines_of(read, path)[0] > 5, "and what was sound still is"
+    return count, longest, most, peak_megabytes() - before
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -149,7 +180,9 @@ def test_a_few_inputs_of_every_reader(readers, name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", READERS)
 def test_ten_thousand_inputs_of_all_readers(readers, name):
-    fuzzed(readers, name, 1250)
+    count, longest, lines, megabytes = fuzzed(readers, name, MOST // len(READERS) + 1)
+    assert megabytes < MEGABYTES
+    print(f"{name}: {count} inputs, longest {longest:.2f} s, up to {lines} lines met, {megabytes:.0f} MB more at most")
 
 
 @pytest.mark.parametrize("kept", sorted(CORPUS.iterdir()), ids=lambda path: path.name)

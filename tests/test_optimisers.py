@@ -14,9 +14,12 @@ from prudent.objectives import chunks, slopes_on
 from prudent.planning import least_costs, plan_many, robust_actions
 from prudent.posteriors import equally_weighted
 from prudent.solvers import sample as sample_module
+from prudent.solvers.descent import GOING, MERGED, begin, only
 from prudent.solvers.natural import advantage
 from prudent.solvers.quasi_newton import Pairs, directions
 from prudent.solvers.sample import Sample, slopes_of
+from prudent.solvers.sample_average import space_of
+from prudent.solvers.search import Search
 
 from .problems import numpy_occupancy, random_policy, softmax
 from .sound_parts import table
@@ -389,3 +392,13 @@ def test_model_slopes_pair_any_policy_with_any_draw_and_need_no_multiple_of_a_ch
     assert np.allclose(losses, [numpy_loss(thetas[r], policies[k]) for k, r in zip(which, draws, strict=True)])
     for ours, theirs in zip((losses, slopes, visits), other, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_merged_point_never_leads():
+    """The better of two that were merged may rise by a rounding error; with it the search once ended on the other."""
+    space = space_of(problem(), BELIEF.mean())
+    points = begin(space, np.stack([np.zeros((STATES, ACTIONS)), np.ones((STATES, ACTIONS))]))
+    after = {"value": np.array([1.0, 1.0 + 1e-14]), "spread": np.zeros(2), "finished": np.array([MERGED, GOING])}
+    points = dataclasses.replace(points, **after)
+    answer = Search(points, floor=float("nan")).answer()
+    assert answer.code == GOING and np.array_equal(answer.parameters, only(points, 1))

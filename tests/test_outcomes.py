@@ -224,7 +224,84 @@ def test_several_laws_and_outcomes_seen_as_such(tmp_path):
     assert belief.mean()[3, 1, 4] > 0.4 > belief.mean()[3, 0, 4]
 
 
+def test_a_log_with_the_outcome_in_a_column_tells_all_of_it(tmp_path):
+    random = np.random.default_rng(4)
+    rows = np.column_stack(
+        [random.integers(STATES, size=30), random.integers(2, size=30), random.choice(5, 30, p=TRUTH)]
+    )
+    laws = "state,action,outcome,next_state,law\n" + "".join(
+        f"{s},{a},{d},{LEADS[s, a, d]},{('day', 'night')[a]}\n" for s, a, d in np.ndindex(LEADS.shape)
+    )
+    problem = PROBLEM.replace('transitions = "log.csv"\n', "")
+    problem = problem.replace("[solver]", 'outcomes_seen = "log.csv"\n[solver]')
+    log = "state,action,outcome,next_state\n" + "".join(f"{s},{a},{d},{LEADS[s, a, d]}\n" for s, a, d in rows)
+    seen = np.zeros((2, DEMANDS))
+    np.add.at(seen, (rows[:, 1], rows[:, 2]), 1.0)
+    for outcomes, counts in ((laws, seen), (OUTCOMES, seen.sum(axis=0, keepdims=True).repeat(2, axis=0))):
+        belief = read(tmp_path, problem, outcomes=outcomes, log=log).arguments()["belief"]
+        for action in range(2):
+            expected = (1.0 + counts[action]) / (1.0 + counts[action]).sum()
+            assert belief.mean()[2, action] == pytest.approx(expected)
+    head, first, *rest = log.splitlines(keepends=True)
+    wrong = "".join([head, f"{first[:6]}{(LEADS[tuple(rows[0])] + 1) % STATES}\n", *rest])
+    with pytest.raises(
+        pr.InputError, match=r"row 1: the outcome leads to state \d, as posterior.outcomes says, the row"
+    ):
+        read(tmp_path, problem, log=wrong)
+    with pytest.raises(pr.InputError, match=r"is named by data.transitions and by posterior.outcomes_seen"):
+        read(tmp_path, problem.replace("[data]", '[data]\ntransitions = "log.csv"'), log=log)
+
+
+def test_costs_may_go_by_the_outcome(tmp_path):
+    """What is short costs more the more it is, though the stock is empty either way."""
+    short = np.maximum(np.arange(DEMANDS) - np.minimum(np.arange(4)[:, None] + 2 * np.arange(2), 3)[..., None], 0)
+    outcomes = "state,action,outcome,next_state,cost\n" + "".join(
+        f"{s},{a},{d},{LEADS[s, a, d]},{5.0 * short[s, a, d] + a}\n" for s, a, d in np.ndindex(LEADS.shape)
+    )
+    problem = PROBLEM.replace('costs = "costs.csv"\n', "")
+    case = read(tmp_path, problem, outcomes=outcomes)
+    assert case.cost == pytest.approx(5.0 * short + np.arange(2)[None, :, None])
+    assert ("costs", "of each outcome, given; 0 to 20") in describe(case)
+    arguments, policy = case.arguments(), np.random.default_rng(0).dirichlet(np.ones(2), size=4)
+    theta = arguments["belief"].sample(0, 1)[0]
+    dense = np.zeros((4, 2, 4))
+    for s, a, d in np.ndindex(LEADS.shape):
+        dense[s, a, LEADS[s, a, d]] += theta[s, a, d]
+    plain = pr.TabularFamily(pr.Support.dense(4, 2), (case.cost * theta).sum(axis=2), 3, 0.9)
+    by_hand = float(pr.loss_at(policy, plain, dense))
+    assert float(pr.loss_at(policy, arguments["model"], theta)) == pytest.approx(by_hand)
+    run = pr.solve_problem(case, tmp_path / "run", report=False, progress=False)
+    assert np.isfinite(run.solution.risk) and read_checkpoint(tmp_path / "run").case.digest() == case.digest()
+    with pytest.raises(pr.InputError, match=r"given by data.costs and by the column cost of posterior.outcomes"):
+        read(tmp_path, PROBLEM, outcomes=outcomes)
+
+
 REFUSED_FILES = {
+    "a pair without the outcome": (
+        PROBLEM.replace("[solver]", 'outcomes_seen = "seen.csv"\n[solver]').replace('transitions = "log.csv"\n', ""),
+        {
+            "seen": "state,action,outcome\n1,0,2\n",
+            "outcomes": "".join(line for line in OUTCOMES.splitlines(True) if not line.startswith("1,0,")),
+        },
+        "seen.csv, row 1: posterior.outcomes does not say where this outcome leads from state 1, action 0",
+    ),
+    "which law": (
+        PROBLEM.replace("[solver]", 'outcomes_seen = "seen.csv"\n[solver]'),
+        {
+            "seen": "outcome\n2\n",
+            "outcomes": "state,action,outcome,next_state,law\n"
+            + "".join(f"{s},{a},{d},{LEADS[s, a, d]},{a}\n" for s, a, d in np.ndindex(LEADS.shape)),
+        },
+        "seen.csv: there are 2 laws; say in a column law, or in state and action, which one",
+    ),
+    "a cost too large": (
+        PROBLEM.replace('costs = "costs.csv"\n', ""),
+        {
+            "outcomes": "state,action,outcome,next_state,cost\n"
+            + "".join(f"{s},{a},{d},{LEADS[s, a, d]},1e200\n" for s, a, d in np.ndindex(LEADS.shape))
+        },
+        "outcomes.csv, row 1: cost 1e\\+200 is too large",
+    ),
     "no file": (PROBLEM.replace('outcomes = "outcomes.csv"', ""), {}, "go together; give both, or neither"),
     "no kind": (PROBLEM.replace('kind = "outcomes"', ""), {}, "go together; give both, or neither"),
     "a rule, too": (PROBLEM.replace("[solver]", 'rule = "adjacent"\n[solver]'), {}, "remove rule"),

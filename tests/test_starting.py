@@ -51,6 +51,13 @@ def test_what_a_rule_changes_is_that_of_the_problem_with_it(tmp_path):
     assert said["risk_now"] != said["risk_then"] and said["states_changed"] >= 0
 
 
+def test_states_that_the_log_never_leaves_are_offered_as_its_ends(tmp_path):
+    (tmp_path / "walk.csv").write_text(f"{HEAD}\na,go,b,3\nb,go,goal,2\nb,go,pit,1\nnever,go,other,0\n")
+    lines = pr.begin_problem(tmp_path / "walk.csv").path.read_text().splitlines()
+    assert [line.split("  #")[0] for line in lines if "terminal" in line] == ['# terminal = ["goal", "pit"]']
+    assert "terminal" not in pr.begin_problem(walk(tmp_path), force=True).path.read_text()
+
+
 def test_a_log_without_costs_says_that_they_are_missing(tmp_path):
     said = CliRunner().invoke(app, ["init", str(walk(tmp_path, costs=False))])
     assert said.exit_code == 0 and "give costs, which the log has none of" in said.output

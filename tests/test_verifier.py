@@ -2,8 +2,10 @@
 
 import ast
 import json
+import os
 import shutil
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +99,21 @@ def two_parents(arrays, claims):
     arrays["child"][inner[-1]] = arrays["child"][inner[0]]
 
 
+def overflow(arrays, claims):
+    """Values whose inequality is not a number: once these boxes were passed over, and any bound was believed."""
+    arrays["probability"] *= 1.0 + 5e-10
+    arrays["values"] = np.full(arrays["values"].shape, np.finfo(float).max)
+    claims["lower_bound"], claims["gap"] = claims["risk"], 0.0
+
+
+def no_future(arrays, claims):
+    """Rows that sum to more than the discount takes off."""
+    arrays["probability"] *= 1.0 + 5e-10
+    claims["discount"] = 1.0 - 1e-10
+
+
 MUTATIONS = [
+    overflow, no_future,
     raise_bound, lower_risk, shrink_gap, drop_a_leaf, cut_outside, inflate_values, other_models, no_level, two_parents
 ]  # fmt: skip
 
@@ -183,6 +199,122 @@ def test_damaged_bytes_are_refused_without_a_traceback(proof_file, tmp_path):
         target.write_bytes(content)
         with pytest.raises(prudent_verifier.Refused):
             prudent_verifier.verify(target)
+
+
+def hostile_proofs(path):
+    """Files that are no proof, or that ask for far more than their size: name, content, and what is said."""
+    whole = path.read_bytes()
+    arrays, claims = prudent_verifier.read(path)
+
+    def tensors(header, body=b""):
+        text = json.dumps(header).encode() if isinstance(header, dict) else header
+        return struct.pack("<Q", len(text)) + text + body
+
+    (length,) = struct.unpack("<Q", whole[:8])
+    header, body = json.loads(whole[8 : 8 + length]), whole[8 + length :]
+    name = max((each for each in header if each != "__metadata__"), key=lambda each: header[each]["data_offsets"])
+    yield "nested", tensors(b"[" * 100_000), "header"
+    yield "nested claims", tensors({**header, "__metadata__": {"proof": "[" * 100_000}}, body), "header"
+    yield "no claims", tensors({**header, "__metadata__": {"proof": "[]"}}, body), "header"
+    yield "a long name", tensors({**header, "x" * 900_000: 7}, body), "header"
+    yield "many arrays", tensors({**{f"a{k}": header[name] for k in range(5000)}, **header}, body), "header"
+    for what, change in {
+        "a huge shape": {"shape": [10**30]},
+        "a negative shape": {"shape": [-1, -8]},
+        "a shape of text": {"shape": ["\x1b[2J"]},
+        "many axes": {"shape": [1] * 10_000},
+        "an unknown type": {"dtype": "\x1b[2J"},
+        "a place outside": {"data_offsets": [0, 10**12]},
+    }.items():
+        yield what, tensors({**header, name: {**header[name], **change}}, body), "header"
+    yield "arrays that lie in one another", tensors({**header, "more": header[name]}, body), "follow"
+    yield "a gap before the end", whole + b"\0" * 8, "fill"
+
+    def made(**changes):
+        from safetensors.numpy import save
+
+        said = {name: np.ascontiguousarray(changes.pop(name, array)) for name, array in arrays.items()}
+        return save(said, {"proof": json.dumps(claims | changes)})
+
+    yield "a discount without end", made(discount=10**400), "no number"
+    yield "a tail without end", made(risk_parts=[[1.0, 10**400]]), "no weight and level"
+    yield "very many tails", made(risk_parts=[[5e-4, 0.5]] * 2000), "mixture"
+    # As many actions as leaves: the boxes together have the square of that many numbers.
+    wide, leaves = 200_000, 200_000
+    child = np.full(2 * leaves - 1, -1, np.int32)
+    child[: 2 * leaves - 2 : 2] = np.arange(1, 2 * leaves - 1, 2)
+    child[2::2], child[0] = np.where(child[2::2] >= 0, child[2::2], -1), 1
+    inner = child >= 0
+    flat = {
+        "successor": np.zeros((1, wide, 2), np.int32),
+        "probability": np.full((1, 1, wide, 2), 0.5),
+        "cost": np.zeros((1, 1, wide)),
+        "start": np.ones(1),
+        "share": np.ones(1),
+        "policy": np.eye(1, wide),
+        "child": child,
+        "state": np.zeros(len(child), np.int32),
+        "action": np.zeros(len(child), np.int32),
+        "at": np.where(inner, 0.5, 0.0),
+        "values": np.zeros((leaves, 1, 1)),
+    }
+    yield "more boxes and actions than can be checked", made(**flat), "longer"
+    many = 2000
+    chain = {
+        "successor": np.zeros((many, 1, 1), np.int32),
+        "probability": np.ones((1, many, 1, 1)),
+        "cost": np.zeros((1, many, 1)),
+        "start": np.eye(1, many)[0],
+        "share": np.ones(1),
+        "policy": np.ones((many, 1)),
+        "child": np.array([-1], np.int32),
+        "state": np.zeros(1, np.int32),
+        "action": np.zeros(1, np.int32),
+        "at": np.zeros(1),
+        "values": np.zeros((1, 1, many)),
+    }
+    yield "very many states", made(**chain), "states"
+
+
+def test_files_that_are_no_proofs_end_the_verifier_with_one_line(proof_file, tmp_path, capsys):
+    from prudent_verifier.__main__ import main
+
+    target = tmp_path / "hostile.safetensors"
+    for what, content, words in hostile_proofs(proof_file[0]):
+        target.write_bytes(content)
+        clock = time.process_time()
+        code = main([str(target)])
+        said = capsys.readouterr().err
+        assert code in (1, 2) and words in said, (what, code, said)
+        assert (code == 2) == ("is no proof" in said), what
+        assert said.count("\n") == 1 and len(said) < 500 and said[:-1].isprintable(), what
+        assert time.process_time() - clock < 2.0, what
+    os.truncate(target, 6 * 2**30)
+    assert main([str(target)]) == 2 and "larger than 1024 MiB" in capsys.readouterr().err
+    target.unlink()
+    for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)):
+        make(target)
+        assert main([str(target)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and said[:-1].isprintable()
+        target.rmdir() if target.is_dir() else target.unlink()
+
+
+def test_a_deep_tree_takes_no_longer_than_a_wide_one(proof_file, tmp_path):
+    """A cut of a cut, 20,000 times: the whole way up for every leaf took minutes."""
+    depth = 20_000
+
+    def change(arrays, claims):
+        child = np.full(2 * depth + 1, -1, np.int32)
+        child[0], child[2:-1:2] = 1, np.arange(3, 2 * depth + 1, 2)
+        arrays["child"], arrays["values"] = child, np.repeat(arrays["values"][:1], depth + 1, axis=0)
+        for name in ("state", "action"):
+            arrays[name] = np.zeros(len(child), np.int32)
+        arrays["at"] = np.where(child >= 0, 0.5, np.nan)
+
+    path, clock = rewritten(proof_file[0], tmp_path / "deep.safetensors", change), time.process_time()
+    accepted(path)
+    assert time.process_time() - clock < 5.0
 
 
 # A run's proof.

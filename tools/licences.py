@@ -21,9 +21,13 @@ def licence_of(name):
 
 
 def main():
-    """One line a package: the level that brings it, name, version, licence."""
+    """One line a package: the first level that brings it, name, version, licence."""
+    known = set()
     for path in sorted(FOLDER.glob("*.txt")):
         for name, version in re.findall(r"^([\w.-]+)==(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if name in known:
+                continue
+            known.add(name)
             print(f"{path.stem:8}  {name:28} {version:14} {licence_of(name)}")
 
 

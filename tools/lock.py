@@ -1,8 +1,8 @@
 """Pin what every `make` target installs, with the hashes of all files of each release: `make constraints`.
 
-Each package is in the file of the first level that needs it, so that a level is installed by its file and those before
-it. Versions stay as they are unless a requirement changed or `--upgrade` is given. The resolver is uv, asked for
-versions that every Python from 3.11.0 on can install, on every system.
+A level is installed by its file and those of the levels it stands on; a package has one version in all of them.
+Versions stay as they are unless a requirement changed or `--upgrade` is given. The resolver is uv, asked for versions
+that every Python from 3.11.0 on can install, on every system.
 """
 
 import argparse
@@ -17,13 +17,14 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "constraints"
 OWN = ("prudent", "prudent-studies")
 
-# By level: of both packages the extras, and what is needed beside them. Packages of the first build the two.
+# By level: the one it stands on, as the Makefile installs them, of both packages the extras, and what is needed beside
+# them. Packages of the first build the two.
 LEVELS = {
-    "base": ({"prudent": ["report"], "prudent-studies": []}, ["editables"]),
-    "dev": ({"prudent": ["dev"], "prudent-studies": ["gym"]}, []),
-    "bench": ({"prudent": ["bench"]}, []),
-    "cluster": ({"prudent-studies": ["dask", "ray"]}, []),
-    "release": ({}, ["cyclonedx-bom>=7", "uv>=0.9"]),
+    "base": (None, {"prudent": ["report"], "prudent-studies": []}, ["editables"]),
+    "dev": ("base", {"prudent": ["dev"], "prudent-studies": ["gym"]}, []),
+    "bench": ("dev", {"prudent": ["bench"]}, []),
+    "cluster": ("dev", {"prudent-studies": ["dask", "ray"]}, []),
+    "release": ("base", {}, ["cyclonedx-bom>=7", "uv>=0.9"]),
 }
 
 
@@ -48,13 +49,12 @@ def needed(known, name, extras):
 
 
 def requirements():
-    """By level, all that it and the levels before it need."""
-    known, lines, found = projects(), set(), {}
-    for level, (extras, beside) in LEVELS.items():
+    """By level, all that it and the levels it stands on need."""
+    known, found = projects(), {}
+    for level, (below, extras, beside) in LEVELS.items():
+        found[level] = {*beside, *found.get(below, ())}
         for name, some in extras.items():
-            lines |= set(needed(known, name, some)) | set(known[name]["build-system"]["requires"])
-        lines |= set(beside)
-        found[level] = sorted(lines)
+            found[level] |= set(needed(known, name, some)) | set(known[name]["build-system"]["requires"])
     return found
 
 
@@ -78,14 +78,14 @@ def main():
     FOLDER.mkdir(exist_ok=True)
     before = "\n".join(path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.txt")))
     levels = requirements()
-    pinned = compiled(list(levels.values())[-1], before, "--generate-hashes", *upgrade)
+    pinned = compiled(sorted(set().union(*levels.values())), before, "--generate-hashes", *upgrade)
     plain = "\n".join(re.sub(r"\s*\\\n\s*--hash=\S+", "", entry) for entry in pinned.values())
-    placed = set()
+    placed = {None: set()}
     for level, lines in levels.items():
-        here = [name for name in compiled(lines, plain) if name not in placed]
+        placed[level] = set(compiled(sorted(lines), plain))
+        here = sorted(placed[level] - placed[LEVELS[level][0]])
         text = "".join(f"{pinned[name]}\n" for name in here)
         (FOLDER / f"{level}.txt").write_text(f"# Written by `make constraints`.\n{text}", encoding="utf-8")
-        placed |= set(here)
         print(f"constraints/{level}.txt: {len(here)} packages")
 
 

@@ -61,6 +61,10 @@ def is_concrete(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
+# Of a value that is refused, as much as can be read.
+LONGEST_SHOWN = 200
+
+
 def as_float(value: Any, name: str = "") -> Any:
     """Field converter: float64 NumPy for anything concrete, untouched for a tracer or placeholder."""
     if isinstance(value, Tracer | jax.ShapeDtypeStruct):
@@ -71,7 +75,9 @@ def as_float(value: Any, name: str = "") -> Any:
             raise TypeError(f"{array.dtype} values")
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name and name + ': '}expected an array of numbers, got {value!r} ({error})") from None
+        got = repr(value)
+        got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
+        raise InputError(f"{name and name + ': '}expected an array of numbers, got {got} ({error})") from None
 
 
 def as_number(value: float | Array) -> Any:

@@ -1,8 +1,8 @@
-"""`python -m prudent_verifier FILE`: exit code 0 where the proof holds, 1 where it does not."""
+"""`python -m prudent_verifier FILE`: exit code 0 where the proof holds, 1 where it does not, 2 where it is none."""
 
 import sys
 
-from .checking import Refused, verify
+from .checking import NoProof, Refused, verify
 
 
 def main(arguments: list[str]) -> int:
@@ -13,7 +13,10 @@ def main(arguments: list[str]) -> int:
     try:
         print(verify(arguments[0]))
     except OSError as error:
-        print(f"cannot read {arguments[0]}: {error.strerror}", file=sys.stderr)
+        print(f"cannot read {arguments[0]!r}: {error.strerror}", file=sys.stderr)
+        return 2
+    except NoProof as refusal:
+        print(f"is no proof: {refusal}", file=sys.stderr)
         return 2
     except Refused as refusal:
         print(f"refused: {refusal}", file=sys.stderr)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import stat
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +16,27 @@ import numpy as np
 
 EPSILON = float(np.finfo(np.float64).eps)
 
-# Boxes whose inequality is checked together.
-BLOCK = 64
+# Boxes whose inequality is checked together, and how many of their numbers.
+BLOCK, BLOCK_NUMBERS = 64, 2**21
 
-# A header of a proof is a few kilobytes.
-LONGEST_HEADER = 10**6
+# A header of a proof is a few kilobytes, a file no larger than any that prudent writes to a run.
+LONGEST_HEADER, LARGEST_FILE, MOST_ARRAYS, MOST_PARTS = 10**6, 2**30, 100, 100
+
+# What a small file could ask for is bounded as well: products of values and moves, and eliminations of chains.
+MOST_STATES, MOST_PRODUCTS, MOST_ELIMINATIONS = 1024, 10**10, 10**12
+
+# Of what is wrong, as much as can be read.
+LONGEST_WORDS = 200
 
 TYPES = {"F64": np.float64, "F32": np.float32, "I32": np.int32, "I64": np.int64}
 
 
 class Refused(Exception):  # noqa: N818
     """The proof does not hold; the message says what is wrong with it."""
+
+
+class NoProof(Refused):
+    """The file is no proof, or one that is larger than it could be."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +68,14 @@ class Verdict:
 def verify(proof: str | Path | bytes) -> Verdict:
     """Check a proof, a file or its content; raises `Refused` with what is wrong."""
     arrays, claims = read(proof)
-    models = _models(arrays, claims)
-    low, high = _leaves(arrays, claims, models)
-    bound = _bound(arrays, claims, models, low, high)
-    risk = _risk(arrays["policy"], claims, models)
+    parts = _tails(claims)
+    # What overflows is looked at where it could matter.
+    with np.errstate(all="ignore"):
+        models = _models(arrays, claims)
+        boxes = _require_tree(arrays, models)
+        bound, risk = _bound(arrays, models, parts), _risk(arrays["policy"], models, parts)
+    if not (math.isfinite(bound) and math.isfinite(risk)):
+        raise Refused(f"risk and bound of its models and boxes are {risk!r} and {bound!r}")
     slack = 1e-9 * max(abs(risk), abs(bound), 1e-300)
     for name, found, sign in (("lower_bound", bound, 1.0), ("risk", risk, -1.0)):
         claimed = _number(claims, name)
@@ -66,35 +84,66 @@ def verify(proof: str | Path | bytes) -> Verdict:
             raise Refused(f"the file claims {name} {claimed!r}, and {found!r} is all that its boxes and models show")
     if abs(_number(claims, "gap") - (_number(claims, "risk") - _number(claims, "lower_bound"))) > slack:
         raise Refused("the claimed gap is not the claimed risk less the claimed bound")
-    return Verdict(risk, bound, len(low), len(models.share), models.deterministic)
+    return Verdict(risk, bound, boxes, len(models.share), models.deterministic)
 
 
 def read(proof: str | Path | bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and claims of a proof, in the safetensors format; refused before anything large is copied."""
-    data = proof if isinstance(proof, bytes) else Path(proof).read_bytes()
-    if len(data) < 8:
-        raise Refused("the file is too short to be a proof")
-    (length,) = struct.unpack("<Q", data[:8])
-    if length > min(LONGEST_HEADER, len(data) - 8):
-        raise Refused("the file's header is longer than the file, or than any proof's")
-    try:
-        header = json.loads(data[8 : 8 + length])
-        claims = json.loads(header.pop("__metadata__")["proof"])
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
-        raise Refused(f"the file's header cannot be read: {error!r}") from None
-    body, arrays = memoryview(data)[8 + length :], {}
-    for name, entry in header.items():
-        try:
-            kind, shape = TYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
-            begin, end = (int(offset) for offset in entry["data_offsets"])
-            if not 0 <= begin <= end <= len(body) or min(shape, default=1) < 0:
-                raise ValueError("it lies outside the file")
-            arrays[name] = np.frombuffer(body[begin:end], kind).reshape(shape)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Refused(f"array {name!r} cannot be read: {error}") from None
-    if not isinstance(claims, dict):
-        raise Refused("the claims are no table")
+    """Arrays and claims of a proof, in the safetensors format; refused before anything large is read or copied."""
+    if isinstance(proof, bytes):
+        header, claims, begin = _header(proof[: 8 + LONGEST_HEADER], len(proof))
+        body = memoryview(proof)[begin:]
+    else:
+        with _opened(Path(proof)) as file:
+            size = os.fstat(file.fileno()).st_size
+            header, claims, begin = _header(file.read(8 + LONGEST_HEADER), size)
+            file.seek(begin)
+            body = memoryview(file.read(size - begin))
+    arrays = {name: np.ndarray(shape, kind, body, first) for name, (kind, shape, first, _) in header.items()}
     return arrays, claims
+
+
+def _opened(path: Path) -> Any:
+    """A file, and no pipe or device, which might never end."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NoProof("it is not a file")
+    return os.fdopen(handle, "rb")
+
+
+def _header(data: bytes, size: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Of each array its type, shape and place, one after the other to the end; the claims; where arrays begin."""
+    if size < 8 or len(data) < 8:
+        raise NoProof("the file is too short to be a proof")
+    if size > LARGEST_FILE:
+        raise NoProof(f"the file is larger than {LARGEST_FILE >> 20} MiB, as no proof is")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(LONGEST_HEADER, size - 8):
+        raise NoProof("the file's header is longer than the file, or than any proof's")
+    try:
+        said = json.loads(data[8 : 8 + length])
+        claims = json.loads(said.pop("__metadata__")["proof"])
+        if not isinstance(claims, dict) or len(said) > MOST_ARRAYS:
+            raise ValueError
+        header = {name: _entry(entry) for name, entry in said.items()}
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
+        raise NoProof("the file's header is not that of a proof") from None
+    place = 0
+    for _, _, first, last in sorted(header.values(), key=lambda entry: entry[2:]):
+        if first != place:
+            raise NoProof("the arrays do not follow on one another")
+        place = last
+    if 8 + length + place != size:
+        raise NoProof("the arrays do not fill the file, or lie outside it")
+    return header, claims, 8 + length
+
+
+def _entry(entry: Any) -> tuple[Any, tuple[int, ...], int, int]:
+    kind, shape, (first, last) = TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+    whole = all(type(number) is int and number >= 0 for number in (*shape, first, last))
+    if not whole or len(shape) > 8 or last - first != math.prod(shape) * np.dtype(kind).itemsize:
+        raise ValueError
+    return kind, tuple(shape), first, last
 
 
 @dataclass(frozen=True)
@@ -108,6 +157,11 @@ class Models:
     share: np.ndarray
     discount: float
     deterministic: bool
+
+    @property
+    def ahead(self) -> float:
+        """What all of the future may weigh at most, `1 / (1 - discount)` but for the rounding of the file's rows."""
+        return float(self.start.sum() / (1.0 - self.discount * max(1.0, self.probability.sum(axis=-1).max())))
 
     def onward(self, values: np.ndarray) -> np.ndarray:
         """`c + discount P v` for values `[..., R, S]`, as `[..., R, S, A]`."""
@@ -142,6 +196,8 @@ def _models(arrays: dict[str, np.ndarray], claims: dict[str, Any]) -> Models:
     if probability.ndim != 4 or successor.shape != probability.shape[1:] or cost.shape != probability.shape[:3]:
         raise Refused("successors, probabilities and costs do not fit one another")
     states, actions = cost.shape[1:]
+    if states > MOST_STATES:
+        raise NoProof(f"{states:,} states are more than the {MOST_STATES:,} that are checked here")
     if start.shape != (states,) or share.shape != (len(cost),) or arrays["policy"].shape != (states, actions):
         raise Refused("start, shares or policy do not fit the models")
     if successor.dtype.kind != "i" or successor.min(initial=0) < 0 or successor.max(initial=0) >= states:
@@ -150,7 +206,7 @@ def _models(arrays: dict[str, np.ndarray], claims: dict[str, Any]) -> Models:
         if np.any(rows < 0) or np.any(np.abs(rows.sum(axis=-1) - 1.0) > 1e-9):
             raise Refused(f"{name!r} is not made of distributions")
     discount = _number(claims, "discount")
-    if not 0.0 <= discount < 1.0:
+    if not 0.0 <= discount < 1.0 or discount * probability.sum(axis=-1).max(initial=0.0) >= 1.0:
         raise Refused(f"the discount {discount!r} is not in [0, 1)")
     deterministic = claims.get("deterministic")
     if not isinstance(deterministic, bool):
@@ -160,12 +216,14 @@ def _models(arrays: dict[str, np.ndarray], claims: dict[str, Any]) -> Models:
     return Models(successor, probability, cost, start, share, discount, deterministic)
 
 
-def _leaves(arrays: dict[str, np.ndarray], claims: dict[str, Any], models: Models) -> tuple[np.ndarray, np.ndarray]:
-    """The boxes of all leaves, each node cut once and reached once: so they cover all policies."""
+def _require_tree(arrays: dict[str, np.ndarray], models: Models) -> int:
+    """Refuse what is no tree whose nodes are cut once and reached once: its leaves, so many, cover all policies."""
     child, state, action, at = (arrays[name] for name in ("child", "state", "action", "at"))
-    count, (states, actions) = len(child), models.cost.shape[1:]
+    count, (draws, states, actions) = len(child) if child.ndim else 0, models.cost.shape
     if not (child.shape == state.shape == action.shape == at.shape == (count,) and count):
         raise Refused("the columns of the tree are not of one length")
+    if any(column.dtype.kind != "i" for column in (child, state, action)):
+        raise Refused("the columns of the tree are not whole numbers")
     inner = child >= 0
     first = child[inner].astype(np.int64)
     if np.any(first <= np.flatnonzero(inner)) or np.any(first + 1 >= count):
@@ -177,51 +235,74 @@ def _leaves(arrays: dict[str, np.ndarray], claims: dict[str, Any], models: Model
         raise Refused("a cut is at no state or action")
     if np.any(~((at[inner] > 0.0) & (at[inner] < 1.0))):
         raise Refused("a cut is not between 0 and 1")
-    leaf = np.flatnonzero(~inner)
-    if arrays["values"].shape != (len(leaf), len(models.share), states):
+    leaves = count - int(inner.sum())
+    if arrays["values"].shape != (leaves, draws, states):
         raise Refused("there are not values of every state for every leaf and model")
-    parent = np.full(count, -1)
-    parent[first] = parent[first + 1] = np.flatnonzero(inner)
-    low, high = np.zeros((len(leaf), states, actions)), np.ones((len(leaf), states, actions))
-    for row, node in enumerate(leaf.tolist()):
-        while (above := int(parent[node])) >= 0:
-            place = (row, int(state[above]), int(action[above]))
-            cut = float(at[above])
-            if node == child[above]:
-                high[place] = min(high[place], 0.0 if models.deterministic else cut)
-            else:
-                low[place] = max(low[place], 1.0 if models.deterministic else cut)
-            node = above
-    return low, high
+    if leaves * models.probability.size > MOST_PRODUCTS or draws * states**3 > MOST_ELIMINATIONS:
+        raise NoProof("it takes longer to check than any proof that prudent writes")
+    return leaves
 
 
-def _bound(
-    arrays: dict[str, np.ndarray], claims: dict[str, Any], models: Models, low: np.ndarray, high: np.ndarray
-) -> float:
+def _boxes(arrays: dict[str, np.ndarray], models: Models) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+    """The boxes of the leaves, some at a time: their numbers, and the least and the largest of each probability.
+
+    Every cut is made on the way down and taken back on the way up, so that the depth of a tree costs nothing.
+    """
+    child, state, action, at = (arrays[name].tolist() for name in ("child", "state", "action", "at"))
+    number = (np.cumsum(arrays["child"] < 0) - 1).tolist()
+    shape = models.cost.shape[1:]
+    sides = np.zeros(shape), np.ones(shape)
+    some = max(1, min(BLOCK, BLOCK_NUMBERS // models.probability.size))
+    rows: list[int] = []
+    low, high = np.empty((some, *shape)), np.empty((some, *shape))
+    # To visit: a node with the side that its cut moves, where and to what; or what a side was, to be taken back.
+    todo: list[tuple[int, int, tuple[int, int], float]] = [(0, 0, (0, 0), 0.0)]
+    while todo:
+        node, side, place, limit = todo.pop()
+        before = float(sides[side][place])
+        sides[side][place] = limit if node < 0 else min(before, limit) if side else max(before, limit)
+        if node < 0:
+            continue
+        todo.append((-1, side, place, before))
+        if (below := child[node]) >= 0:
+            cut, where = at[node], (state[node], action[node])
+            todo.append((below, 1, where, 0.0 if models.deterministic else cut))
+            todo.append((below + 1, 0, where, 1.0 if models.deterministic else cut))
+            continue
+        low[len(rows)], high[len(rows)] = sides
+        rows.append(number[node])
+        if len(rows) == some:
+            yield rows, low, high
+            rows = []
+    if rows:
+        yield rows, low[: len(rows)], high[: len(rows)]
+
+
+def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[float, float]]) -> float:
     """The least over all boxes of the risk of their models' bounds; an empty box bounds nothing."""
-    least = np.inf
-    for first in range(0, len(low), BLOCK):
-        rows = slice(first, first + BLOCK)
+    least, ahead = np.inf, models.ahead
+    for rows, low, high in _boxes(arrays, models):
         values = arrays["values"][rows].astype(np.float64)
         quality = models.onward(values)
-        room = high[rows] - low[rows]
+        room = high - low
         order = np.argsort(quality, axis=-1)
         sizes = np.take_along_axis(np.broadcast_to(room[:, None], quality.shape), order, axis=-1)
         before = np.cumsum(sizes, axis=-1) - sizes
-        left = 1.0 - low[rows].sum(axis=-1)
+        left = 1.0 - low.sum(axis=-1)
         filled = np.clip(left[:, None, :, None] - before, 0.0, sizes)
         costs = (filled * np.take_along_axis(quality, order, axis=-1)).sum(axis=-1)
-        costs += (low[rows][:, None] * quality).sum(axis=-1)
+        costs += (low[:, None] * quality).sum(axis=-1)
         residual = np.minimum((costs - values).min(axis=-1) - models.rounding(values), 0.0)
-        bounds = values @ models.start + residual / (1.0 - models.discount)
-        empty = np.any((left < -1e-12) | (high[rows].sum(axis=-1) < 1.0 - 1e-12), axis=-1)
-        for box, nothing in zip(bounds, empty, strict=True):
-            if not nothing:
-                least = min(least, _measure(box, models.share, claims))
+        bounds = values @ models.start + residual * ahead
+        empty = np.any((left < -1e-12) | (high.sum(axis=-1) < 1.0 - 1e-12), axis=-1)
+        if np.isnan(bounds[~empty]).any():
+            raise Refused("the values of a box are so large that they prove nothing")
+        if not empty.all():
+            least = min(least, float(_measure(bounds[~empty], models.share, parts).min()))
     return float(least)
 
 
-def _risk(policy: np.ndarray, claims: dict[str, Any], models: Models) -> float:
+def _risk(policy: np.ndarray, models: Models, parts: list[tuple[float, float]]) -> float:
     states = len(models.start)
     losses = []
     for probability, cost in zip(models.probability, models.cost, strict=True):
@@ -229,33 +310,46 @@ def _risk(policy: np.ndarray, claims: dict[str, Any], models: Models) -> float:
         np.add.at(chain, (np.arange(states)[:, None, None], models.successor), policy[:, :, None] * probability)
         values = np.linalg.solve(np.eye(states) - models.discount * chain, (policy * cost).sum(axis=1))
         losses.append(models.start @ values)
-    return _measure(np.array(losses), models.share, claims)
+    return float(_measure(np.array([losses]), models.share, parts)[0])
 
 
-def _measure(losses: np.ndarray, share: np.ndarray, claims: dict[str, Any]) -> float:
-    """The risk, a mixture of means of tails: `[[weight, level], ...]`, level 0 being the mean."""
+def _tails(claims: dict[str, Any]) -> list[tuple[float, float]]:
+    """The risk as a mixture of means of tails: weights and levels, level 0 being the mean."""
     parts = claims.get("risk_parts")
-    if not isinstance(parts, list) or not parts:
+    if not isinstance(parts, list) or not 0 < len(parts) <= MOST_PARTS:
         raise Refused("the file does not say the risk as a mixture of CVaR, which is all that is known here")
-    total, weights = 0.0, 0.0
+    found = []
     for part in parts:
         try:
             weight, level = (float(number) for number in part)
-        except (TypeError, ValueError):
-            raise Refused(f"{part!r} is no weight and level of a tail") from None
+        except (TypeError, ValueError, OverflowError):
+            weight, level = -1.0, -1.0
         if not (0.0 <= weight <= 1.0 and 0.0 <= level < 1.0):
-            raise Refused(f"{part!r} is no weight and level of a tail")
-        order = np.argsort(-losses, kind="stable")
-        before = np.cumsum(share[order]) - share[order]
-        taken = np.clip((1.0 - level) - before, 0.0, share[order])
-        total, weights = total + weight * float(taken @ losses[order]) / (1.0 - level), weights + weight
-    if abs(weights - 1.0) > 1e-9:
+            raise Refused(f"{repr(part)[:LONGEST_WORDS]} is no weight and level of a tail")
+        found.append((weight, level))
+    if abs(sum(weight for weight, _ in found) - 1.0) > 1e-9:
         raise Refused("the weights of the tails do not sum to 1")
+    return found
+
+
+def _measure(losses: np.ndarray, share: np.ndarray, parts: list[tuple[float, float]]) -> np.ndarray:
+    """`[N]` the risk of each row of losses `[N, R]`."""
+    order = np.argsort(-losses, axis=-1, kind="stable")
+    shares, worst = share[order], np.take_along_axis(losses, order, axis=-1)
+    before = np.cumsum(shares, axis=-1) - shares
+    total = np.zeros(len(losses))
+    for weight, level in parts:
+        taken = np.clip((1.0 - level) - before, 0.0, shares)
+        total += weight * (taken * worst).sum(axis=-1) / (1.0 - level)
     return total
 
 
 def _number(claims: dict[str, Any], name: str) -> float:
-    value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    value: Any = claims.get(name)
+    try:
+        number = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        number = math.nan
+    if not math.isfinite(number):
         raise Refused(f"the file claims no number as {name!r}")
-    return float(value)
+    return number

@@ -60,9 +60,10 @@ def test_the_optimum_and_the_losses_are_those_of_the_environment():
 def test_a_stopped_study_goes_on_and_prints(tmp_path, monkeypatch):
     calls = []
 
-    def quick(name, size, candidate, log, seed):
+    def quick(name, size, candidate, log, seed, full):
         calls.append((name, size, candidate, log))
-        return record(environment=name, steps=size, candidate=candidate, log=log)
+        numbers = {"stated": 2.0 + full * (log + 1), "stated_error": 2.0, "full": full}
+        return record(environment=name, steps=size, candidate=candidate, log=log, **numbers)
 
     monkeypatch.setattr(study, "promise", quick)
     folder = str(tmp_path / "study")
@@ -72,8 +73,27 @@ def test_a_stopped_study_goes_on_and_prints(tmp_path, monkeypatch):
     assert result.exit_code == 0 and "3 of 3 solved" in result.output and len(calls) == 3
     assert len(json.loads((tmp_path / "study" / "promise.json").read_text())) == 3
     assert "3 of 4 solved" in CliRunner().invoke(app, [*arguments, "--replications", "4", "--so-far"]).output
+    result = CliRunner().invoke(app, [*arguments, "--replications", "2", "--full"])
+    assert "4 of 4 solved" in result.output and len(calls) == 5, "the cheaper solves are kept"
+    said = " ".join(result.output.split())
+    assert (
+        "2 logs solved with the default solver, too: it states +0.75 standard errors on average, at most 1.00" in said
+    )
     refused = CliRunner().invoke(app, [*arguments, "--environments", "nowhere"])
     assert refused.exit_code == 2 and "there is no environment 'nowhere'" in refused.output
+
+
+def test_solves_of_both_kinds_are_held_against_each_other():
+    numbers = {"stated_error": 0.5, "warning": "sound"}
+    cheap = [record(log=k, stated=1.0, **numbers) for k in range(3)]
+    longer = [record(log=k, full=True, stated=1.5 - k, regret=0.2 + 0.1 * k, **numbers) for k in range(2)]
+    longer[1] |= {"kept": False, "warning": "thin"}
+    found = study.thrift(cheap + longer)
+    assert found is not None and (found.logs, found.kept, found.warned) == (2, 1, 1)
+    assert found.stated == pytest.approx(0.0) and found.stated_largest == pytest.approx(1.0)
+    assert found.regret == pytest.approx(0.05) and found.regret_error == pytest.approx(0.05)
+    assert study.thrift(cheap) is None
+    assert [row.logs for row in study.tables(cheap + longer)["all environments"]] == [3, 3]
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import write_whole
+from ..files import write_files
 from ..runs import Run, solve_problem
 from . import bus_held_out, hiv, nile
 from .held_out import Outcome, csv_rows
@@ -65,5 +65,5 @@ def run_case(
     run = solve_problem(written[0], Path(out) / "run", force=force, trust=True, progress=progress)
     more: dict[str, Any] = {"splits": splits, "seed": seed}
     found = STUDIES[name](**more)
-    table = write_whole(Path(out) / "held-out.csv", _text(*csv_rows(found)))
-    return CaseRun(run, found, (*written, *run.files, table))
+    table = write_files(out, {"held-out.csv": _text(*csv_rows(found))}, force=True)
+    return CaseRun(run, found, (*written, *run.files, *table))

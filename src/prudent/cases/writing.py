@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import write_whole
+from ..files import write_files
 from . import bus, hiv, nile
 
 BUS = f"""\
@@ -163,8 +163,4 @@ def write_case(name: str, folder: str | Path, force: bool = False) -> tuple[Path
     source: Any = resources.files("prudent.cases") / "data" / "SOURCES.md"
     parts = source.read_text(encoding="utf-8").split("\n## ")
     files = CASES[name]() | {"SOURCE.md": "# " + next(part for part in parts if part.startswith(name))}
-    paths = {Path(folder) / file: text for file, text in files.items()}
-    for path in paths:
-        if path.exists() and not force:
-            raise InputError(f"{path}: is there already; use another folder, or --force to replace it")
-    return tuple(write_whole(path, text) for path, text in paths.items())
+    return write_files(folder, files, force)

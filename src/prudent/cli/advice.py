@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ..interrupts import working_on
 from .runs import Folder
-from .solve import AsJson, Trust
-from .terminal import clear_errors, table
+from .solve import AsJson, Trust, Wait
+from .terminal import clear_errors, say, table
 
 
 def frontier(
@@ -17,6 +18,7 @@ def frontier(
     limit: Annotated[str | None, typer.Option(help="The limit to vary; the first one if not named.")] = None,
     points: Annotated[int, typer.Option(help="Levels of the limit.", min=2, max=100)] = 7,
     caution: Annotated[bool, typer.Option("--caution", help="Mean against tail, whatever limits there are.")] = False,
+    wait: Wait = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -28,7 +30,8 @@ def frontier(
         from ..report import frontier_notes, frontier_rows
         from ..runs import frontier_run, read_record
 
-        found = frontier_run(folder, limit=limit, points=points, caution=caution, trust=trust)
+        working_on(folder)
+        found = frontier_run(folder, limit=limit, points=points, caution=caution, trust=trust, wait=wait)
         if as_json:
             typer.echo(json.dumps(found.model_dump(mode="json"), indent=2))
             return
@@ -36,7 +39,7 @@ def frontier(
         record = read_record(folder)
         table(f"{record.risk_name} of the {record.loss_name}, lower is better", rows, head)
         for line in frontier_notes(found, record.loss_name):
-            typer.echo(line)
+            say(line)
 
 
 def worth(
@@ -44,6 +47,7 @@ def worth(
     observations: Annotated[int, typer.Option(help="How many more of each.", min=1)] = 10,
     pairs: Annotated[int, typer.Option(help="Pairs to look at, those met most first.", min=1)] = 6,
     replications: Annotated[int, typer.Option(help="Simulated logs of each.", min=1)] = 32,
+    wait: Wait = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,11 +59,13 @@ def worth(
         from ..report import worth_notes, worth_rows
         from ..runs import worth_run
 
-        found = worth_run(folder, observations=observations, pairs=pairs, replications=replications, trust=trust)
+        working_on(folder)
+        how = {"observations": observations, "pairs": pairs, "replications": replications}
+        found = worth_run(folder, **how, trust=trust, wait=wait)
         if as_json:
             typer.echo(json.dumps(found.model_dump(mode="json"), indent=2))
             return
         head, rows = worth_rows(found)
         table("What to measure next", rows, head)
         for line in worth_notes(found):
-            typer.echo(line)
+            say(line)

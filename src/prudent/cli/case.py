@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .solve import Force, show_run
-from .terminal import clear_errors, console, table
+from .terminal import clear_errors, console, say, table
 
 
 def case(
@@ -31,7 +31,7 @@ def case(
         folder = Path(name) if out is None else out
         if write_only:
             for path in write_case(name, folder, force):
-                typer.echo(f"wrote {path}")
+                say(f"wrote {path}")
             return
         found = run_case(name, folder, splits=splits, seed=seed, force=force)
         show_run(found.run, as_json=False, quiet=False)

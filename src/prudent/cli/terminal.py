@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # As a process ends that writes to a pipe nobody reads.
 BROKEN_PIPE = 141
 
+# What is wrong with a file may be as long as the file.
+LONGEST_MESSAGE = 1500
+
 NO_MEMORY = "there is not enough memory for this problem; list successors, or lower samples and evaluation"
 
 
@@ -53,7 +56,8 @@ def clear_errors() -> Iterator[None]:
 
 def refuse(message: str) -> NoReturn:
     """End with a message and exit code 2."""
-    typer.echo(f"error: {shown(' '.join(message.splitlines()))}", err=True)
+    words = shown(" ".join(message[:LONGEST_MESSAGE].splitlines()))
+    typer.echo(f"error: {words}{'…' if len(message) > LONGEST_MESSAGE else ''}", err=True)
     raise typer.Exit(2)
 
 
@@ -88,7 +92,9 @@ def table(title: str, rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = 
 
     drawn = Table(show_header=bool(heads))
     for place, head in enumerate(heads):
-        drawn.add_column(Text(shown(head)), justify="left" if place < left else "right", no_wrap=place == 0)
+        # A long word goes on below; it is not cut.
+        side = "left" if place < left else "right"
+        drawn.add_column(Text(shown(head)), justify=side, no_wrap=place == 0, overflow="fold" if place else "ellipsis")
     for row in rows:
         drawn.add_row(*(Text(shown(cell)) for cell in row))
     console().print(shown(title), markup=False, highlight=False)

@@ -1,10 +1,22 @@
 """Files and folders of files that change whole or not at all, by one process at a time; needs Python alone."""
 
-from .commits import MANIFEST, Manifest, Reading, clear_partials, commit, read_manifest, read_members, settle
+from .commits import (
+    LARGEST_BESIDE,
+    MANIFEST,
+    Manifest,
+    Reading,
+    clear_partials,
+    commit,
+    read_manifest,
+    read_members,
+    settle,
+)
+from .folders import write_files
 from .locks import locked, remove_locks
 from .whole import uninterrupted, write_whole
 
 __all__ = [
+    "LARGEST_BESIDE",
     "MANIFEST",
     "Manifest",
     "Reading",
@@ -16,5 +28,6 @@ __all__ = [
     "remove_locks",
     "settle",
     "uninterrupted",
+    "write_files",
     "write_whole",
 ]

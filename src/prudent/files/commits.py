@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError
-from .whole import flush_folder, partial_of, uninterrupted, write_new
+from .whole import flush_folder, partial_of, twice, uninterrupted, write_new
 
 MANIFEST = "manifest.json"
 KIND = "prudent run, version 1"
@@ -152,7 +152,7 @@ def settle(folder: Path, known: Collection[str]) -> None:
         for name, entry in manifest.files.items():
             waiting = partial_of(folder / name, manifest.token)
             if name in known and _fits(waiting, entry):
-                _twice(lambda waiting=waiting, name=name: os.replace(waiting, folder / name))
+                twice(lambda waiting=waiting, name=name: os.replace(waiting, folder / name))
         stale = [] if found is None else [name for name in known if name not in manifest.files]
         for name in stale:
             _removed(folder / name)
@@ -173,17 +173,7 @@ def _removed(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         raise InputError(f"{path}: is a folder where a file is to be written; remove it")
     with contextlib.suppress(FileNotFoundError):
-        _twice(lambda: os.unlink(path))
-
-
-def _twice(change: Callable[[], None]) -> None:
-    """Try once more where it fails: the change has taken effect before, and what is left is names."""
-    try:
-        change()
-    except FileNotFoundError:
-        raise
-    except OSError:
-        change()
+        twice(lambda: os.unlink(path))
 
 
 def _fits(path: Path, entry: tuple[int, str]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
-from .whole import uninterrupted
+from .whole import twice, uninterrupted
 
 LOCK = ".lock"
 LONGEST = 4096
@@ -39,7 +39,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         with uninterrupted:
             # Still held while it is removed: who opened it before finds, once it is theirs, that it is no longer there.
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                twice(lambda: os.unlink(path))
             _held_here.discard(path)
             os.close(handle)
 

@@ -79,6 +79,16 @@ def _named(error: OSError, path: Path) -> OSError:
     return OSError(error.errno, error.strerror, str(path)) if error.filename is None and error.errno else error
 
 
+def twice(change: Callable[[], None]) -> None:
+    """Try once more where it fails: what was to take effect has done so, and what is left is names."""
+    try:
+        change()
+    except FileNotFoundError:
+        raise
+    except OSError:
+        change()
+
+
 def flush_folder(folder: Path) -> None:
     """A rename itself reaches the disk; some systems cannot open a folder, and then it is up to them."""
     with contextlib.suppress(OSError):

@@ -88,6 +88,8 @@ class LinearGaussianPolicy(eqx.Module):
     @staticmethod
     def from_content(content: Mapping[str, Any]) -> LinearGaussianPolicy:
         """The policy of a file's content, checked."""
+        if not all(isinstance(content[name], list) for name in ("gain", "bias", "covariance")):
+            raise InputError("gain, bias and covariance are lists")
         return LinearGaussianPolicy(content["gain"], content["bias"], content["covariance"])
 
 

@@ -144,7 +144,7 @@ class TabularPolicy(eqx.Module):
         """The policy of a file's content, checked."""
         for kind in ("states", "actions"):
             if not isinstance(content[kind], list):
-                raise InputError(f"names of {kind} are a list, got {content[kind]!r}")
+                raise InputError(f"names of {kind} are a list, got {type(content[kind]).__name__}")
         return TabularPolicy(content["probabilities"], content["states"], content["actions"])
 
     @staticmethod

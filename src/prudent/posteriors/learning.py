@@ -75,7 +75,8 @@ class Learned:
     def drawn(self, which: Float[np.ndarray, " N"], uniforms: Float[np.ndarray, "N P"]) -> Int[np.ndarray, "N P"]:
         """The base and concentration, numbered together, that uniform numbers stand for; `which` picks the chances."""
         chances = self.chances[np.minimum((which * len(self.chances)).astype(int), len(self.chances) - 1)]
-        bar = uniforms * (chances @ self.likelihood.T)
+        # A product of matrices this small would be spent on waking the threads of BLAS.
+        bar = uniforms * np.einsum("nu,pu->np", chances, self.likelihood)
         upto, number = np.zeros_like(bar), np.zeros(bar.shape, dtype=np.int8)
         for chance, likelihood in zip(chances.T[:-1], self.likelihood.T[:-1], strict=True):
             upto += chance[:, None] * likelihood
@@ -88,10 +89,11 @@ class Learned:
         laws = laws + (TINY * np.concatenate(self.laws)).astype(laws.dtype)
         parts = np.concatenate([laws, (self.sums @ laws.T).T], axis=1)
         pool, concentration = np.divmod(kinds, len(CONCENTRATIONS))
-        rows = kinds.shape[1]
-        place = self.index.reshape(-1, self.index.shape[2]).take(rows * pool + np.arange(rows), axis=0)
-        place += (parts.shape[1] * np.arange(len(kinds), dtype=place.dtype))[:, None, None]
-        shapes = parts.ravel().take(place, mode="clip")
+        rows, width = self.index.shape[1:]
+        index, shapes = self.index.reshape(-1, width), np.empty((*kinds.shape, width), parts.dtype)
+        # One table after the other: what it needs stays in the processor's cache.
+        for part, row, made in zip(parts, rows * pool + np.arange(rows), shapes, strict=True):
+            part.take(index.take(row, axis=0), out=made, mode="clip")
         total = np.einsum("npb->np", shapes)
         scale = np.array(CONCENTRATIONS, parts.dtype)[concentration] / np.where(total > 0, total, 1.0)
         shapes *= scale.astype(parts.dtype)[..., None]

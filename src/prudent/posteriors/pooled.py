@@ -20,10 +20,10 @@ from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, TINY, Learned, learn, likely_grid
 
 # Entries of draws that are made together: few enough for what is made on the way to stay in the processor's cache.
-BLOCK = 1 << 18
+BLOCK = 1 << 19
 
-# A gamma variate below exp(-VANISHING) may be 0.
-VANISHING = np.float32(8.0)
+# A gamma variate below exp(-8) may be 0: that of shape a from a uniform number u is, where u + VANISHING a <= 1.
+VANISHING = np.float32(8.5)
 
 # Keeps logarithms finite.
 SMALLEST = np.float32(1e-8)
@@ -157,28 +157,42 @@ def _normalised(base: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def _gamma(generator: np.random.Generator, shapes: np.ndarray) -> Float[np.ndarray, ...]:
-    """Gamma variates in single precision; those of shapes a below 1 by rejection, after Ahrens and Dieter (1974)."""
+    """Gamma variates in single precision; most of those of small shapes vanish and are not drawn."""
     flat = shapes.ravel()
+    uniform = generator.random(flat.size, dtype=np.float32)
+    bar = VANISHING * flat
+    bar += uniform
+    some = np.flatnonzero(bar > 1.0)
+    shape, uniform = flat.take(some), uniform.take(some)
+    drawn = np.empty_like(shape)
+    small, large = np.flatnonzero(shape < 1.0), np.flatnonzero(shape >= 1.0)
+    drawn[small] = _small_gamma(generator, shape.take(small), uniform.take(small))
+    drawn[large] = _large_gamma(generator, shape.take(large))
     variates = np.zeros(flat.size, np.float32)
-    # Where p <= 1 the proposal is p^(1 / a). Most of these vanish and need not be drawn: 1 - a x < exp(-a x).
-    height = np.float32(1.0 / np.e) * flat + np.float32(1.0)
-    p = generator.random(flat.size, dtype=np.float32) * height
-    some = np.flatnonzero((p + VANISHING * flat > 1.0) & (flat < 1.0))
-    shape, p = flat.take(some), p.take(some)
+    variates[some] = drawn
+    return variates.reshape(shapes.shape)
+
+
+def _small_gamma(
+    generator: np.random.Generator, shape: Float[np.ndarray, " M"], uniform: Float[np.ndarray, " M"]
+) -> Float[np.ndarray, " M"]:
+    """Gamma variates of shapes a below 1 by rejection, after Ahrens and Dieter (1974), from uniform numbers u.
+
+    With `p = u (1 + a / e)`, the proposal is `p^(1 / a)` where p <= 1. It is below exp(-8) where `u + 8.5 a <= 1`.
+    """
+    height = np.float32(1.0 / np.e) * shape + np.float32(1.0)
+    p = uniform * height
     proposed = np.exp(np.log(np.maximum(p, SMALLEST)) / shape)
     limit = proposed.copy()
     above = np.flatnonzero(p > 1.0)
-    rest = np.maximum(height.take(some.take(above)) - p.take(above), SMALLEST)
+    rest = np.maximum(height.take(above) - p.take(above), SMALLEST)
     proposed[above] = np.log(shape.take(above) / rest)
     limit[above] = (1.0 - shape.take(above)) * np.log(proposed.take(above))
-    variates[some] = proposed
-    refused = some.take(np.flatnonzero(generator.random(len(some), dtype=np.float32) > np.exp(-limit)))
-    shape = flat.take(refused)
+    refused = np.flatnonzero(generator.random(len(shape), dtype=np.float32) > np.exp(-limit))
+    shape = shape.take(refused)
     boost = np.exp(np.log(generator.random(len(refused), dtype=np.float32) + SMALLEST) / shape)
-    variates[refused] = boost * _large_gamma(generator, shape + np.float32(1.0))
-    large = np.flatnonzero(flat >= 1.0)
-    variates[large] = _large_gamma(generator, flat.take(large))
-    return variates.reshape(shapes.shape)
+    proposed[refused] = boost * _large_gamma(generator, shape + np.float32(1.0))
+    return proposed
 
 
 def _large_gamma(generator: np.random.Generator, shape: Float[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:

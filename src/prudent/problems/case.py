@@ -22,7 +22,7 @@ from .facts import Facts, gather
 from .family import Trusted, import_family
 from .limits import made_limits
 from .memory import require_fit
-from .outcomes import Laid, laid_out
+from .outcomes import Laid, costs_by_outcome, laid_out
 from .support import moves_allowed, refuse_unlisted, said_to_lead, support_of
 from .toml_file import changed, parse, read_content
 
@@ -273,7 +273,15 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     support = support.named(facts.states.all(), facts.actions.all())
     reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
-    costs = costs_of(facts, support, terminal, reachable)
+    if laid is not None and facts.outcomes is not None and facts.outcomes.costs is not None:
+        if facts.costs is not None:
+            raise InputError(
+                f"{facts.source}: costs are given by data.costs and by the column cost of posterior.outcomes; remove "
+                "one of them"
+            )
+        costs = Costs(costs_by_outcome(facts, laid, terminal), note="of each outcome, given")
+    else:
+        costs = costs_of(facts, support, terminal, reachable)
     case = Case(facts, start, terminal, support, costs, reachable, laid=laid)
     require_fit(case.shape, facts.file.solver, case.drawn_costs)
     return case

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import InputError
-from ..files import clear_partials, locked, uninterrupted, write_whole
+from ..files import write_files
 
 PROBLEM = """\
 # When to service and when to replace a machine. Solve it with: prudent solve problem.toml
@@ -89,12 +88,4 @@ def write_example(folder: str | Path = ".", force: bool = False) -> tuple[Path, 
     ...     [path.name for path in pr.write_example(folder)]
     ['problem.toml', 'log.csv', 'costs.csv']
     """
-    folder = Path(folder)
-    files = {folder / "problem.toml": PROBLEM, folder / "log.csv": LOG, folder / "costs.csv": COSTS}
-    for path in files:
-        if path.exists() and not force:
-            raise InputError(f"{path}: is there already; use another folder, or --force to replace it")
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder), uninterrupted:
-        clear_partials(folder, [path.name for path in files])
-        return tuple(write_whole(path, text) for path, text in files.items())
+    return write_files(folder, {"problem.toml": PROBLEM, "log.csv": LOG, "costs.csv": COSTS}, force)

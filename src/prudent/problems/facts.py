@@ -68,7 +68,7 @@ class Facts:
     @property
     def left_alone(self) -> tuple[str, ...]:
         """Columns of the log that are not looked at."""
-        return _left_alone(self.costs, self.file.family is not None)
+        return _left_alone(self.costs, self.file.family is not None, self.outcomes)
 
     def pair(self, state: int | np.integer, action: int | np.integer) -> str:
         """A pair in words."""
@@ -145,9 +145,10 @@ def form_of(file: ProblemFile) -> LogForm:
     return LogForm({str(key): name for key, name in file.data.columns.items()}, file.data.trajectories)
 
 
-def _left_alone(costs: np.ndarray | None, family: bool) -> tuple[str, ...]:
-    """A family has its own costs; costs by transitions leave no pair to the log."""
-    return ("cost", "reward") if family or (costs is not None and costs.shape[1] == 3) else ()
+def _left_alone(costs: np.ndarray | None, family: bool, shared: Outcomes | None) -> tuple[str, ...]:
+    """A family has its own costs; costs by transitions or outcomes leave no pair to the log."""
+    by_outcome = shared is not None and shared.costs is not None
+    return ("cost", "reward") if family or by_outcome or (costs is not None and costs.shape[1] == 3) else ()
 
 
 def gather(
@@ -176,19 +177,24 @@ def gather(
     shared = None
     if said.outcomes is not None:
         where, noticed = (frames.get(key or "", key) for key in (said.outcomes, said.outcomes_seen))
-        shared = read_outcomes(where, noticed, names, folder, source)
+        shared = read_outcomes(where, noticed, names, folder)
     given = file.data.transitions
     paths = [] if given is None else [given] if isinstance(given, str) else given
+    if said.outcomes_seen in paths:
+        raise InputError(
+            f"{source}: {said.outcomes_seen} is named by data.transitions and by posterior.outcomes_seen; its rows "
+            "count once, by their outcomes if they have these"
+        )
     tables = [frames.get(path, path) for path in paths]
-    leave, form, kept = _left_alone(costs, sizes is not None), form_of(file), Keeper()
+    leave, form, kept = _left_alone(costs, sizes is not None, shared), form_of(file), Keeper()
     logs = [count_log([each], states, actions, folder, leave, kept, form) for each in tables]
     rows = kept.rows()
     (states, state_places), (actions, action_places) = states.settled(), actions.settled()
     places = [state_places, action_places, state_places]
     if shared is not None:
-        moves, noticed, outcomes, laws = shared
+        moves = shared.moves.copy()
         moves[:, [0, 3]], moves[:, 1] = state_places[moves[:, [0, 3]]], action_places[moves[:, 1]]
-        shared = Outcomes(moves, noticed, outcomes, laws)
+        shared = shared._replace(moves=moves)
     for what, known in (("state", states), ("action", actions)):
         if not len(known):
             raise InputError(f"{source}: there is no {what}; give {what}s, a log or costs")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError
-from ..files import write_whole
+from ..files import write_files
 
 PROBLEM = """\
 # Keep a cart in its place on a rail that shakes. Solve it with: prudent solve problem.toml
@@ -70,12 +69,7 @@ def write_linear_example(folder: str | Path = ".", force: bool = False) -> tuple
     ...     [path.name for path in pr.write_linear_example(folder)]
     ['problem.toml', 'log.csv']
     """
-    folder = Path(folder)
-    files = {folder / "problem.toml": PROBLEM, folder / "log.csv": _log()}
-    for path in files:
-        if path.exists() and not force:
-            raise InputError(f"{path}: is there already; use another folder, or --force to replace it")
-    return tuple(write_whole(path, text) for path, text in files.items())
+    return write_files(folder, {"problem.toml": PROBLEM, "log.csv": _log()}, force)
 
 
 def _log() -> str:

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import InputError
 from ..linear import CutOff, LinearFamily
 from ..occupancies import Truncated
+from ..tables import LONGEST_NAME
 from ..vector_log import VectorLog, read_vector_log
 from .describing import risk_name, solver_name
 from .facts import Counted, refuse_repeats
@@ -48,7 +49,12 @@ class LinearData(Section):
         named = [*self.states, *self.actions, *(self.next_states or ()), *([self.episode] if self.episode else ())]
         twice = next((name for name in named if named.count(name) > 1), None)
         if twice is not None:
-            raise PydanticCustomError("columns", "column {name} is named twice; it has one meaning", {"name": twice})
+            shown = {"name": repr(twice[:40])}
+            raise PydanticCustomError("columns", "column {name} is named twice; it has one meaning", shown)
+        odd = next((name for name in named if not 0 < len(name) <= LONGEST_NAME or not name.isprintable()), None)
+        if odd is not None:
+            said = "column {name} is no name: up to {most} characters that can be printed"
+            raise PydanticCustomError("columns", said, {"name": repr(odd[:40]), "most": LONGEST_NAME})
         return self
 
 
@@ -116,6 +122,8 @@ def parse_linear(content: dict[str, Any], source: str, text: str = "") -> Linear
         return LinearFile.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{source}{message_of(error, text)}") from None
+    except RecursionError:
+        raise InputError(f"{source}: is nested too deeply") from None
 
 
 @dataclass(frozen=True)
@@ -264,7 +272,7 @@ class LinearCase:
     def _known(self, key: str, said: dict[str, Any], names: tuple[str, ...]) -> None:
         stray = [name for name in said if name not in names]
         if stray:
-            raise InputError(f"{self.source}: {key} names {stray[0]!r}, which is none of {', '.join(names)}")
+            raise InputError(f"{self.source}: {key} names {stray[0][:40]!r}, which is none of {', '.join(names)}")
 
 
 def linear_case(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..kernels import Graph, Support
-from ..tables import Names, entries_of, read_table
+from ..tables import LARGEST_COST, Names, Table, entries_of, read_table
 from .memory import require_fit
 
 
@@ -20,22 +20,22 @@ class Outcomes(NamedTuple):
         moves: `[K, 5]` state, action, outcome, next state and law of every row of the table, in order.
         seen: `[M, 3]` law, outcome and count of what was seen of outcomes as such; None if nothing was.
         outcomes, laws: their names.
+        costs: `[K]` of every row of the table; None where costs do not go by the outcome.
     """
 
     moves: np.ndarray
     seen: np.ndarray | None
     outcomes: Names
     laws: Names
+    costs: np.ndarray | None = None
 
 
-def read_outcomes(
-    given: Any, seen: Any, names: dict[str, Names], folder: Path, source: Any
-) -> tuple[np.ndarray, np.ndarray | None, Names, Names]:
+def read_outcomes(given: Any, seen: Any, names: dict[str, Names], folder: Path) -> Outcomes:
     """The tables of outcomes; states and actions in the numbers they were met with, outcomes and laws settled."""
     outcomes, laws = Names("outcome"), Names("law")
     columns = {"state": names["state"], "action": names["action"], "outcome": outcomes}
     every = columns | {"next_state": names["state"], "law": laws}
-    table = read_table(given, every, [], ["law"], folder)
+    table = read_table(given, every, ["cost"], ["law", "cost"], folder)
     entries_of(table, list(columns), [len(each) for each in columns.values()])
     rows = len(table)
     law = table.indices["law"] if "law" in table.indices else np.full(rows, laws.number("the law"))
@@ -49,13 +49,18 @@ def read_outcomes(
     mixed = np.flatnonzero(law != first[pair])
     if mixed.size:
         raise InputError(f"{table.place(int(mixed[0]))}: the pair has another law above; a pair has one law")
+    costs = table.numbers.get("cost")
+    large = np.zeros(rows, dtype=bool) if costs is None else np.abs(costs) > LARGEST_COST
+    if costs is not None and large.any():
+        row = int(np.argmax(large))
+        raise InputError(f"{table.place(row)}: cost {costs[row]:g} is too large; change the unit of the costs")
     if seen is None:
-        return moves, None, outcomes, laws
-    counted = read_table(seen, {"outcome": outcomes, "law": laws}, ["count"], ["law"], folder)
-    if "law" not in counted.indices and len(laws) > 1:
-        raise InputError(f"{seen}: there are {len(laws)} laws; say in a column law which one an outcome was drawn from")
-    which = counted.indices.get("law", np.zeros(len(counted), np.int64))
-    count = counted.numbers["count"]
+        return Outcomes(moves, None, outcomes, laws, costs)
+    columns = {"outcome": outcomes, "law": laws, **{name: names[name] for name in ("state", "action", "next_state")}}
+    optional = [name for name in (*columns, "count") if name != "outcome"]
+    counted = read_table(seen, columns, ["count"], optional, folder)
+    which = _laws_of(counted, moves, names, laws)
+    count = counted.numbers.get("count", np.ones(len(counted)))
     if np.any((count < 0) | (count != np.floor(count))):
         row = int(np.argmax((count < 0) | (count != np.floor(count))))
         raise InputError(f"{counted.place(row)}: count {count[row]:g} is not a whole number >= 0")
@@ -64,7 +69,49 @@ def read_outcomes(
         row = int(np.argmin(known))
         name = laws[which[row]]
         raise InputError(f"{counted.place(row)}: {name} has no outcome {outcomes[counted.indices['outcome'][row]]}")
-    return moves, np.column_stack([which, counted.indices["outcome"], count]), outcomes, laws
+    both = np.unique(np.stack([which, counted.indices["outcome"]], axis=1), axis=0, return_inverse=True)
+    seen = np.column_stack([both[0], np.bincount(both[1].ravel(), count)])
+    return Outcomes(moves, seen, outcomes, laws, costs)
+
+
+def _laws_of(counted: Table, moves: np.ndarray, names: dict[str, Names], laws: Names) -> np.ndarray:
+    """The law that each outcome was drawn from: that of the pair it was seen in, or as a column says.
+
+    Where a row has a pair and a next state, the outcome has to lead there.
+    """
+    if "state" in counted.indices and "action" in counted.indices:
+        sizes = len(names["state"]), len(names["action"]), int(moves[:, 2].max()) + 1
+        columns = [counted.indices[name] for name in ("state", "action", "outcome")]
+        code = np.asarray(np.ravel_multi_index(columns, sizes))
+        there = np.asarray(np.ravel_multi_index(tuple(moves[:, :3].T), sizes))
+        order = np.argsort(there)
+        place = order[np.minimum(np.searchsorted(there[order], code), len(order) - 1)]
+        stray = there[place] != code
+        if stray.any():
+            row = int(np.argmax(stray))
+            state, action = (names[name][counted.indices[name][row]] for name in ("state", "action"))
+            raise InputError(
+                f"{counted.place(row)}: posterior.outcomes does not say where this outcome leads from state {state}, "
+                f"action {action}; say it there, or correct the row"
+            )
+        led = moves[place, 3]
+        wrong = led != counted.indices.get("next_state", led)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            said, seen = (names["state"][to[row]] for to in (led, counted.indices["next_state"]))
+            raise InputError(
+                f"{counted.place(row)}: the outcome leads to state {said}, as posterior.outcomes says, the row to "
+                f"state {seen}; correct one of them"
+            )
+        return moves[place, 4]
+    if "law" in counted.indices:
+        return counted.indices["law"]
+    if len(laws) > 1:
+        raise InputError(
+            f"{counted.source}: there are {len(laws)} laws; say in a column law, or in state and action, which one an "
+            "outcome was drawn from"
+        )
+    return np.zeros(len(counted), np.int64)
 
 
 class Laid(NamedTuple):
@@ -116,3 +163,14 @@ def laid_out(facts: Any, terminal: np.ndarray) -> Laid:
     support = Support(index, listed, Graph.of(index, listed), states, actions, width)
     names = tuple(tuple(known.outcomes[w] for w in np.flatnonzero(row)) for row in used)
     return Laid(support, pairs, slot, (*names, ("",)))
+
+
+def costs_by_outcome(facts: Any, laid: Laid, terminal: np.ndarray) -> np.ndarray:
+    """`[S, A, B]` what each outcome costs, 0 of terminal states."""
+    known: Outcomes = facts.outcomes
+    assert known.costs is not None
+    here = ~terminal[known.moves[:, 0]]
+    state, action, outcome, _, law = known.moves[here].T
+    cost = np.zeros(laid.support.shape)
+    cost[state, action, laid.slot[law, outcome]] = known.costs[here]
+    return cost

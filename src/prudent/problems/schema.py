@@ -248,12 +248,12 @@ class Posterior(Section):
     outcomes: str | None = Field(
         default=None,
         description="for `outcomes`: a file with `state`, `action`, `outcome`, `next_state`, and `law` if there are "
-        "several: where each outcome leads",
+        "several: where each outcome leads; with `cost`, what it costs, in the place of `data.costs`",
     )
     outcomes_seen: str | None = Field(
         default=None,
-        description="for `outcomes`: a file with `outcome`, `count`, and `law` if there are several: what was seen of "
-        "outcomes beside the log",
+        description="for `outcomes`: a file with `outcome`, and `count` if rows count more than once: what was seen of "
+        "outcomes beside the log; where there are several laws, with `law`, or `state` and `action`",
     )
     support: Literal["observed", "listed", "rule", "all"] = Field(
         default="all",

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError
-from ..files import write_whole
+from ..files import write_files
 from .case import case_of
 from .facts import Facts, gather
 from .suggesting import Suggestion, as_toml, suggestion_of
@@ -72,7 +74,8 @@ def begin_problem(log: str | Path, force: bool = False) -> Begun:
         raise InputError(f"{log}: holds no transition that was seen; a problem needs some")
     costs = bool(facts.log.cost_count.sum() > 0)
     suggestion = _suggested(facts, content, path)
-    return Begun(write_whole(path, _text(log, facts, costs, suggestion)), costs, suggestion)
+    text = _text(log, facts, costs, suggestion)
+    return Begun(write_files(path.parent, {path.name: text}, force=True)[0], costs, suggestion)
 
 
 def _suggested(facts: Facts, content: dict[str, Any], path: Path) -> Suggestion | None:
@@ -101,6 +104,18 @@ def _names(kind: str, names: tuple[str, ...], comment: str) -> str:
     return f"{kind} = {as_toml(list(names))}{comment}"
 
 
+def _ends(facts: Facts) -> list[str]:
+    """A comment with the states that the log enters and never shows anything of after that."""
+    log = facts.log
+    assert log is not None
+    entered = np.unique(log.next_state[log.count > 0])
+    ends = np.setdiff1d(entered, log.state[log.count > 0])
+    if not len(ends):
+        return []
+    names = as_toml([facts.states[end] for end in ends[:MOST_WRITTEN]])
+    return [f"# terminal = {names}  # nothing in the log begins there: take the sign # off if they end it"]
+
+
 def _text(log: Path, facts: Facts, costs: bool, suggestion: Suggestion | None) -> str:
     assert facts.log is not None
     order = "" if _numbered(facts) else "  # put them in their natural order: rows learn from one another by it"
@@ -113,6 +128,7 @@ def _text(log: Path, facts: Facts, costs: bool, suggestion: Suggestion | None) -
         _names("actions", facts.actions.all(), ""),
         f"discount = {DISCOUNT}  # what a cost of the next step weighs today",
         f"start = {as_toml(first)}  # the first of the states; say where you begin",
+        *_ends(facts),
         "",
         "[data]",
         f"transitions = {as_toml(log.name)}",

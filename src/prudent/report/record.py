@@ -230,6 +230,8 @@ class SolutionRecord(PolicyRecord):
     def model_post_init(self, context: Any) -> None:
         """Refuse what does not belong together, before anything is drawn or said."""
         del context
+        if not self.status:
+            raise InputError("the record does not say how its solver ended")
         pairs = tuple(each if isinstance(each, int) else len(each) for each in (self.states, self.actions))
         for plan in self.plans:
             if (plan.probabilities is None) != (0 in pairs) or (plan.occupancy is None) != (0 in pairs):

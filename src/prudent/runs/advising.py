@@ -148,10 +148,12 @@ def _added(folder: str | Path, name: str, made: Callable[[Saved, dict[str, Any]]
         settle(folder, FILES)
         read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
         saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
+        # Before the work: what cannot be added to is refused at once.
+        record = read_record(folder)
         arguments = saved.case.arguments()
         arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
         found = made(saved, arguments)
-        record = read_record(folder).model_copy(update={name: found})
+        record = record.model_copy(update={name: found})
         contents = record_files(record)
         if (folder / REPORT).is_file() and can_report():
             contents[REPORT] = page_file(record)

@@ -77,6 +77,7 @@ def checkpoint_file(
     if shared is not None:
         arrays |= {"facts.outcomes": shared.moves}
         arrays |= {} if shared.seen is None else {"facts.outcomes_seen": shared.seen}
+        arrays |= {} if shared.costs is None else {"facts.outcomes_costs": shared.costs}
     if start is not None:
         arrays["start"] = np.asarray(start)
     assert solution.checkpoint is not None
@@ -221,7 +222,10 @@ def _outcomes(arrays: dict[str, np.ndarray], record: dict[str, Any], sizes: tupl
             _index(column.astype(np.int64), size)
         if seen.shape[1] != 3 or np.any(seen[:, 2] < 0):
             raise ValueError("outcomes that were seen in part")
-    return Outcomes(moves, seen, outcomes, laws)
+    paid = arrays.get("facts.outcomes_costs")
+    if paid is not None and _finite(paid).shape != (len(moves),):
+        raise ValueError("costs of other outcomes")
+    return Outcomes(moves, seen, outcomes, laws, paid)
 
 
 def _counted(said: Any) -> Counted:

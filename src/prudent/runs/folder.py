@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import InputError
-from ..files import MANIFEST, Reading, read_manifest, read_members
+from ..files import LARGEST_BESIDE, MANIFEST, Reading, read_manifest, read_members
 from ..report import SolutionRecord, arrays_of, record_from
 from ..tables import LONGEST_NAME, Names, entries_of, guarded, read_table
 from .tensors import look_at_tensors, packed, unpacked
@@ -118,8 +118,10 @@ def _looks(name: str) -> Any:
         return lambda file, size: look_at_tensors(file, size, largest_checkpoint)
     if name == SOLUTION:
         return _look_at_record
-    # Draws and boxes may be many: the memory there is limits them.
-    return lambda file, size: look_at_tensors(file, size, lambda _: size, "proof" if name == PROOF else "record")
+    # Draws and boxes may be many: the memory there is limits them, too.
+    return lambda file, size: look_at_tensors(
+        file, size, lambda _: LARGEST_BESIDE, "proof" if name == PROOF else "record"
+    )
 
 
 def largest_checkpoint(record: dict[str, Any]) -> int:

@@ -71,13 +71,15 @@ def prove_run(
         settle(folder, FILES)
         read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
         saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
+        # Before the search: what cannot be added to is refused at once.
+        record = read_record(folder)
         arguments = saved.case.arguments()
         arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
         how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
         proof, content = proved(
             saved.case, arguments, saved.policy, **how, replications=replications, progress=progress
         )
-        record = read_record(folder).model_copy(update={"proof": proof_record(proof)})
+        record = record.model_copy(update={"proof": proof_record(proof)})
         contents = record_files(record) | ({} if content is None else {PROOF: content})
         if (folder / REPORT).is_file() and can_report():
             contents[REPORT] = page_file(record)

@@ -21,7 +21,7 @@ from ..objectives import Footing, OtherPrior, Soundness, ThinPair
 from ..policies import NeuralPolicy, TabularPolicy
 from ..posteriors import WeightedDraws
 from ..solvers import Certificate, Driver, History, Solution, Status
-from .tensors import packed, unpacked
+from .tensors import look_at_tensors, packed, unpacked
 
 KIND = "solution"
 
@@ -62,7 +62,11 @@ def load_solution(path: str | Path) -> Solution:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    arrays, record = unpacked(path.read_bytes(), KIND, str(path))
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        look_at_tensors(file, size, lambda _: size)
+        file.seek(0)
+        arrays, record = unpacked(file.read(), KIND, str(path))
     if record.get("digest") != _digest(record.get("solution"), arrays):
         raise InputError(f"{path}: is damaged; solve again")
     try:

@@ -39,7 +39,7 @@ def unpacked(data: bytes, kind: str, source: str) -> tuple[dict[str, np.ndarray]
         if record.get("kind") != kind:
             raise InputError(f"{source}: does not hold a {kind}; solve again with this version of prudent")
         return {name: _array(data, begin, entry) for name, entry in header.items()}, record
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, struct.error, OverflowError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{source}: is not a file that prudent has written, or is damaged; solve again") from None

@@ -12,14 +12,14 @@ several by a linear program.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-from scipy.optimize import linprog
 
 from ..parameter_sets import RowSet
+from ..programs import CutProgram, Optimum
 
 # A minimum is good enough if the planes leave this share of the predicted decrease open.
 ACCURACY = 0.1
@@ -129,8 +129,9 @@ def _cut(model: Linearised, reach: Reach, enough: float) -> tuple[Improvement, P
     here = float(weights @ losses)
     planes = Planes([weights @ flat], [0.0], [weights])
     best, least = np.zeros_like(reach.table), 0.0
+    program = _Program(planes, reach)
     while True:
-        direction, bound, shares = _lowest(planes, reach)
+        direction, bound, shares = program.lowest()
         if direction is None:
             # The program failed, as it may at the edge of rounding: what is known without it stays true.
             known = max(-least, -reach.lowest(planes.slopes[0])[1])
@@ -149,68 +150,73 @@ def _cut(model: Linearised, reach: Reach, enough: float) -> tuple[Improvement, P
         planes.densities.append(weights)
 
 
-def _lowest(planes: Planes, reach: Reach) -> tuple[np.ndarray | None, float, np.ndarray | None]:
-    """The direction at which the largest of the planes is least, a bound of its value there from below, multipliers."""
-    if len(planes.slopes) == 1 and reach.closed:
-        return *reach.lowest(planes.slopes[0]), np.ones(1)
-    # In units of what the first plane alone foresees, whatever the losses are measured in.
-    unit = max(-reach.lowest(planes.slopes[0])[1], max(abs(offset) for offset in planes.offsets))
-    if not unit > 0:
-        return np.zeros_like(reach.table), 0.0, np.eye(len(planes.slopes))[0]
-    answer = _program(planes, reach, unit)
-    if answer.status != 0:
-        return None, -np.inf, None
-    moved = np.maximum(reach.table + answer.x[: reach.table.size].reshape(reach.table.shape), 0.0)
-    direction = moved / moved.sum(axis=1, keepdims=True) - reach.table
-    shares = _shares(answer, len(planes.slopes))
-    return direction, min(0.0, _dual_bound(answer, shares, planes, reach, unit)), shares
+class _Program:
+    """Minimise t over directions d with `offset_j + <slope_j, d> <= t` for planes that become more, within reach."""
+
+    def __init__(self, planes: Planes, reach: Reach):
+        self.planes, self.reach = planes, reach
+        self.program: CutProgram | None = None
+        self.unit, self.known = 0.0, 0
+
+    def lowest(self) -> tuple[np.ndarray | None, float, np.ndarray | None]:
+        """The direction at which the largest plane is least, a bound of its value there from below, multipliers."""
+        reach, planes = self.reach, self.planes
+        if len(planes.slopes) == 1 and reach.closed:
+            return *reach.lowest(planes.slopes[0]), np.ones(1)
+        if self.program is None:
+            # In units of what the first planes foresee, whatever the losses are measured in.
+            self.unit = max(-reach.lowest(planes.slopes[0])[1], *(abs(offset) for offset in planes.offsets))
+        if not self.unit > 0:
+            return np.zeros_like(reach.table), 0.0, np.eye(len(planes.slopes))[0]
+        answer = self._solve()
+        if answer is None:
+            return None, -np.inf, None
+        moved = np.maximum(reach.table + answer.x[: reach.table.size].reshape(reach.table.shape), 0.0)
+        direction = moved / moved.sum(axis=1, keepdims=True) - reach.table
+        shares = answer.multipliers[-len(planes.slopes) :]
+        shares = shares / shares.sum() if shares.sum() > 0 else np.eye(len(planes.slopes))[0]
+        return direction, min(0.0, self._dual_bound(answer, shares)), shares
+
+    def _solve(self) -> Optimum | None:
+        program = self.program = self._begun() if self.program is None else self.program
+        slopes = np.stack(self.planes.slopes[self.known :]) / self.unit
+        extra = np.zeros((len(slopes), self._extra))
+        rows = np.concatenate([slopes, extra, -np.ones((len(slopes), 1))], axis=1)
+        program.add(rows, -np.array(self.planes.offsets[self.known :]) / self.unit)
+        self.known = len(self.planes.slopes)
+        return program.solve()
+
+    @property
+    def _extra(self) -> int:
+        """Variables of rows in a ratio: the least entry of each."""
+        return len(self.reach.table) if np.isfinite(self.reach.rows.ratio) else 0
+
+    def _begun(self) -> CutProgram:
+        """Tables within reach, no plane yet."""
+        table, extra = self.reach.table, self._extra
+        low, high = self.reach.rows.bounds(table, self.reach.radius)
+        sums = sparse.kron(sparse.eye(len(table)), np.ones((1, table.shape[1])))
+        program = CutProgram(
+            np.append(np.zeros(table.size + extra), 1.0),
+            np.concatenate([(low - table).ravel(), np.zeros(extra), [-np.inf]]),
+            np.concatenate([(high - table).ravel(), np.ones(extra), [np.inf]]),
+            sparse.hstack([sums, sparse.csr_matrix((len(table), extra + 1))]),
+        )
+        if extra:
+            program.add(*_ratios(table, self.reach.rows.ratio))
+        return program
+
+    def _dual_bound(self, answer: Optimum, shares: Float[np.ndarray, " J"]) -> float:
+        """A lower bound that does not trust the program: the least of the plane its multipliers mix, in closed form."""
+        if not self.reach.closed:
+            return self.unit * answer.value
+        mixed = np.tensordot(shares, np.stack(self.planes.slopes), axes=1)
+        return float(shares @ self.planes.offsets) + self.reach.lowest(mixed)[1]
 
 
-def _program(planes: Planes, reach: Reach, unit: float) -> Any:
-    """Minimise t over directions d with `offset_j + <slope_j, d> <= t`, and `pi + d` a table within reach."""
-    table, count = reach.table, len(planes.slopes)
-    states, actions = table.shape
-    low, high = reach.rows.bounds(table, reach.radius)
-    extra = states if np.isfinite(reach.rows.ratio) else 0
-    slopes = np.stack(planes.slopes) / unit
-    cuts: Any = sparse.csr_matrix(np.concatenate([slopes, np.zeros((count, extra)), -np.ones((count, 1))], axis=1))
-    limits = -np.array(planes.offsets) / unit
-    if extra:
-        cuts, limits = _with_ratio(cuts, limits, table, reach.rows.ratio)
-    sums = sparse.kron(sparse.eye(states), np.ones((1, actions)))
-    ends = [(low - table).ravel(), np.zeros(extra), [-np.inf]], [(high - table).ravel(), np.ones(extra), [np.inf]]
-    return linprog(
-        np.concatenate([np.zeros(table.size + extra), [1.0]]),
-        A_ub=cuts,
-        b_ub=limits,
-        A_eq=sparse.hstack([sums, sparse.csr_matrix((states, extra + 1))]).tocsr(),
-        b_eq=np.zeros(states),
-        bounds=np.stack([np.concatenate(end) for end in ends], axis=1),
-        method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
-
-
-def _shares(answer: Any, count: int) -> Float[np.ndarray, " J"]:
-    """The program's multipliers of the planes, summing to 1; of the first plane alone where it gives none."""
-    shares = np.maximum(-np.asarray(answer.ineqlin.marginals)[:count], 0.0)
-    return shares / shares.sum() if shares.sum() > 0 else np.eye(count)[0]
-
-
-def _dual_bound(answer: Any, shares: np.ndarray, planes: Planes, reach: Reach, unit: float) -> float:
-    """A lower bound that does not trust the program: the plane that its multipliers mix, minimised in closed form."""
-    if not reach.closed:
-        return unit * float(answer.fun)
-    mixed = np.tensordot(shares, np.stack(planes.slopes), axes=1)
-    return float(shares @ planes.offsets) + reach.lowest(mixed)[1]
-
-
-def _with_ratio(cuts: Any, limits: np.ndarray, table: np.ndarray, ratio: float) -> tuple[Any, np.ndarray]:
+def _ratios(table: Float[np.ndarray, "S A"], ratio: float) -> tuple[Float[np.ndarray, "J N"], Float[np.ndarray, " J"]]:
     """Rows whose largest entry is at most `ratio` times the least m: `m <= pi + d <= ratio m`."""
-    states, actions = table.shape
-    entries = sparse.eye(table.size)
-    leasts = sparse.kron(sparse.eye(states), np.ones((actions, 1)))
-    nothing = sparse.csr_matrix((table.size, 1))
-    above = sparse.hstack([-entries, leasts, nothing])
-    below = sparse.hstack([entries, -ratio * leasts, nothing])
-    return sparse.vstack([cuts, above, below]).tocsr(), np.concatenate([limits, table.ravel(), -table.ravel()])
+    entries, leasts = np.eye(table.size), np.kron(np.eye(len(table)), np.ones((table.shape[1], 1)))
+    nothing = np.zeros((table.size, 1))
+    rows = np.block([[-entries, leasts, nothing], [entries, -ratio * leasts, nothing]])
+    return rows, np.concatenate([table.ravel(), -table.ravel()])

@@ -225,8 +225,11 @@ class Search(eqx.Module):
         return sound & (near | (np.asarray(iterates.finished) == HELD))
 
     def _leader(self) -> int:
-        """The point with the least objective on the fitted sample."""
-        return int(np.argmin(np.where(np.isfinite(self.iterates.value), self.iterates.value, np.inf)))
+        """The point with the least objective on the fitted sample, among those that no other stands in for."""
+        value = np.asarray(self.iterates.value)
+        # The better of two that were merged may have risen by a rounding error since.
+        own = np.isfinite(value) & (np.asarray(self.iterates.finished) != MERGED)
+        return int(np.argmin(np.where(own, value, np.inf)))
 
     def entry(self, unit: Unit) -> tuple[float, float, float]:
         """The newest line of the history: of the leading point, in the user's units."""

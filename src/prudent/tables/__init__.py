@@ -3,11 +3,12 @@
 from .counting import LARGEST_COST, LogCounts, LogForm, count_log
 from .frames import frame_of
 from .labels import Labels
+from .minari_datasets import minari_walks
 from .names import LONGEST_NAME, MOST_NAMES, Names, guarded, suggest
 from .opening import require_text_name
 from .reading import Batch, read_batches
 from .rows import Keeper, Rows
-from .small import entries_of, read_table
+from .small import Table, entries_of, read_table
 
 __all__ = [
     "LARGEST_COST",
@@ -20,10 +21,12 @@ __all__ = [
     "LogForm",
     "Names",
     "Rows",
+    "Table",
     "count_log",
     "entries_of",
     "frame_of",
     "guarded",
+    "minari_walks",
     "read_batches",
     "read_table",
     "require_text_name",

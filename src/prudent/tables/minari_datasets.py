@@ -1,4 +1,4 @@
-"""Minari datasets with discrete observations and actions as rows of a log."""
+"""Minari datasets as logs: observations and actions that are whole numbers, or vectors of numbers."""
 
 from __future__ import annotations
 
@@ -31,6 +31,27 @@ def minari_batches(name: str, names: Sequence[str], numbers: Sequence[str]) -> I
         yield _joined(source, rows, pending)
 
 
+def minari_walks(name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Observations `[T + 1, n]` and actions `[T, m]` of each episode of a dataset that is on this machine."""
+    for episode in _load(name).iterate_episodes():
+        where = f"minari:{name}, episode {episode.id}"
+        walk = []
+        for what, part in (("observations", episode.observations), ("actions", episode.actions)):
+            array = np.asarray(part)
+            if array.dtype.kind != "f":
+                raise InputError(f"{where}: {what} are not vectors of numbers (Box); read it with read_log")
+            walk.append(array.astype(np.float64).reshape(len(array), -1))
+        _require_last(where, *walk)
+        yield walk[0], walk[1]
+
+
+def _require_last(where: str, observations: np.ndarray, actions: np.ndarray) -> None:
+    if len(observations) != len(actions) + 1:
+        raise InputError(
+            f"{where}: has {len(observations)} observations for {len(actions)} actions; the last next state is missing"
+        )
+
+
 def _load(name: str) -> Any:
     try:
         import minari
@@ -58,12 +79,12 @@ def _columns(source: str, episode: Any) -> dict[str, np.ndarray]:
     observations, actions = np.asarray(episode.observations), np.asarray(episode.actions)
     for what, array in (("observations", observations), ("actions", actions)):
         if array.dtype.kind not in "iu" or array.reshape(len(array), -1).shape[1] != 1:
-            raise InputError(f"{where}: {what} are not whole numbers; prudent plans for finite sets of them")
+            raise InputError(
+                f"{where}: {what} are not whole numbers, as a table of states needs; vectors of numbers are read "
+                "with read_vector_log"
+            )
     observations, actions = observations.reshape(-1), actions.reshape(-1)
-    if len(observations) != len(actions) + 1:
-        raise InputError(
-            f"{where}: has {len(observations)} observations for {len(actions)} actions; the last next state is missing"
-        )
+    _require_last(where, observations, actions)
     return {
         "state": observations[:-1],
         "action": actions,

@@ -266,6 +266,9 @@ def promise(
     seed: Annotated[int, typer.Option(help="Seed of logs and draws.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the records; a stopped run goes on from it.")] = Path("promise"),
     so_far: Annotated[bool, typer.Option("--so-far", help="Solve nothing; print what is in the folder.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Solve each log with the default solver, too, and print what that changes.")
+    ] = False,
 ) -> None:
     """Whether the stated risk is kept in environments with known kernels, belief by belief; hours at full length.
 
@@ -283,6 +286,7 @@ def promise(
             study.chosen(candidates, list(study.CANDIDATES), "candidate"),
             replications,
             seed,
+            full,
         )
         folder, warnings = study.begin(out, seed)
         for warning in warnings:
@@ -325,3 +329,10 @@ def promise(
             "likelihood and at the posterior mean; slack: stated risk above the loss; warned: of the logs that "
             "kept it, those with a warning; unwarned: broken without one"
         )
+        thrift = study.thrift(records)
+        if thrift is not None:
+            terminal.print(
+                f"{thrift.logs} logs solved with the default solver, too: it states {thrift.stated:+.2f} standard "
+                f"errors on average, at most {thrift.stated_largest:.2f} apart; regret {thrift.regret:+.3f} "
+                f"({thrift.regret_error:.3f}); kept by one only: {thrift.kept}, warned of one only: {thrift.warned}"
+            )

@@ -164,7 +164,7 @@ def true_loss(known: KnownEnvironment, policy: pr.TabularPolicy) -> float:
     return float(pr.loss_at(policy, model, np.asarray(known.table)))
 
 
-def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[str, Any]:
+def promise(name: str, size: int, candidate: str, log: int, seed: int, full: bool = False) -> dict[str, Any]:
     """What one belief of one log states, and what the environment makes of it.
 
     Args:
@@ -173,6 +173,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[s
         candidate: one of `CANDIDATES`.
         log: which of the logs of this size.
         seed: of the whole study.
+        full: solve as `prudent.solve` does when nothing is said, which takes longer.
     """
     known = environment(name)
     # The same log for every candidate, and another for every size.
@@ -181,7 +182,8 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[s
     belief = CANDIDATES[candidate](question)
     support = belief.support
     model = pr.TabularFamily(support, _costs(known, support), np.asarray(known.mdp().start), known.discount)
-    settings: dict[str, Any] = {"solver": _solver(known), "seed": log, "progress": False, "certify": False}
+    solver = pr.SampleAverage(evaluation=EVALUATION) if full else _solver(known)
+    settings: dict[str, Any] = {"solver": solver, "seed": log, "progress": False, "certify": False}
     solution = pr.solve(model, belief, risk=pr.CVaR(LEVEL), **settings)
     stated, table = solution.evaluation, np.asarray(solution.policy.probabilities)
     footing = model.objective().footing(belief, pr.CVaR(LEVEL), table, stated, key_words(as_key(log)))
@@ -195,6 +197,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int) -> dict[s
         "steps": size,
         "candidate": candidate,
         "log": log,
+        "full": full,
         "stated": float(solution.risk),
         "stated_error": float(solution.risk_standard_error),
         "loss": loss,
@@ -244,14 +247,22 @@ def _planned(known: KnownEnvironment, support: pr.Support, table: Any) -> pr.Tab
 
 
 def units_of(
-    environments: Sequence[str], sizes: Sequence[int], candidates: Sequence[str], replications: int, seed: int
+    environments: Sequence[str],
+    sizes: Sequence[int],
+    candidates: Sequence[str],
+    replications: int,
+    seed: int,
+    full: bool = False,
 ) -> list[Unit]:
-    """One unit for each belief of each log; the first logs of everything come first, so that a part is a sample."""
+    """One unit for each belief of each log; the first logs of everything come first, so that a part is a sample.
+
+    With `full`, each of them is solved the longer way, too.
+    """
     return [
         Unit(
-            f"{name}/{size}/{candidate.replace(', ', '-')}/{log}",
+            f"{name}/{size}/{candidate.replace(', ', '-')}{'/full' * longer}/{log}",
             promise,
-            {"name": name, "size": size, "candidate": candidate, "log": log, "seed": seed},
+            {"name": name, "size": size, "candidate": candidate, "log": log, "seed": seed, "full": longer},
             compiled=True,
             cost=10.0 if environment(name).shape[0] <= LARGE else 60.0,
         )
@@ -259,6 +270,7 @@ def units_of(
         for name in environments
         for candidate in candidates
         for size in sizes
+        for longer in ((False, True) if full else (False,))
     ]
 
 
@@ -332,7 +344,8 @@ def summarised(label: str, candidate: str, records: Sequence[dict[str, Any]]) ->
 
 
 def tables(records: Sequence[dict[str, Any]]) -> dict[str, list[PromiseRow]]:
-    """By environment with at least 500 steps, and by size over all environments."""
+    """By environment with at least 500 steps, and by size over all environments; of the cheaper solves."""
+    records = [record for record in records if not record.get("full")]
     by_name = [(record["environment"], record) for record in records if record["steps"] >= SIZES[1]]
     by_size = [(f"{record['steps']:,} steps", record) for record in records]
     everything = [("all logs", record) for record in records]
@@ -347,6 +360,48 @@ def _rows(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[PromiseRow]:
     for label, record in labelled:
         groups.setdefault((label, record["candidate"]), []).append(record)
     return [summarised(*group, members) for group, members in groups.items()]
+
+
+class Thrift(NamedTuple):
+    """What the cheaper solves of a study change, over logs that were solved both ways.
+
+    Attributes:
+        logs: how many.
+        stated, stated_largest: the longer solve's stated risk less the other's, in the latter's standard errors: the
+            mean, and the largest size.
+        regret, regret_error: the longer solve's regret less the other's, the mean, and its standard error.
+        kept: in how many logs one kept its promise and the other did not.
+        warned: in how many logs one was called sound and the other was not.
+    """
+
+    logs: int
+    stated: float
+    stated_largest: float
+    regret: float
+    regret_error: float
+    kept: int
+    warned: int
+
+
+def thrift(records: Sequence[dict[str, Any]]) -> Thrift | None:
+    """The cheaper solves held against the longer ones; None where fewer than two logs were solved both ways."""
+    places = ("environment", "steps", "candidate", "log")
+    cheap = {tuple(record[place] for place in places): record for record in records if not record.get("full")}
+    longer = [record for record in records if record.get("full")]
+    pairs = [(record, cheap[key]) for record in longer if (key := tuple(record[place] for place in places)) in cheap]
+    if len(pairs) < 2:
+        return None
+    stated = np.array([(one["stated"] - other["stated"]) / other["stated_error"] for one, other in pairs])
+    regret = np.array([one["regret"] - other["regret"] for one, other in pairs])
+    return Thrift(
+        logs=len(pairs),
+        stated=float(stated.mean()),
+        stated_largest=float(np.abs(stated).max()),
+        regret=float(regret.mean()),
+        regret_error=float(regret.std(ddof=1) / math.sqrt(len(pairs))),
+        kept=sum(one["kept"] != other["kept"] for one, other in pairs),
+        warned=sum((one["warning"] == "sound") != (other["warning"] == "sound") for one, other in pairs),
+    )
 
 
 def chosen(given: Sequence[str] | None, there: Sequence[str], what: str) -> list[str]:

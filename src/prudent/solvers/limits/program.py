@@ -11,13 +11,13 @@ and its multipliers of a limit's planes sum to the limit's multiplier.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-from scipy.optimize import linprog
 
+from ...programs import CutProgram, Optimum
 from .problem import Losses, Question, Variables
 
 # A minimum is good enough if the planes leave this share of the predicted decrease open; most planes of one loss.
@@ -26,8 +26,6 @@ ACCURACY, MOST_PLANES = 0.1, 40
 # Where a step leaves a limit broken, its price is raised so many times, each time by this factor, up to this many units
 # of the objective for one of the limit.
 RAISES, DEARER, DEAREST = 3, 8.0, 1e7
-
-TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 class Plane(NamedTuple):
@@ -109,6 +107,8 @@ class _Model:
         self.low, self.high = variables.bounds(x, radius)
         self.equations, self.ratios = variables.equations(), variables.ratios(x)
         self.planes = [self._plane(g, np.zeros(len(x))) for g in range(len(here.values))]
+        self.program: CutProgram | None = None
+        self.known = 0
 
     def values(self, change: np.ndarray) -> np.ndarray:
         """Risks of the linearised losses."""
@@ -128,8 +128,8 @@ class _Model:
         best, least = np.zeros(size), 0.0
         bent = [risk.coherent for risk in question.risks]
         while True:
-            answer = self._program(prices)
-            if answer.status != 0:
+            answer = self._solve(prices)
+            if answer is None:
                 # As it may at the edge of rounding: then nothing is known of what is left to gain.
                 return Step(best, -least, np.inf, prices, np.full(limits, np.nan), [])
             change = np.clip(answer.x[:size], self.low, self.high)
@@ -159,47 +159,52 @@ class _Model:
         """The largest of a loss's planes."""
         return self.here.values[g] + max(p.offset + float(p.slope @ change) for p in self.planes if p.group == g)
 
-    def _program(self, prices: np.ndarray) -> Any:
+    def _solve(self, prices: np.ndarray) -> Optimum | None:
         """Minimise `t + w s` with `plane_0(d) <= t` and `plane_j(d) <= aim_j - value_j + s_j`, everything in units."""
-        question, size, limits = self.question, len(self.x), self.question.limits
-        units, count = question.units, len(self.planes)
-        groups = np.array([plane.group for plane in self.planes])
-        extra = 0 if self.ratios is None else self.ratios[1].shape[1]
-        slack = np.zeros((count, 1 + limits))
-        slack[np.arange(count), groups] = -1.0
-        slopes = np.stack([plane.slope / units[plane.group] for plane in self.planes])
-        cuts: Any = sparse.csr_matrix(np.concatenate([slopes, np.zeros((count, extra)), slack], axis=1))
-        room = np.concatenate([[0.0], question.aims - self.here.values[1:]])
-        right = np.array([(room[plane.group] - plane.offset) / units[plane.group] for plane in self.planes])
+        units, limits = self.question.units, self.question.limits
+        cost = np.concatenate([np.zeros(len(self.x) + self._extra), [1.0], prices * units[1:] / units[0]])
+        program = self.program = self._begun(cost) if self.program is None else self.program
+        program.reprice(cost)
+        new = self.planes[self.known :]
+        if new:
+            groups = np.array([plane.group for plane in new])
+            slack = np.zeros((len(new), 1 + limits))
+            slack[np.arange(len(new)), groups] = -1.0
+            slopes = np.stack([plane.slope / units[plane.group] for plane in new])
+            room = np.concatenate([[0.0], self.question.aims - self.here.values[1:]])
+            most = np.array([(room[plane.group] - plane.offset) / units[plane.group] for plane in new])
+            program.add(np.concatenate([slopes, np.zeros((len(new), self._extra)), slack], axis=1), most)
+            self.known = len(self.planes)
+        return program.solve()
+
+    @property
+    def _extra(self) -> int:
+        """Variables of rows in a ratio."""
+        return 0 if self.ratios is None else self.ratios[1].shape[1]
+
+    def _begun(self, cost: np.ndarray) -> CutProgram:
+        """Changes within reach, no plane yet."""
+        extra, limits, equal = self._extra, self.question.limits, self.equations
+        program = CutProgram(
+            cost,
+            np.concatenate([self.low, np.zeros(extra), [-np.inf], np.zeros(limits)]),
+            np.concatenate([self.high, np.ones(extra), np.full(1 + limits, np.inf)]),
+            None if equal is None else sparse.hstack([equal, sparse.csr_matrix((equal.shape[0], extra + 1 + limits))]),
+        )
         if self.ratios is not None:
             changes, leasts, most = self.ratios
             nothing = sparse.csr_matrix((changes.shape[0], 1 + limits))
-            cuts = sparse.vstack([cuts, sparse.hstack([changes, leasts, nothing])]).tocsr()
-            right = np.concatenate([right, most])
-        low = np.concatenate([self.low, np.zeros(extra), [-np.inf], np.zeros(limits)])
-        high = np.concatenate([self.high, np.ones(extra), np.full(1 + limits, np.inf)])
-        equal = self.equations
-        return linprog(
-            np.concatenate([np.zeros(size + extra), [1.0], prices * units[1:] / units[0]]),
-            A_ub=cuts,
-            b_ub=right,
-            A_eq=None
-            if equal is None
-            else sparse.hstack([equal, sparse.csr_matrix((equal.shape[0], extra + 1 + limits))]).tocsr(),
-            b_eq=None if equal is None else np.zeros(equal.shape[0]),
-            bounds=np.stack([low, high], axis=1),
-            method="highs",
-            options=TOLERANCES,
-        )
+            program.add(sparse.hstack([changes, leasts, nothing]).toarray(), most)
+        return program
 
-    def _bound(self, answer: Any, prices: np.ndarray) -> tuple[np.ndarray, float]:
+    def _bound(self, answer: Optimum, prices: np.ndarray) -> tuple[np.ndarray, float]:
         """The shares of the planes, and what they prove of the model's change of merit from the objective's value on.
 
         The program's multipliers are made exact first: the objective's sum to 1, a limit's to no more than its price.
         """
         question, units = self.question, self.question.units
         groups = np.array([plane.group for plane in self.planes])
-        raw = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(groups)], 0.0) * units[0] / units[groups]
+        raw = answer.multipliers[-len(groups) :] * units[0] / units[groups]
         total = np.bincount(groups, raw, minlength=question.limits + 1)
         if not total[0] > 0:
             raw[0], total[0] = 1.0, 1.0
@@ -212,7 +217,7 @@ class _Model:
         slope = sum(s * p.slope for p, s in zip(self.planes, shares, strict=True))
         return shares, float(level) + self._lowest(np.asarray(slope), answer)
 
-    def _lowest(self, slope: np.ndarray, answer: Any) -> float:
+    def _lowest(self, slope: np.ndarray, answer: Optimum) -> float:
         """The least of a linear function of the change within reach."""
         if self.ratios is not None:
             return float(slope @ answer.x[: len(slope)])

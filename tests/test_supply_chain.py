@@ -1,0 +1,57 @@
+"""What is installed: pinned by version and hash, one version of each, and what builds the packages among it."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+lock = pytest.importorskip("lock")
+sys.path.pop(0)
+
+ENTRY = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+
+
+def pins(level):
+    return dict(ENTRY.findall((ROOT / "constraints" / f"{level}.txt").read_text()))
+
+
+def test_every_pin_has_hashes_and_one_version():
+    versions = {}
+    for level in lock.LEVELS:
+        text = (ROOT / "constraints" / f"{level}.txt").read_text()
+        for entry in re.split(r"\n(?=\S)", text.strip())[1:]:
+            assert entry.count("--hash=sha256:") >= 1, entry[:80]
+        for name, version in pins(level).items():
+            assert versions.setdefault(name, version) == version, name
+
+
+def test_every_requirement_is_pinned_in_its_level_or_one_below():
+    for level, lines in lock.requirements().items():
+        there, below = {}, level
+        while below is not None:
+            there, below = there | pins(below), lock.LEVELS[below][0]
+        for line in lines:
+            name = re.match(r"[\w.-]+", line)[0].lower().replace("_", "-").replace(".", "-")
+            assert name in there, f"{level} needs {line}"
+
+
+def test_make_installs_levels_as_they_were_pinned():
+    makefile = (ROOT / "Makefile").read_text()
+    for level, (below, *_) in lock.LEVELS.items():
+        if below not in (None, "base"):
+            assert re.search(rf"^(\S+ )*\.venv/{level}\b[^:]*: \.venv/{below}$", makefile, re.MULTILINE), level
+    phony = re.search(r"^\.PHONY:((?:.*\\\n)*.*)$", makefile, re.MULTILINE)[1].replace("\\", " ").split()
+    targets = re.findall(r"^([a-z-]+)(?: [a-z-]+)*:(?! export)", makefile, re.MULTILINE)
+    assert set(targets) == set(phony)
+
+
+@pytest.mark.parametrize("folder", [".", "studies"])
+def test_what_builds_a_package_is_pinned_and_installed(folder):
+    wanted = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["build-system"]["requires"]
+    for line in wanted:
+        name, version = line.split("==")
+        assert pins("base")[name] == version
