@@ -276,6 +276,11 @@ def test_gamma_variates_have_their_law():
         assert drawn.var() == pytest.approx(shape, rel=0.08)
 
 
+def test_gamma_variates_are_never_negative():
+    """One in a hundred thousand of those of shape 1 once was, and with it a probability."""
+    assert _gamma(np.random.default_rng(0), np.ones(1_000_000, np.float32)).min() >= 0.0
+
+
 def test_another_support_than_the_models_is_refused():
     model = pr.TabularFamily(pr.Support.lists([[[0], [0]], [[0], [0]]]), COSTS, 0, 0.95)
     for belief in (pr.Pooled(pr.Support.dense(2, 2)), pr.Sobol(pr.Pooled(pr.Support.dense(2, 2)))):

@@ -8,6 +8,9 @@ from typing import NoReturn
 
 from . import interrupts
 
+# As a process ends that writes to a pipe nobody reads.
+BROKEN_PIPE = 141
+
 
 def main() -> NoReturn:
     """Run the command line."""
@@ -20,7 +23,8 @@ def main() -> NoReturn:
 
         app()
     except SystemExit as ended:
-        code = ended.code
+        # Rich and typer end with 1 where nobody reads what they print.
+        code = BROKEN_PIPE if isinstance(ended.__context__, BrokenPipeError) else ended.code
     except MemoryError:
         _refuse_memory()
     except ImportError as error:
@@ -31,7 +35,7 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(141)
+        os._exit(BROKEN_PIPE)
     if isinstance(code, int) and _limited():
         # Threads of some libraries crash under such a limit while Python ends.
         sys.stderr.flush()

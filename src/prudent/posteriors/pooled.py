@@ -210,9 +210,10 @@ def _large_gamma(generator: np.random.Generator, shape: Float[np.ndarray, " M"])
     # All but a few are accepted by a test that needs no logarithm.
     uniform = uniforms[2 * half :]
     unsure = np.flatnonzero((np.float32(0.0331) * square * square + uniform >= 1.0) | (cube <= 0.0))
-    cubes = np.maximum(cube.take(unsure), SMALLEST)
-    most = 0.5 * square.take(unsure) + d.take(unsure) * (1.0 - cubes + np.log(cubes))
-    refused = unsure[np.log(uniform.take(unsure) + SMALLEST) >= most]
+    cubes = cube.take(unsure)
+    above = np.maximum(cubes, SMALLEST)
+    most = 0.5 * square.take(unsure) + d.take(unsure) * (1.0 - above + np.log(above))
+    refused = unsure[(cubes <= 0.0) | (np.log(uniform.take(unsure) + SMALLEST) >= most)]
     variates[refused] = generator.standard_gamma(shape.take(refused), dtype=np.float32)
     return variates
 

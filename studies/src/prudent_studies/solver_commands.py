@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,16 +99,23 @@ def _number(value: float) -> str:
 
 def proofs(
     seconds: Annotated[float, typer.Option(help="Of the search, for each.", min=0.1)] = 60.0,
-    lake_only: Annotated[bool, typer.Option("--lake-only", help="Leave the other families out.")] = False,
+    only: Annotated[str, typer.Option(help="Posteriors with this in their name, such as lake.")] = "",
+    verify: Annotated[bool, typer.Option("--verify", help="Have the verifier check each proof.")] = False,
     figure: Annotated[Path | None, typer.Option(help="A PNG of the gap over time.")] = None,
 ) -> None:
     """How far the gap to the best stationary policy is proved closed, on posteriors of 36 or 64 atoms; minutes.
 
-    Example: prudent proofs --seconds 10 --lake-only
+    Stopped by Ctrl-C, it shows what it has.
+
+    Example: prudent proofs --seconds 10 --only lake
     """
     with clear_errors():
-        from .proofs import TIMES, gap_figure
+        from .proofs import TIMES, cells, gap_figure
         from .proofs import proofs as proved
+
+        if not any(only in cell.name for cell in cells()):
+            names = "; ".join(dict.fromkeys(cell.name for cell in cells()))
+            raise InputError(f"no posterior has {only!r} in its name; there are {names}")
 
         reached = [when for when in TIMES if when <= seconds]
         table = empty_table(
@@ -121,11 +129,16 @@ def proofs(
                 "at the end",
                 "boxes",
                 "seconds",
+                "of processors",
                 "gained on solve",
+                *(["verified gap"] if verify else []),
             ],
             words=["posterior"],
         )
-        rows = list(proved(seconds, lake_only))
+        rows = []
+        with contextlib.suppress(KeyboardInterrupt):
+            for row in proved(seconds, only, verify):
+                rows.append(row)
         for row in rows:
             notes = [f"{gap:.3%}" for gap in row.gaps[:-1]] + [""] * (len(reached) + 1 - len(row.gaps))
             table.add_row(
@@ -137,10 +150,12 @@ def proofs(
                 f"{row.gaps[-1]:.3%}",
                 f"{row.nodes}",
                 f"{row.seconds:.1f}",
+                f"{row.processor:.1f}",
                 f"{row.better:.3%}",
+                *([] if row.verified is None else [f"{(row.risk - row.verified) / abs(row.risk):.3%}"]),
             )
         console().print(table)
-        if figure is not None:
+        if figure is not None and rows:
             gap_figure(rows, figure)
             typer.echo(f"wrote {figure}")
 
