@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import prudent as pr
 from prudent.files import MANIFEST, locked, read_manifest, settle
 from prudent.problems.example import PROBLEM
+from prudent.runs.checkpoint import read_checkpoint
 from prudent.runs.folder import FILES, UNFINISHED
 
 ROOT = Path(__file__).parents[1]
@@ -41,16 +43,35 @@ class Zygote:
 
     def run(self, *arguments, after=None, number=signal.SIGINT):
         """Exit code, standard error and seconds of a command that is sent a signal after some seconds."""
-        paths = {"out": str(self.folder / "out.txt"), "err": str(self.folder / "err.txt")}
-        self.process.stdin.write(json.dumps(paths | {"arguments": [str(each) for each in arguments]}) + "\n")
-        self.process.stdin.flush()
-        child, clock = int(self.process.stdout.readline()), time.monotonic()
+        (child,), clock = self._begin([arguments]), time.monotonic()
         if after is not None:
             time.sleep(after)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)
-        code = int(self.process.stdout.readline())
-        return code, Path(paths["err"]).read_text(), time.monotonic() - clock
+        ((code, said),) = self._ended(1)
+        return code, said, time.monotonic() - clock
+
+    def together(self, commands):
+        """Exit code and standard error of each of several commands that are begun at once."""
+        self._begin(commands)
+        return self._ended(len(commands))
+
+    def _begin(self, commands):
+        said = [
+            {
+                "out": str(self.folder / f"out{k}"),
+                "err": str(self.folder / f"err{k}"),
+                "arguments": list(map(str, each)),
+            }
+            for k, each in enumerate(commands)
+        ]
+        self.process.stdin.write(json.dumps(said) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def _ended(self, count):
+        codes = json.loads(self.process.stdout.readline())
+        return [(codes[k], (self.folder / f"err{k}").read_text()) for k in range(count)]
 
     def end(self):
         self.process.stdin.close()
@@ -124,6 +145,35 @@ def test_a_hundred_kills_at_random_moments_and_the_same_bits(problem, tmp_path):
     assert sum(counts.values()) >= kills
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_commands_on_one_folder_at_once_come_one_after_the_other(run, tmp_path, count):
+    """Each counts its own log: with --wait all do; without it who comes too late is told, and nothing is lost."""
+    before, zygote = float(run.case.counts().sum()), Zygote(tmp_path)
+    logs = [tmp_path / f"log{k}.csv" for k in range(count)]
+    for k, log in enumerate(logs):
+        log.write_text("state,action,next_state\n" + "worn,run,broken\n" * (k + 1))
+    try:
+        for wait in (True, False):
+            folder = shutil.copytree(run.folder, tmp_path / f"run-{wait}")
+            more = ("--iterations", 1, "--no-report", "--quiet", *(["--wait"] if wait else []))
+            ended = zygote.together([("continue", folder, "--data", log, *more) for log in logs])
+            counted = [k + 1 for k, (code, _) in enumerate(ended) if code in (0, 1)]
+            assert len(counted) == count if wait else counted, ended
+            for code, said in ended:
+                told = re.search(
+                    r"^error: .* is being changed by process \d+ on .*; try later, or wait with --wait", said
+                )
+                assert code in (0, 1) or (code == 2 and told and said.count("\n") == 1), (code, said)
+            saved = read_checkpoint(folder)
+            assert saved.episode == len(counted) and saved.case.counts().sum() == before + sum(counted)
+            assert {path.name for path in folder.iterdir()} == {path.name for path in run.folder.iterdir()}
+            how = "with" if wait else "without"
+            print(f"{count} commands {how} --wait: {len(counted)} done, {count - len(counted)} told")
+    finally:
+        zygote.end()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_is_ended_in_its_first_second(problem, tmp_path, number):
     """While it imports: exit code 130 and one line, nothing written."""
@@ -152,9 +202,10 @@ def test_closed_streams_and_pipes_that_nobody_reads(tmp_path, problem):
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"problem.toml", "log.csv", "costs.csv"}
     reading, writing = os.pipe()
     os.close(reading)
-    done = prudent("init", tmp_path / "b", stdout=writing, stderr=subprocess.PIPE, capture_output=False)
+    for arguments in (("init", tmp_path / "b"), ("--help",)):
+        done = prudent(*arguments, stdout=writing, stderr=subprocess.PIPE, capture_output=False)
+        assert (done.returncode, done.stderr) == (141, ""), arguments
     os.close(writing)
-    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_limit_of_the_shell_is_no_traceback(problem):

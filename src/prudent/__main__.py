@@ -18,14 +18,13 @@ def main() -> NoReturn:
     _open_streams()
     interrupts.install()
     code: int | str | None = 0
-    stream = sys.stdout
     try:
         from .cli import app
 
         app()
     except SystemExit as ended:
-        # Where nobody reads its help, typer puts a stream of its own in the place of this one.
-        code = ended.code if sys.stdout is stream else BROKEN_PIPE
+        # Rich and typer end with 1 where nobody reads what they print.
+        code = BROKEN_PIPE if isinstance(ended.__context__, BrokenPipeError) else ended.code
     except MemoryError:
         _refuse_memory()
     except ImportError as error:

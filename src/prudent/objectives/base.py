@@ -170,10 +170,10 @@ class Relaxed(NamedTuple):
     """
 
     least: Float[Array, "N R"]
-    values: Float[Array, "N R S"]
-    rows: Float[Array, "N R S A"]
-    quality: Float[Array, "N R S A"]
-    visits: Float[Array, "N R S"]
+    values: Float[Array, "N S R"]
+    rows: Float[Array, "N S A R"]
+    quality: Float[Array, "N S A R"]
+    visits: Float[Array, "N S R"]
 
 
 class Boxes(eqx.Module):
@@ -181,22 +181,22 @@ class Boxes(eqx.Module):
 
     @abc.abstractmethod
     def relaxed(
-        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N R S"]
+        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
     ) -> Relaxed:
-        """For N boxes at once, begun at values that are nearly right; traced."""
+        """For N boxes at once, begun at values that are nearly right."""
 
     @abc.abstractmethod
-    def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N R S"]]:
-        """Losses and visits of N tables at every draw; traced."""
+    def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N S R"]]:
+        """Losses and visits of N tables at every draw."""
 
     def listed(self) -> dict[str, np.ndarray] | None:
         """The models as arrays by name, from which anyone can check a bound; None where arrays do not tell the loss."""
         return None
 
     def proved(
-        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N R S"]
+        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
     ) -> Float[Array, "N R"]:
-        """What these values prove as they are, of models that can be listed; traced."""
+        """What these values prove as they are, of models that can be listed."""
         raise NotImplementedError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -258,7 +259,12 @@ class TabularObjective(Objective):
         models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, as_convex(self.loss))
-        return LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
+        boxes = LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
+        if importlib.util.find_spec("numba") is None:
+            return boxes
+        from .swept_boxes import SweptBoxes
+
+        return SweptBoxes.of(boxes)
 
     def no_bound(self) -> str:
         """A plain function may not be convex."""

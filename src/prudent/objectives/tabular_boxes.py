@@ -12,7 +12,7 @@ because T is monotone and contracts; policy iteration only makes it tight. Round
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,6 +27,9 @@ from ..losses import ConvexLoss
 from ..models import MDP
 from ..occupancies import LinearSolver
 from .base import Boxes, Relaxed
+
+# Boxes that are worked on together: so few that their models stay in the processor's cache.
+BLOCK = 8
 
 # Policy improvements of a relaxation at most; its bound holds after any number of them.
 MOST_IMPROVEMENTS = 12
@@ -45,6 +48,14 @@ HALVINGS = 60
 EPSILON = float(np.finfo(np.float64).eps)
 
 
+def _in_blocks(function: Callable[..., Any], *parts: Array) -> Any:
+    """A function of a few boxes applied to all, `BLOCK` at a time; their number is a multiple of it."""
+    count = parts[0].shape[0]
+    split = tuple(jnp.asarray(part).reshape(count // BLOCK, BLOCK, *part.shape[1:]) for part in parts)
+    found = lax.map(lambda block: function(*block), split)
+    return jax.tree.map(lambda part: part.reshape(count, *part.shape[2:]), found)
+
+
 class Models(eqx.Module):
     """R models along one support, the models on the last axis."""
 
@@ -61,17 +72,27 @@ class LinearBoxes(Boxes):
     models: Models
     cost: Float[Array, "S A R"]
 
+    @eqx.filter_jit
     def relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
         """One policy iteration for every box and model, begun at the rows that are greedy for the given values."""
-        batch = _Batch(self.models, low, high)
-        found = batch.iterated(batch.tiled(self.cost), _batch_last(values))
-        return batch.unpacked(found)
 
+        def block(low: Array, high: Array, values: Array) -> Relaxed:
+            batch = _Batch(self.models, low, high)
+            return batch.unpacked(batch.iterated(batch.tiled(self.cost), batch.packed(values)))
+
+        return _in_blocks(block, low, high, values)
+
+    @eqx.filter_jit
     def followed(self, tables: Array) -> tuple[Array, Array]:
         """By one solve each."""
-        batch = _Batch(self.models, tables, tables)
-        visits = batch.visits(batch.low)
-        return batch.apart((visits[:, None] * batch.low * batch.tiled(self.cost)).sum(axis=(0, 1))), batch.apart(visits)
+
+        def block(tables: Array) -> tuple[Array, Array]:
+            batch = _Batch(self.models, tables, tables)
+            visits = batch.visits(batch.low)
+            losses = (visits[:, None] * batch.low * batch.tiled(self.cost)).sum(axis=(0, 1))
+            return batch.apart(losses), batch.apart(visits)
+
+        return _in_blocks(block, tables)
 
     def listed(self) -> dict[str, np.ndarray]:
         """Successors, probabilities and costs with the models in front, start and discount."""
@@ -84,11 +105,16 @@ class LinearBoxes(Boxes):
             "discount": np.asarray(models.discount),
         }
 
+    @eqx.filter_jit
     def proved(self, low: Array, high: Array, values: Array) -> Float[Array, "N R"]:
         """What these values prove as they are, without any improvement."""
-        batch, flat = _Batch(self.models, low, high), _batch_last(values)
-        cost = batch.tiled(self.cost)
-        return batch.proved(cost, flat, batch.residual(cost, flat)).reshape(values.shape[:2])
+
+        def block(low: Array, high: Array, values: Array) -> Array:
+            batch = _Batch(self.models, low, high)
+            cost, flat = batch.tiled(self.cost), batch.packed(values)
+            return batch.apart(batch.proved(cost, flat, batch.residual(cost, flat)))
+
+        return _in_blocks(block, low, high, values)
 
 
 class ConvexBoxes(Boxes):
@@ -102,8 +128,12 @@ class ConvexBoxes(Boxes):
     cost: Float[Array, "S A R"]
     loss: ConvexLoss
 
+    @eqx.filter_jit
     def relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
         """The best bound of the tangents met, and the table that they ended at."""
+        return _in_blocks(self._relaxed, low, high, values)
+
+    def _relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
         batch = _Batch(self.models, low, high)
         losses, tangent = self._losses(batch)
 
@@ -138,7 +168,7 @@ class ConvexBoxes(Boxes):
         def unfinished(state: _Descent) -> Array:
             return (state.cuts < CUTS) & jnp.any(state.value - state.bound > CONVEX_GAP * jnp.abs(state.value))
 
-        first = batch.iterated(batch.tiled(self.cost), _batch_last(values))
+        first = batch.iterated(batch.tiled(self.cost), batch.packed(values))
         nothing, ones = jnp.full(first.least.shape, -jnp.inf), jnp.ones(first.least.shape)
         state = _Descent(0, first.visits[:, None] * first.rows, ones, first.values, nothing, ones, first)
         state = lax.while_loop(unfinished, cut, cut(state))
@@ -148,11 +178,16 @@ class ConvexBoxes(Boxes):
         rows = jnp.where((visits > 0)[:, None], rows, found.rows)
         return batch.unpacked(_Iterated(state.bound, found.values, rows, found.quality, visits))
 
+    @eqx.filter_jit
     def followed(self, tables: Array) -> tuple[Array, Array]:
         """By one solve each, and the loss at the occupancy."""
-        batch = _Batch(self.models, tables, tables)
-        visits = batch.visits(batch.low)
-        return batch.apart(self._losses(batch)[0](visits[:, None] * batch.low)), batch.apart(visits)
+
+        def block(tables: Array) -> tuple[Array, Array]:
+            batch = _Batch(self.models, tables, tables)
+            visits = batch.visits(batch.low)
+            return batch.apart(self._losses(batch)[0](visits[:, None] * batch.low)), batch.apart(visits)
+
+        return _in_blocks(block, tables)
 
     def _losses(self, batch: _Batch) -> tuple[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]]]:
         """Losses `[M]` of occupancies `[S, A, M]`, and losses with their derivatives."""
@@ -234,12 +269,11 @@ class _Batch:
         quality = self.quality(cost, values)
         return ((filled(quality, self.low, self.high) * quality).sum(axis=1) - values).min(axis=0)
 
+    @eqx.filter_jit
     def proved(self, cost: Array, values: Array, residual: Array) -> Float[Array, " M"]:
         """The bound that values and their residual prove, rounding taken off."""
         models = self.models
-        # Of the sums behind the residual, of rows that do not sum to 1 exactly, and of the product with the start.
-        terms = 4 * (models.support.successors + models.support.actions + 8) + models.start.shape[0]
-        rounding = EPSILON * terms * (jnp.abs(values).max(axis=0) + jnp.abs(cost).max(axis=(0, 1)))
+        rounding = hidden(models.support, jnp.abs(values).max(axis=0) + jnp.abs(cost).max(axis=(0, 1)))
         return (self.start * values).sum(axis=0) + (jnp.minimum(residual, 0.0) - rounding) / (1.0 - models.discount)
 
     def visits(self, rows: Float[Array, "S A M"]) -> Float[Array, "S M"]:
@@ -248,18 +282,26 @@ class _Batch:
         prepared = models.solver.prepare(models.support, self.probability, rows, models.discount)
         return models.solver.forward(prepared, self.start)
 
-    def apart(self, array: Float[Array, "... M"]) -> Float[Array, "N R ..."]:
-        """Boxes and models on axes of their own, in front."""
-        split = array.reshape(*array.shape[:-1], self.boxes, self.draws)
-        return jnp.moveaxis(split, (-2, -1), (0, 1))
+    def packed(self, array: Float[Array, "N ... R"]) -> Float[Array, "... M"]:
+        """Boxes and models on one axis, the last."""
+        moved = jnp.moveaxis(array, 0, -2)
+        return moved.reshape(*moved.shape[:-2], self.boxes * self.draws)
+
+    def apart(self, array: Float[Array, "... M"]) -> Float[Array, "N ... R"]:
+        """Boxes in front and models last."""
+        return jnp.moveaxis(array.reshape(*array.shape[:-1], self.boxes, self.draws), -2, 0)
 
     def unpacked(self, found: _Iterated) -> Relaxed:
         """Of every box and model."""
         return Relaxed(*(self.apart(part) for part in found))
 
 
-def _batch_last(values: Float[Array, "N R S"]) -> Float[Array, "S M"]:
-    return jnp.moveaxis(values.reshape(-1, values.shape[-1]), 0, -1)
+def hidden(support: Support, size: Any) -> Any:
+    """What rounding may hide in the residual of values and costs of a size together.
+
+    Of the sums behind the residual, of rows that do not sum to 1 exactly, and of the product with the start.
+    """
+    return EPSILON * (4 * (support.successors + support.actions + 8) + support.states) * size
 
 
 def filled(cost: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Float[Array, "S A M"]) -> Array:

@@ -106,15 +106,16 @@ def _leaf_values(
     least, parts = np.inf, []
     for first in range(0, count, BATCH):
         rows = np.minimum(np.arange(first, first + BATCH), count - 1)
-        values = np.zeros((BATCH, share.size, states), np.float32)
+        values = np.zeros((BATCH, states, share.size), np.float32)
         values = to_numpy(bounded(boxes, risk, share, False, low[rows], high[rows], values)).values.astype(kind)
-        bounds = to_numpy(_proved(boxes, risk, share, low[rows], high[rows], values.astype(float)))
+        proved = boxes.proved(low[rows], high[rows], values.astype(float))
+        bounds = to_numpy(_risks(risk, share, proved))
         least = min(least, float(bounds.min()))
-        parts.append(values[: count - first])
+        parts.append(values[: count - first].swapaxes(1, 2))
     return least, np.concatenate(parts)
 
 
 @eqx.filter_jit
-def _proved(boxes: Boxes, risk: Risk, share: Array, low: Array, high: Array, values: Array) -> Array:
-    """`[N]` the bounds that values prove as they are."""
-    return risk_of_least(risk, share, boxes.proved(low, high, values))[0]
+def _risks(risk: Risk, share: Array, least: Array) -> Array:
+    """`[N]` risks of least losses `[N, R]`."""
+    return risk_of_least(risk, share, least)[0]

@@ -13,11 +13,11 @@ from jaxtyping import Float
 from ..arrays import in_float64, to_numpy
 from ..objectives import Boxes
 from ..risks import Risk
-from .relaxation import BLOCK, Bounded, bounded
+from .relaxation import Bounded, bounded
 from .tree import NONE, Tree, tightened
 
 # Boxes of one compiled call.
-BATCH = 8 * BLOCK
+BATCH = 64
 
 # How much a cut gains, as a share of what was lost to the average: what is believed before any was made, and how many
 # cuts that belief is worth; a gain far above is an accident of the order of cuts.
@@ -26,8 +26,8 @@ USUAL_GAIN, BELIEVED, LARGEST_GAIN = 0.3, 3.0, 3.0
 # The width of a box below which nothing is cut.
 NARROW = 1e-9
 
-# No cut is nearer to the edge of its box than this share of the width.
-EDGE = 0.01
+# No cut is nearer to the edge of its box than this share of the width, and this share more of what is unexplained.
+EDGE, UNEXPLAINED_EDGE = 0.01, 0.2
 
 # Values of open boxes that are kept for their children's relaxations to begin at; beyond, those begin at the root's.
 VALUE_BYTES = 2**30
@@ -76,7 +76,7 @@ class Leaf(NamedTuple):
     """What is kept of an open box: what was lost to the average in its state, and values to begin at."""
 
     lost: float
-    values: Float[np.ndarray, "R S"] | None
+    values: Float[np.ndarray, "S R"] | None
 
 
 class Search:
@@ -109,7 +109,7 @@ class Search:
         # Of the boxes that are not cut again, the least bound.
         self.closed = np.inf
         low, high = np.zeros((1, *shape)), np.ones((1, *shape))
-        root = self._bounded(low, high, np.zeros((1, len(question.probabilities), shape[0]), np.float32))
+        root = self._bounded(low, high, np.zeros((1, shape[0], len(question.probabilities)), np.float32))
         self.root_values, self.root_bound = root.values[0], float(root.bound[0])
         self.tree = Tree(shape, question.deterministic) if tree is None else tree
         if tree is None:
@@ -174,12 +174,12 @@ class Search:
         # A child's box lies in its parent's, whatever rounding says of their bounds.
         bound = max(float(found.bound[row]), -np.inf if parent == NONE else self.tree.bound[parent])
         apart = np.where(high[row] - low[row] >= NARROW, found.disagreement[row], -1.0)
-        lost = np.maximum(found.lost[row], 0.0)
+        lost = found.lost[row]
         promise = np.where(apart.max(axis=1) > 0.0, lost * np.sqrt(np.prod(self.gains / self.cuts, axis=0)), -1.0)
         state = int(promise.argmax())
         action = int(apart[state].argmax())
         least, most = low[row, state, action], high[row, state, action]
-        edge = EDGE * (most - least)
+        edge = (EDGE + UNEXPLAINED_EDGE * float(found.unexplained[row])) * (most - least)
         at = float(np.clip(found.at[row, state, action], least + edge, most - edge))
         if apart[state, action] <= 0.0:
             at = np.nan

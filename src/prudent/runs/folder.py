@@ -48,13 +48,22 @@ def require_free(folder: Path, force: bool) -> None:
     require_plain(folder)
     there = [name for name in (MANIFEST, *FILES) if os.path.lexists(folder / name)]
     if there and not force:
-        what = "an unfinished run" if UNFINISHED in there and CHECKPOINT not in there else f"another run ({there[0]})"
+        what = "an unfinished run" if _unfinished(folder) else f"another run ({there[0]})"
         raise InputError(
             f"{folder}: holds {what}; choose another --out, go on with prudent continue, or replace it with --force"
         )
     for name in there:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             raise InputError(f"{folder / name}: is a folder where a file is to be written; remove it")
+
+
+def _unfinished(folder: Path) -> bool:
+    """Whether all that a folder holds is a state to go on from; its manifest says so, whatever has its name yet."""
+    try:
+        manifest = read_manifest(folder)
+    except InputError:
+        return False
+    return manifest is not None and UNFINISHED in manifest.files and CHECKPOINT not in manifest.files
 
 
 def require_plain(path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 import prudent as pr
+import prudent_verifier
 from prudent.plots import finish, pyplot
 
 LEVELS = (0.0, 0.5, 0.9)
@@ -52,6 +55,9 @@ class ProofRow(NamedTuple):
         known_gap: if theta were known, the bound that a certificate has.
         gaps: after each of `TIMES` as far as they were reached, then at the end.
         nodes, seconds: boxes and wall time of the search.
+        processor: seconds of the processors' time, with what comes before the search; less than the wall time where
+            other work had them.
+        verified: the bound that `prudent_verifier` found in the proof's file; None where it was not asked.
         better: how much the policy gained on the one that `solve` gave, as a share of the risk.
         course: seconds and gap, round by round.
     """
@@ -64,6 +70,8 @@ class ProofRow(NamedTuple):
     gaps: tuple[float, ...]
     nodes: int
     seconds: float
+    processor: float
+    verified: float | None
     better: float
     course: Float[np.ndarray, "T 2"]
 
@@ -94,18 +102,26 @@ def cells(seed: int = 0) -> list[Cell]:
     return found
 
 
-def proofs(seconds: float, lake_only: bool = False, seed: int = 0) -> Iterator[ProofRow]:
-    """Prove each cell."""
+def proofs(seconds: float, only: str = "", verify: bool = False, seed: int = 0) -> Iterator[ProofRow]:
+    """Prove each cell whose name has `only` in it; with `verify`, have the proof's file checked."""
     for cell in cells(seed):
-        if lake_only and not cell.name.startswith("lake"):
+        if only not in cell.name:
             continue
         risk, belief = pr.CVaR(cell.level), pr.Draws(cell.atoms)
         solution = pr.solve(cell.model, belief, risk=risk, progress=False, certify=False)
+        began = time.process_time()
         proof = pr.prove(cell.model, belief, risk=risk, start=solution, gap=CLOSED, seconds=seconds)
-        yield _row(cell, solution, proof)
+        processor = time.process_time() - began
+        verified = _verified(proof) if verify else None
+        yield _row(cell, solution, proof, processor, verified)
 
 
-def _row(cell: Cell, solution: pr.Solution, proof: pr.Proof) -> ProofRow:
+def _verified(proof: pr.Proof) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        return prudent_verifier.verify(pr.write_proof(proof, Path(folder) / "proof.safetensors")).lower_bound
+
+
+def _row(cell: Cell, solution: pr.Solution, proof: pr.Proof, processor: float, verified: float | None) -> ProofRow:
     history, size = proof.history, abs(proof.risk)
     gaps = [
         next((moment.risk - moment.bound for moment in reversed(history) if moment.seconds <= when), np.nan) / size
@@ -121,6 +137,8 @@ def _row(cell: Cell, solution: pr.Solution, proof: pr.Proof) -> ProofRow:
         (*gaps, proof.gap / size),
         proof.nodes,
         history[-1].seconds,
+        processor,
+        verified,
         max(0.0, (float(solution.risk) - proof.risk) / size),
         np.array([(moment.seconds, (moment.risk - moment.bound) / size) for moment in history]),
     )
