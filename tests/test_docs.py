@@ -70,6 +70,8 @@ def run_page(blocks):
         "docs/deploying.md",
         "docs/command-line.md",
         "docs/linear.md",
+        "docs/limits-inventory.md",
+        "docs/limits-maintenance.md",
         pytest.param("docs/limits.md", marks=pytest.mark.long),
         pytest.param("docs/parts.md", marks=pytest.mark.long),
     ],

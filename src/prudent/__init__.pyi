@@ -87,6 +87,7 @@ from .losses import Hellinger as Hellinger
 from .losses import Imitation as Imitation
 from .losses import JensenShannon as JensenShannon
 from .losses import KullbackLeibler as KullbackLeibler
+from .losses import LinearLoss as LinearLoss
 from .losses import NegativeEntropy as NegativeEntropy
 from .losses import Numerical as Numerical
 from .losses import QuadraticDistance as QuadraticDistance

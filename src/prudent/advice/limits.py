@@ -9,13 +9,13 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import as_key, require_finite, require_kind, require_size
+from ..arrays import as_key, require_finite, require_size
 from ..errors import InputError
 from ..evaluation import judged
 from ..objectives import losses_on, objective_of
 from ..posteriors import Posterior
 from ..risks import Risk
-from ..solvers import Limit, Solution, checked_limits, limit_answer, solve
+from ..solvers import Limit, Solution, checked_limits, level_shown, limit_answer, solve
 
 
 class LimitPoint(eqx.Module):
@@ -57,7 +57,8 @@ class LimitFrontier(eqx.Module):
     Attributes:
         limit: that was varied.
         points: from the tightest level to the loosest.
-        least: below this level it is proved that no policy keeps the limit; NaN where that is not known.
+        least: below this level no policy keeps the limit, proved on atoms and else with 95 % confidence; NaN where that
+            is not known.
     """
 
     limit: Limit
@@ -65,10 +66,10 @@ class LimitFrontier(eqx.Module):
     least: float
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table: level, status, risk with its interval, price, and the chance that the limit is kept."""
+        """The table: level, risk with its interval, what one unit more saves, the chance that it is kept, status."""
         table: list[tuple[str, ...]] = [("at most", "risk", "95 % interval", "one more saves", "kept with", "status")]
         for point in self.points:
-            run, price = point.solution, point.answer.multiplier
+            run, price = point.solution, point.answer.prices[0]
             low, high = run.interval
             known = "exact" if run.exact else f"{low:.4f} to {high:.4f}"
             table.append(
@@ -114,8 +115,8 @@ def limit_frontier(
         belief: posterior of theta.
         subject_to: the limits.
         which: the one that is varied.
-        at_most: its levels; when left out, from the least that was found to be reachable to what the best policy
-            without it has.
+        at_most: its levels; when left out, from the least that the policy with the least of it could be shown to keep
+            to what the best policy without the limit could.
         points: how many levels, where none are given.
         risk: of the loss; `CVaR(0.9)` when left out.
         loss: expected discounted cost when left out.
@@ -146,28 +147,46 @@ def limit_frontier(
         tight = solve(
             model, belief, **shared | {"loss": limit.loss, "risk": limit.risk, "certify": False, "policy": policy}
         )
-        low, high = _answered(objective, limit, tight), reached
-        # Levels that fresh draws can show kept: not below what is to be kept to spare.
-        begin, end = low.upper if np.isfinite(low.upper) else low.value, high.value
-        if limit.chance is not None:
-            begin = low.value
-        if not end > begin:
-            raise InputError("the best policy without the limit already has the least of it: there is nothing to vary")
+        least = _answered(objective, limit, tight)
+        # Levels that draws can show kept, of the policy that has the least of it and of the one that knows of no limit.
+        begin, end = (level_shown(limit, each.evaluation) for each in (least, reached))
+        # Levels that differ by rounding are one.
+        if not end - begin > 1e-9 * max(abs(begin), abs(end)):
+            raise InputError(_nothing_between(limit.called(which), least.value, reached, begin))
         levels = begin + (end - begin) * np.linspace(0.02, 1.0, points)[:-1]
     else:
-        levels = np.sort(np.asarray(at_most, float))
+        levels = np.sort(np.atleast_1d(np.asarray(at_most, float)))
         require_finite("at_most", levels)
+        if not levels.size:
+            raise InputError("at_most has no levels; leave it out to have them chosen")
     found = _solved(model, belief, limits, which, levels[::-1], free, shared)
-    least = found[0].answer.least if found else float("nan")
-    last = LimitPoint(float(reached.value), free, reached)
-    return LimitFrontier(limit, (*found, *([last] if at_most is None else [])), least)
+    if at_most is None:
+        last = level_shown(limit, reached.evaluation)
+        found.append(LimitPoint(last, free, _answered(objective, _at(limits, which, last)[which], free)))
+    return LimitFrontier(limit, tuple(found), found[0].answer.unreachable)
 
 
 def _answered(objective: Any, limit: Limit, run: Solution) -> Any:
     """What a policy that was found without a limit makes of it, on the draws it was judged on."""
     draws = run.evaluation.draws
     losses = losses_on(objective, objective.point_from(run.policy)[None], draws.thetas)[0]
-    return limit_answer(limit, judged(limit.risk, losses, draws), 0.0, float("nan"), False, None)
+    # Where there is no limit a looser one saves nothing.
+    return limit_answer(limit, judged(limit.risk, losses, draws), multiplier=0.0, prices=(0.0, float("nan")))
+
+
+def _nothing_between(name: str, least: float, free: Any, begin: float) -> str:
+    """Why there are no levels to choose: the two are the same, or these draws cannot tell them apart."""
+    unit = f" {free.limit.unit}" if free.limit.unit else ""
+    found = (
+        f"{name}: the best policy found without the limit has {free.value:.6g}{unit}, the least of it that was found "
+        f"is {least:.6g}"
+    )
+    if free.evaluation.exact or not free.value > least:
+        return f"{found}: there is nothing between them to vary; name the levels with at_most="
+    return (
+        f"{found}, which draws like these would show to be below {begin:.6g}: they cannot tell the two apart; use more "
+        "draws (evaluation=), or name the levels with at_most="
+    )
 
 
 def _at(limits: Sequence[Limit], which: int, level: float) -> list[Limit]:
@@ -186,7 +205,6 @@ def _solved(
     shared: dict[str, Any],
 ) -> list[LimitPoint]:
     """Points from the tightest level on; `levels` come from the loosest on."""
-    require_kind("free", free, Solution, "a solution")
     runs: list[Solution] = []
     for level in levels:
         start = (runs[-1] if runs else free).parameters

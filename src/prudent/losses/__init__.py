@@ -16,7 +16,7 @@ from .divergences import (
     ReverseKullbackLeibler,
     TotalVariation,
 )
-from .kinds import CostTable, ScenarioCost, Visits
+from .kinds import CostTable, LinearLoss, ScenarioCost, Visits
 from .targets import Imitation, NegativeEntropy, QuadraticDistance
 
 if TYPE_CHECKING:

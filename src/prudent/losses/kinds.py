@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -18,14 +19,31 @@ from .base import ConvexLoss, Dual, Scalar
 PER = "it is the number of periods that a total is stated for, such as 52 weeks"
 
 
-class _Linear(ConvexLoss):
-    """`F = <lambda, c>` of a table c that does not depend on the model's costs, or its average over time."""
+class LinearLoss(ConvexLoss):
+    """`F = <lambda, table>`: a table of what one visit of each pair counts, or its average over `per` periods.
 
-    per: eqx.AbstractVar[Float[Array, ""] | None]
+    A loss of your own that is linear in the occupancy is planned for exactly, and bounds come of that; as a plain
+    function it is convex, and planned for more slowly. The table may depend on the model's probabilities.
 
+    >>> import numpy as np, prudent as pr
+    >>> class Arrivals(pr.LinearLoss):  # in the second state, counted where they come from
+    ...     per: float = 52.0
+    ...
+    ...     def table(self, mdp):
+    ...         return mdp.kernel.probability[..., 1]
+    >>> mdp = pr.MDP(pr.Kernel.dense(np.full((2, 1, 2), 0.5)), cost=[[0.0], [0.0]], start=0, discount=0.9)
+    >>> round(float(Arrivals()(pr.occupancy(mdp, [[1.0], [1.0]]), mdp)), 6)
+    26.0
+
+    Attributes:
+        per: periods that the average over discounted time is stated for; None for the discounted total.
+    """
+
+    per: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
-        """What one visit of each pair counts."""
-        raise NotImplementedError
+        """What one visit of each pair counts; traceable by JAX."""
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
@@ -53,7 +71,7 @@ def _per(per: Any) -> Any:
     return None if per is None else require_number("per", per, "(0, inf)", PER)
 
 
-class CostTable(_Linear):
+class CostTable(LinearLoss):
     """Expected discounted cost of a kind of its own, `F = <lambda, table>`, or its average over so many periods.
 
     With `per`, the total is divided by the discounted time, `1 / (1 - discount)`, and stated for so many periods: an
@@ -88,7 +106,7 @@ class CostTable(_Linear):
         return jnp.asarray(self.costs)
 
 
-class Visits(_Linear):
+class Visits(LinearLoss):
     """Expected discounted visits of some states, or of some actions in them; with `per`, visits in so many periods.
 
     `per=1` is the share of time spent there, in [0, 1]; `per=52` the visits in 52 periods, on average over time.

@@ -22,11 +22,12 @@ class LevelRecord(Part):
     """The answer at one level of a limit.
 
     Attributes:
-        at_most: the level; of the last one, what the best policy without the limit has.
+        at_most: the level; the last one is such that the best policy without the limit can be shown to keep it.
         status: how it was solved.
         kept: whether every limit is shown to be kept.
         risk, interval: of the policy, and its 95 % confidence interval.
-        multiplier: what one unit more saves there.
+        multiplier: of the limit there.
+        prices: what one unit more saves there and one unit less costs; None where it is not known.
         chance: posterior probability that the limit's loss is within the level.
     """
 
@@ -36,6 +37,7 @@ class LevelRecord(Part):
     risk: Number
     interval: Two[Number]
     multiplier: Number
+    prices: Two[Number] = (None, None)
     chance: MaybeShare = None
 
 
@@ -48,7 +50,8 @@ class FrontierRecord(Part):
         tail_name: the risk on the tail axis.
         caution: the policies of a frontier of mean against tail.
         levels: those of a limit, from the tightest on.
-        least: below this level no policy keeps the limit, which is proved.
+        least: below this level no policy keeps the limit; None where that is not known.
+        exact: whether that is proved on all atoms, or shown with 95 % confidence.
     """
 
     limit: str = ""
@@ -57,6 +60,7 @@ class FrontierRecord(Part):
     caution: Several[CautionRecord] = ()
     levels: Several[LevelRecord] = ()
     least: Number = None
+    exact: bool = False
 
 
 class WorthRowRecord(Part):
@@ -97,7 +101,8 @@ def limit_frontier_record(curve: Any, place: int) -> FrontierRecord:
     return FrontierRecord(
         limit=curve.limit.called(place),
         unit=curve.limit.unit,
-        least=curve.least if curve.limit.chance is None else None,
+        least=curve.least,
+        exact=all(point.solution.exact for point in curve.points),
         levels=tuple(
             LevelRecord(
                 at_most=point.at_most,
@@ -106,6 +111,7 @@ def limit_frontier_record(curve: Any, place: int) -> FrontierRecord:
                 risk=point.solution.risk,
                 interval=point.solution.interval,
                 multiplier=point.answer.multiplier,
+                prices=point.answer.prices,
                 chance=point.answer.kept,
             )
             for point in curve.points
@@ -122,7 +128,7 @@ def frontier_rows(record: FrontierRecord) -> tuple[tuple[str, ...], list[tuple[s
                 number(level.at_most, 4),
                 number(level.risk, 5),
                 f"{number(level.interval[0], 5)} to {number(level.interval[1], 5)}",
-                number(level.multiplier, 3),
+                number(level.prices[0], 3),
                 "–" if level.chance is None else percent(level.chance),
                 level.status.lower().replace("_", " "),
             )
@@ -164,9 +170,11 @@ def frontier_notes(record: FrontierRecord, loss_name: str) -> list[str]:
     if not record.limit:
         return ["every policy is the best that was found for its own risk; all are judged on the same draws"]
     unit = f" {record.unit}" if record.unit else ""
-    notes = [f"one more saves: what the risk of the {loss_name} falls by for one{unit or ' unit'} more, to first order"]
+    one = f"one unit ({record.unit})" if record.unit else "one unit"
+    notes = [f"one more saves: what the risk of the {loss_name} falls by for {one} more, to first order"]
     if record.least is not None:
-        notes.append(f"below {number(record.least, 4)}{unit} no policy keeps the limit, even if theta were known")
+        sure = "" if record.exact else " (95 % confidence)"
+        notes.append(f"below {number(record.least, 4)}{unit} no policy keeps the limit, even if theta were known{sure}")
     notes.append("the last line is the best policy found without the limit")
     return notes
 

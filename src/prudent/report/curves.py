@@ -90,7 +90,7 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
                 },
                 hovertext=[
                     f"at most {number(level.at_most)}<br>risk {number(level.risk)}<br>one more saves "
-                    f"{number(level.multiplier, 3)}"
+                    f"{number(level.prices[0], 3)}"
                     for level in good
                 ],
                 hoverinfo="text",
@@ -99,12 +99,18 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
         widths = np.diff(x) if len(x) > 1 else np.ones(1)
         reach = 0.3 * float(np.median(widths))
         for level in good:
-            if level.multiplier and level.risk is not None:
-                # The price is the slope of the curve there.
+            saves, costs = level.prices
+            if level.risk is not None and (saves or costs):
+                # Prices are the slopes of the curve to both sides.
+                sides = [
+                    (sign * reach, price)
+                    for sign, price in ((-1.0, costs), (0.0, 0.0), (1.0, saves))
+                    if price is not None
+                ]
                 figure.add_trace(
                     graphs.Scatter(
-                        x=[level.at_most - reach, level.at_most + reach],
-                        y=[level.risk + reach * level.multiplier, level.risk - reach * level.multiplier],
+                        x=[level.at_most + side for side, _ in sides],
+                        y=[level.risk - side * price for side, price in sides],
                         mode="lines",
                         line={"color": NEUTRAL, "width": 1, "dash": "dot"},
                         hoverinfo="skip",

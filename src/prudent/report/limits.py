@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from ..solvers import price_words
 from .parts import Array, MaybeShare, Number, Part, Several, Share, Two
 from .words import number, percent
 
@@ -44,9 +45,12 @@ class LimitRecord(Part):
         slack: what is left of the limit, below 0 where it is broken.
         kept, kept_interval: posterior probability that the loss itself is within the limit; exact binomial of 95 %.
         mean_violation, worst_violation: by how much the loss is above the limit, on average and at the worst draw.
-        multiplier: what one unit more saves, to first order; None where no policy that keeps the limits was found.
-        least: what no policy gets the measure below; with a chance, the most probability any policy could have.
-        proved: whether that proves that no policy keeps it.
+        multiplier: of the limit; None where no policy that keeps the limits was found.
+        prices: what one unit more saves and one unit less costs, to first order; the second is None where no policy
+            near by keeps a tighter limit.
+        least: what no policy gets the measure below on the draws; with a chance, the most probability any policy could
+            have.
+        proved: whether it is proved that no policy keeps it.
         plans: what the other plans make of it.
         losses: `[M]` the limit's loss at each draw.
     """
@@ -67,6 +71,7 @@ class LimitRecord(Part):
     mean_violation: Number
     worst_violation: Number
     multiplier: Number
+    prices: Two[Number] = (None, None)
     least: Number
     proved: bool
     plans: Several[PlanLimitRecord] = ()
@@ -103,6 +108,7 @@ def limit_record(answer: Any, place: int, measure: str, plans: Sequence[tuple[st
         mean_violation=answer.mean_violation,
         worst_violation=float(answer.violation.max()),
         multiplier=answer.multiplier,
+        prices=answer.prices,
         least=answer.least,
         proved=answer.proved,
         plans=tuple(
@@ -138,12 +144,10 @@ def limit_words(limit: LimitRecord, exact: bool, loss_name: str) -> list[str]:
         most, mean = number(limit.worst_violation, 3), number(limit.mean_violation, 3)
         where = "atom" if exact else "draw"
         words.append(f"above the limit by {mean}{unit} on average over all {where}s, by {most} at the worst {where}")
-    if limit.multiplier == 0.0:
-        words.append("it does not bind: a looser limit saves nothing, to first order")
-    elif limit.multiplier is not None:
-        price = f"one unit more of it{f' ({limit.unit})' if limit.unit else ''} saves {number(limit.multiplier, 3)}"
+    price = price_words(limit.multiplier, limit.prices, limit.unit, lambda each: number(each, 3))
+    if price is not None:
         stands = "; by the CVaR that stands in for the chance" if limit.chance is not None else ""
-        words.append(f"{price} of the {loss_name}'s risk, to first order{stands}")
+        words.append(f"{price}, in the {loss_name}'s risk{stands}")
     if limit.proved:
         known = f"{number(limit.least, 5)}{unit}" if limit.chance is None else percent(limit.least or 0.0)
         best = f"even if theta were told before acting, the best would be {known}"

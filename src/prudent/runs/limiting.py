@@ -25,9 +25,8 @@ def limit_records(
         objective = objective_of(arguments["model"], answer.limit.loss)
         tables = np.array([np.asarray(plan.probabilities) for plan in plans])
         losses = losses_on(objective, tables, draws.thetas) if len(tables) else []
-        nan = float("nan")
         others = [
-            (plan.name, limit_answer(answer.limit, judged(answer.limit.risk, row, draws), nan, nan, False, None))
+            (plan.name, limit_answer(answer.limit, judged(answer.limit.risk, row, draws)))
             for plan, row in zip(plans, losses, strict=True)
         ]
         records.append(limit_record(answer, place, limit_measure(case.facts.file.limit[place]), others))

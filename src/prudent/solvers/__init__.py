@@ -5,7 +5,16 @@ from .certificates import Certificate, certify, least_losses
 from .draws import Job, JobDraws, fresh_draws
 from .drivers import Driver
 from .jobs import Parts, default_solver, solve, solve_grid, solve_many
-from .limits import Limit, LimitAnswer, Verdict, checked_limits, limit_answer, share_interval
+from .limits import (
+    Limit,
+    LimitAnswer,
+    Verdict,
+    checked_limits,
+    level_shown,
+    limit_answer,
+    price_words,
+    share_interval,
+)
 from .natural import NaturalGradient
 from .optimiser import Optimiser, digest_of
 from .outputs import BestHeldOut, LastIterate, RandomIterate

@@ -93,8 +93,9 @@ class Certificate(eqx.Module):
             return [("lower bound", f"none: {self.reason}")]
         on = f"exact: all {self.draws} atoms" if self.exact else f"{self.draws} draws"
         share = f" ({self.gap / self.risk:.2%})" if self.lower_bound > 0 else ""
+        kept = ", the limits kept" if self.limited else ""
         return [
-            ("lower bound", f"{self.lower_bound:.4f} if theta were known ({on})"),
+            ("lower bound", f"{self.lower_bound:.4f} if theta were known{kept} ({on})"),
             ("gap", f"{self.gap:.4f}{share}: {self._gap_text()}"),
         ]
 
@@ -108,6 +109,10 @@ class Certificate(eqx.Module):
         if self.exact:
             return f"no {policy} is better by more"
         if self.gap_limit is None:
+            if self.limited:
+                return (
+                    f"on these {self.draws} draws no {policy} there is better by more; of the posterior nothing is said"
+                )
             return (
                 f"on these {self.draws} draws no {policy} is better by more; they are too few to speak of the posterior"
             )

@@ -57,8 +57,8 @@ class Status(enum.Enum):
         "policy that breaks them least, as far as was found, is returned; raise a limit"
     )
     LIMIT_BROKEN = (
-        "the policy breaks a limit on fresh draws, and none was found that keeps it; whether there is one is not "
-        "known; raise the limit, or try more starts="
+        "the policy breaks a limit on fresh draws, or on the atoms, and none was found that keeps it; whether there is "
+        "one is not known; raise the limit, or try more starts="
     )
     LIMIT_OPEN = (
         "fresh draws leave open whether a limit is kept; more of them (evaluation=) may tell, and a limit with "
@@ -275,7 +275,8 @@ class Solution(eqx.Module):
     def _repr_html_(self) -> str:
         """A compact table for notebooks."""
         head = f"<caption>{html.escape(self.status.name.lower().replace('_', ' '))}</caption>"
-        kept = [(label, text) for label, text in self.rows() if label in SHOWN]
+        names = {each.limit.called(number) for number, each in enumerate(self.limits)}
+        kept = [(label, text) for label, text in self.rows() if label in SHOWN or label in names]
         cell = "<td style='text-align:left'>"
         rows = (f"<tr><th>{html.escape(k)}</th>{cell}{html.escape(text)}</td></tr>" for k, text in kept)
         return f"<table>{head}{''.join(rows)}</table>"

@@ -1,16 +1,26 @@
-"""Whether limits are kept by the truth: over truths drawn from the prior, beside the plan that trusts its estimate."""
+"""Limits on two problems: what they cost, and whether the truth keeps them, beside plans that trust their estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 import prudent as pr
 
 # Enough for a share of truths, at a fraction of what a single answer is worth.
 SOLVER = pr.SampleAverage(samples=128, largest=512, starts=4, evaluation=2000)
+
+# Of the example, whose answers are printed one by one.
+CLOSER = pr.SampleAverage(samples=128, largest=1024, starts=4, evaluation=4000)
+
+# Truths drawn from the belief, at which plans are judged.
+JUDGED = 10_000
+
+# Levels of a limit on its curve, the last of them none.
+POINTS = 5
 
 
 class Setting(NamedTuple):
@@ -19,16 +29,32 @@ class Setting(NamedTuple):
     Attributes:
         name: of the problem.
         family: the models.
+        prior: of theta.
         limited: the loss that is limited.
-        unit: of it.
-        data: trials or demands seen of each truth.
+        limit_name, unit: what it is called, and what it is counted in.
+        data: trials of each unknown, or demands, seen of a truth.
+        truth: that the log of the example comes from.
+        at_most: the limit of the example.
+        states, actions: their names.
+        trials: a log of so many, of a truth, by a seed.
     """
 
     name: str
     family: Any
+    prior: Any
     limited: Any
+    limit_name: str
     unit: str
     data: int
+    truth: Any
+    at_most: float
+    states: Sequence[str]
+    actions: Sequence[str]
+    trials: Callable[[int, Any, int], Any]
+
+    def limit(self, at_most: float, chance: float) -> pr.Limit:
+        """The limit, asked for with a chance."""
+        return pr.Limit(self.limited, at_most, chance=chance, name=self.limit_name, unit=self.unit)
 
 
 class Outcome(NamedTuple):
@@ -51,22 +77,136 @@ class Outcome(NamedTuple):
     plug_in_cost: float
 
 
+# Ages of a machine in months, from which it may fail; what replacing costs, and a failure beside it.
+AGES, REPLACE, FAILURE = 4, 3.0, 4.0
+
+
 def maintenance() -> Setting:
-    """A machine whose breakdowns are limited: periods broken in 52."""
-    family = pr.envs.machine_replacement(broken=3.0)
-    return Setting("maintenance", family, pr.Visits([4], per=52), "periods broken a year", 10)
+    """Age replacement: theta is the chance to fail in a month at each age; failures a year are limited.
+
+    States are ages, of which the last stays, and failed. Replaced before a month, or after a failure, it is new.
+    """
+    successors = [[[min(age + 1, AGES - 1), AGES], [1, AGES]] for age in range(AGES)] + [[[1, AGES], [1, AGES]]]
+    own = np.array([[age, 0] for age in range(AGES)] + [[0, 0]])
+    cost = np.array([[0.0, REPLACE]] * AGES + [[REPLACE + FAILURE] * 2])
+    family = pr.Family(
+        pr.Support.lists(successors),
+        lambda theta: jnp.stack([1.0 - theta[own], theta[own]], axis=-1),
+        lambda theta: jnp.asarray(cost),
+        0,
+        0.97,
+    )
+    prior = pr.Beta(np.array([[1.0, 24.0], [1.0, 12.0], [1.0, 5.0], [1.0, 2.0]]), np.zeros((AGES, 2)))
+
+    def trials(n: int, truth: Any, seed: int) -> pr.Trials:
+        failed = np.random.default_rng([seed, 1]).binomial(n, truth)
+        return pr.Trials(np.stack([failed, n - failed], axis=1))
+
+    return Setting(
+        "maintenance",
+        family,
+        prior,
+        pr.Visits([AGES], per=12),
+        "failures",
+        "failures a year",
+        40,
+        (0.03, 0.07, 0.15, 0.35),
+        1.5,
+        [f"{age} months" if age < AGES - 1 else f"{age} months or more" for age in range(AGES)] + ["failed"],
+        ["run", "replace"],
+        trials,
+    )
+
+
+class DemandLost(pr.LinearLoss):
+    """Demand that is not met, in per cent of all demand: 100 less the fill rate.
+
+    Attributes:
+        lost: `[S, A, B]` units not met with each demand.
+        per: 100.
+    """
+
+    lost: np.ndarray
+    per: float
+
+    def table(self, mdp: pr.MDP) -> Any:
+        """The mean of what is lost, by the mean of what is asked for."""
+        demand = mdp.kernel.probability
+        asked = demand[0, 0] @ jnp.arange(demand.shape[-1])
+        return (demand * self.lost).sum(axis=-1) / asked
 
 
 def shop() -> Setting:
-    """An inventory whose stock-outs are limited: share of periods with unmet demand."""
-    family = pr.envs.inventory(shortage=3.0)
-    return Setting("inventory", family, pr.Visits(range(family.most_demand), per=1), "share of periods", 10)
+    """An inventory: theta is the law of demand; the share of demand that is not met is limited."""
+    family = pr.envs.inventory(capacity=3, most_demand=4, shortage=4.0, truth=(0.3, 0.3, 0.2, 0.15, 0.05))
+    most = family.most_demand
+    stock = np.maximum(np.arange(family.support.states) - most, 0)
+    filled = np.minimum(stock[:, None] + np.arange(family.support.actions), stock.max())
+    lost = np.maximum(np.arange(most + 1) - filled[..., None], 0).astype(float)
+    return Setting(
+        "inventory",
+        family,
+        family.prior,
+        DemandLost(lost=lost, per=100.0),
+        "demand not met",
+        "% of demand",
+        20,
+        family.truth,
+        12.0,
+        [str(left) if left >= 0 else f"0, {-left} lost" for left in range(-most, stock.max() + 1)],
+        [f"order {units}" for units in range(family.support.actions)],
+        lambda n, truth, seed: family.trials(n=n, truth=truth, seed=seed),
+    )
 
 
 SETTINGS = {"maintenance": maintenance, "inventory": shop}
 
 
-def outcomes(setting: Setting, truths: int, chance: float = 0.95, seed: int = 0) -> Iterator[Outcome]:
+class Judged(NamedTuple):
+    """A plan at truths drawn from the belief: risk, mean cost and limited loss; how often it breaks the limit."""
+
+    name: str
+    risk: float
+    mean: float
+    limited: float
+    broken: float
+    low: float
+    high: float
+
+
+class Example(NamedTuple):
+    """A limit on one log: the policy, the curve, and plans beside it at so many truths drawn from the belief."""
+
+    solution: pr.Solution
+    curve: Any
+    plans: list[Judged]
+    truths: int = JUDGED
+
+
+def example(setting: Setting, chance: float = 0.95, seed: int = 1, points: int = POINTS) -> Example:
+    """The limit of a setting on one log, its curve, and what plans that trust their estimate make of it."""
+    belief = setting.prior.update(setting.trials(setting.data, setting.truth, seed))
+    limit = setting.limit(setting.at_most, chance)
+    run = pr.solve(setting.family, belief, subject_to=[limit], solver=CLOSER, seed=seed)
+    curve = pr.limit_frontier(setting.family, belief, [limit], points=points, solver=CLOSER, seed=seed)
+    plain = pr.plug_in(setting.family, belief, evaluation=2)
+    mean = pr.Point(belief.mean())
+    known = pr.Limit(setting.limited, setting.at_most, pr.Expectation(), name=setting.limit_name, unit=setting.unit)
+    aware = pr.solve(setting.family, mean, risk=pr.Expectation(), subject_to=[known], seed=seed)
+    plans = [("with the limit", run), ("plug-in", plain), ("plug-in with the limit", aware)]
+    return Example(run, curve, [judged(name, plan.policy, setting, belief, seed + 1) for name, plan in plans])
+
+
+def judged(name: str, policy: Any, setting: Setting, belief: Any, seed: int) -> Judged:
+    """A policy at truths drawn from the belief, which no solve has seen."""
+    cost = pr.evaluate(policy, setting.family, belief, samples=JUDGED, seed=seed)
+    limited = pr.evaluate(policy, setting.family, belief, loss=setting.limited, samples=JUDGED, seed=seed)
+    # Met to the last digits is kept.
+    broken = float(np.mean(np.asarray(limited.losses) > setting.at_most * (1.0 + 1e-9)))
+    return Judged(name, cost.risk, cost.mean, limited.mean, broken, *pr.share_interval(broken, JUDGED))
+
+
+def outcomes(setting: Setting, truths: int, chance: float = 0.95, seed: int = 1) -> Iterator[Outcome]:
     """For each truth drawn from the prior: a log, a limit, and both policies judged at the truth.
 
     The limit lies halfway between the quantile of the loss under the plan that lowers it most and under the plan that
@@ -76,9 +216,9 @@ def outcomes(setting: Setting, truths: int, chance: float = 0.95, seed: int = 0)
     while found < truths:
         number += 1
         random = np.random.default_rng([seed, number])
-        truth = np.asarray(setting.family.prior.draw(random, 1)[0])
+        truth = np.asarray(setting.prior.draw(random, 1)[0])
         truth = truth[0, 0] if truth.ndim == 3 else truth
-        belief = setting.family.prior.update(setting.family.trials(n=setting.data, truth=truth, seed=number))
+        belief = setting.prior.update(setting.trials(setting.data, truth, number))
         plain = pr.plug_in(setting.family, belief, evaluation=2)
         careful = pr.plug_in(setting.family, belief, loss=setting.limited, evaluation=2)
         ends = [
@@ -89,7 +229,7 @@ def outcomes(setting: Setting, truths: int, chance: float = 0.95, seed: int = 0)
             continue
         found += 1
         at_most = float(np.mean(ends))
-        limit = pr.Limit(setting.limited, at_most, chance=chance)
+        limit = setting.limit(at_most, chance)
         run = pr.solve(setting.family, belief, subject_to=[limit], solver=SOLVER, seed=number, certify=False)
         policies = [run.policy, plain.policy]
         ours, theirs = pr.loss_at(policies, setting.family, truth, loss=setting.limited)

@@ -215,21 +215,67 @@ def optimisers(
 
 def limits(
     problem: Annotated[str, typer.Option(help="maintenance or inventory.")] = "maintenance",
-    truths: Annotated[int, typer.Option(help="Drawn from the prior.", min=1)] = 20,
+    truths: Annotated[int, typer.Option(help="Drawn from the prior, each with a log; 0 for the example.", min=0)] = 0,
     chance: Annotated[float, typer.Option(help="With which the limit is asked for.", min=0.5, max=0.999)] = 0.95,
-    seed: Annotated[int, typer.Option(help="Seed of truths, data and draws.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of truths, data and draws.", min=0)] = 1,
+    figure: Annotated[Path | None, typer.Option(help="Where to draw the example's curve, a PNG.")] = None,
 ) -> None:
-    """Whether limits are kept by the truth, beside the plan that trusts its estimate; some seconds a truth.
+    """What a limit costs and who keeps it: one log, its curve and plans beside it; or many truths, some seconds each.
 
     Example: prudent limits --problem inventory --truths 200
     """
     with clear_errors():
-        from .limits import SETTINGS, outcomes, summary
+        from . import limits as study
 
-        if problem not in SETTINGS:
-            raise InputError(f"--problem {problem!r} is unknown; use {' or '.join(SETTINGS)}")
-        found = list(outcomes(SETTINGS[problem](), truths, chance, seed))
-        table = empty_table(f"{problem}: a limit asked for with a chance of {chance:g}", ("", "value"))
-        for name, value in summary(found, chance).items():
+        if problem not in study.SETTINGS:
+            raise InputError(f"--problem {problem!r} is unknown; use {' or '.join(study.SETTINGS)}")
+        setting = study.SETTINGS[problem]()
+        if not truths:
+            _print_example(setting, study.example(setting, chance, seed), chance, figure)
+            return
+        found = []
+        for outcome in study.outcomes(setting, truths, chance, seed):
+            found.append(outcome)
+            if len(found) % 10 == 0 and len(found) < truths:
+                so_far = study.summary(found, chance)
+                typer.echo(
+                    f"{len(found)} truths: {so_far['shown to be kept']} shown, {so_far['kept by the truth']:.1%} kept",
+                    err=True,
+                )
+        table = empty_table(f"{problem}: a limit asked for with a chance of {chance:g}", ("", "value"), ("",))
+        for name, value in study.summary(found, chance).items():
             table.add_row(name, f"{value:.4g}")
         console().print(table)
+
+
+def _print_example(setting: Any, found: Any, chance: float, figure: Path | None) -> None:
+    """Policy, curve, price and plans of an example."""
+    terminal = console()
+    terminal.print(
+        f"{setting.name}: {setting.limit_name}, at most {setting.at_most:g} {setting.unit} with a chance of {chance:g}",
+        highlight=False,
+    )
+    table = empty_table("Policy", ("state", *setting.actions), ("state",))
+    for name, row in zip(setting.states, found.solution.policy.probabilities, strict=True):
+        table.add_row(name, *(f"{share:.3f}" for share in row))
+    terminal.print(table)
+    for label, text in found.solution.rows():
+        if label in ("status", "risk", setting.limit_name) or not label:
+            terminal.print(f"{label or 'price'}: {text}", highlight=False)
+    head, *rows = found.curve.rows()
+    table = empty_table(f"What {setting.limit_name} at most so much cost", head)
+    for row in rows:
+        table.add_row(*row)
+    terminal.print(table)
+    if found.curve.least == found.curve.least:
+        terminal.print(f"below {found.curve.least:.4g} no policy keeps it (95 % confidence)", highlight=False)
+    head = ("plan", "CVaR 0.9", "mean cost", f"mean {setting.limit_name}", "breaks the limit")
+    table = empty_table(f"Plans at {found.truths:,} truths drawn from the belief", head, ("plan",))
+    for plan in found.plans:
+        share = f"{plan.broken:.1%} ({plan.low:.1%} to {plan.high:.1%})"
+        table.add_row(plan.name, f"{plan.risk:.2f}", f"{plan.mean:.2f}", f"{plan.limited:.3f}", share)
+    terminal.print(table)
+    if figure is not None:
+        from prudent.plots import limit_frontier_figure
+
+        limit_frontier_figure(found.curve, figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,12 @@ from scipy.special import betaincinv
 
 from ...evaluation import Evaluation
 from .limit import Limit
+
+# What a number may be off by rounding, as a share of the largest loss: a limit is kept that is met to the last digits.
+ROUNDING = 1e-12
+
+# Prices that differ by a larger share are those of a corner; one below this share of the other is none.
+CORNER, NOTHING = 0.05, 1e-3
 
 
 class Verdict(enum.Enum):
@@ -43,11 +50,16 @@ class LimitAnswer(eqx.Module):
         upper: one-sided confidence limit of the risk; the risk itself where it is exact, NaN where there is none.
         kept: posterior probability that the loss itself is at most the limit.
         kept_interval: of that, exact binomial of 95 %; the probability itself where the draws are the whole posterior.
-        multiplier: what the optimal risk falls by for one unit more of the limit, to first order; with a chance, of the
-            CVaR that stands in for it; NaN where no policy that keeps the limits was found.
-        least: `rho(min_pi D)`, below which no policy gets; with a chance, the probability with which any policy could
-            keep it; NaN where it is not known.
-        proved: whether that proves that no policy keeps the limit.
+        multiplier: what the optimal risk falls by for one unit more of the limit, to first order on the draws that the
+            policy was fitted to; with a chance, of the CVaR that stands in for it; NaN where no policy that keeps the
+            limits was found.
+        prices: what one unit more saves and what one unit less costs; the multiplier lies between them, and they differ
+            at a corner of the frontier. The second is infinite where no policy near by keeps a tighter limit.
+        least: `rho(min_pi D)` on the draws, which no policy gets below there; with a chance, the probability with which
+            any policy could keep it; NaN where it is not known.
+        unreachable: no policy keeps a limit below this: proved on atoms, else with 95 % confidence; NaN where it is not
+            known.
+        proved: whether it is proved that no policy keeps the limit.
         level: of the CVaR by which a limit with a chance was searched for; None without one.
     """
 
@@ -58,7 +70,9 @@ class LimitAnswer(eqx.Module):
     kept: float
     kept_interval: tuple[float, float]
     multiplier: float
+    prices: tuple[float, float]
     least: float
+    unreachable: float
     proved: bool
     level: float | None
 
@@ -71,7 +85,7 @@ class LimitAnswer(eqx.Module):
 
     @property
     def slack(self) -> float:
-        """What is left of the limit; below 0 where it is broken."""
+        """What is left of the limit; below 0 where it is broken, or by rounding."""
         return float(self.limit.at_most) - self.value
 
     @property
@@ -89,7 +103,9 @@ class LimitAnswer(eqx.Module):
         limit, unit = self.limit, f" {self.limit.unit}" if self.limit.unit else ""
         exact = self.evaluation.exact
         if limit.chance is None:
-            sure = "" if exact else f", at most {self.upper:.4g} with {(limit.confidence or 0.95):.0%} confidence"
+            sure = ""
+            if not exact and np.isfinite(self.upper):
+                sure = f", at most {self.upper:.4g} with {100.0 * (limit.confidence or 0.95):.4g} % confidence"
             stated = f"{self.value:.4g} of {float(limit.at_most):.4g}{unit}{sure}"
         else:
             stated = f"asked for with {limit.chance:.4g}, {float(limit.at_most):.4g}{unit}"
@@ -98,9 +114,33 @@ class LimitAnswer(eqx.Module):
         said = [
             (limit.called(number), f"{self.verdict.value}: {stated}; the loss is within it with probability {held}")
         ]
-        if np.isfinite(self.multiplier):
-            said.append(("", f"one unit more saves {self.multiplier:.4g}, to first order"))
-        return said
+        price = price_words(self.multiplier, self.prices, limit.unit, lambda price: f"{price:.4g}")
+        stands = "; of the CVaR that stands in for the chance" if limit.chance is not None else ""
+        return said if price is None else [*said, ("", price + stands)]
+
+
+def price_words(
+    multiplier: float | None, prices: tuple[float | None, float | None], unit: str, shown: Callable[[float], str]
+) -> str | None:
+    """What a limit costs, in a sentence; None where that is not known.
+
+    >>> price_words(2.0, (2.0, 2.0), "failures a year", str)
+    'one unit more (failures a year) saves 2.0, to first order'
+    >>> price_words(1.0, (0.0, 2.0), "", str)
+    'one unit more saves nothing, one unit less costs 2.0, to first order'
+    """
+    saves, costs = prices
+    if multiplier is None or saves is None or not np.isfinite(multiplier):
+        return None
+    one = f"one unit more{f' ({unit})' if unit else ''}"
+    if costs is None or not np.isfinite(costs):
+        # A record has no infinity.
+        tighter = "" if costs is not None and np.isnan(costs) else "; no policy near this one keeps a tighter limit"
+        return f"{one} saves {shown(saves) if saves > 0 else 'nothing'}, to first order{tighter}"
+    if costs - saves <= CORNER * costs:
+        return f"{one} saves {shown(multiplier) if multiplier > 0 else 'nothing'}, to first order"
+    known = shown(saves) if saves > NOTHING * costs else "nothing"
+    return f"{one} saves {known}, one unit less costs {shown(costs)}, to first order"
 
 
 def share_interval(share: float, count: int | float, confidence: float = 0.95) -> tuple[float, float]:
@@ -123,10 +163,19 @@ def independent(evaluation: Evaluation) -> float:
 
 
 def answer_of(
-    limit: Limit, evaluation: Evaluation, multiplier: float, least: float, proved: bool, level: float | None
+    limit: Limit,
+    evaluation: Evaluation,
+    *,
+    multiplier: float = float("nan"),
+    prices: tuple[float, float] = (float("nan"), float("nan")),
+    least: float = float("nan"),
+    unreachable: float = float("nan"),
+    proved: bool = False,
+    level: float | None = None,
 ) -> LimitAnswer:
-    """The verdict on fresh draws, or on all atoms."""
-    at_most, losses = float(limit.at_most), np.asarray(evaluation.losses)
+    """The verdict on fresh draws, or on all atoms; what is known beside it is handed on."""
+    losses = np.asarray(evaluation.losses)
+    at_most = float(limit.at_most) + ROUNDING * float(np.abs(losses).max(initial=0.0))
     kept = float(np.asarray(evaluation.probabilities)[losses <= at_most].sum())
     kept = min(kept, 1.0)
     confidence = limit.confidence or 0.95
@@ -144,7 +193,9 @@ def answer_of(
             verdict = Verdict.KEPT if low >= limit.chance else Verdict.BROKEN if high < limit.chance else Verdict.OPEN
         else:
             verdict = Verdict.KEPT if upper <= at_most else Verdict.BROKEN if low > at_most else Verdict.OPEN
-    return LimitAnswer(limit, evaluation, verdict, float(upper), kept, inside, multiplier, least, proved, level)
+    return LimitAnswer(
+        limit, evaluation, verdict, float(upper), kept, inside, multiplier, prices, least, unreachable, proved, level
+    )
 
 
 def limits_of(evaluation: Evaluation, risk: Any, confidence: float) -> tuple[float, float]:

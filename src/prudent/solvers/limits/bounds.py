@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import betaincinv, stdtrit
 
 from ...evaluation import Evaluation, judged
 from ...objectives import Objective, losses_on
@@ -26,9 +26,16 @@ ROUNDING = 1e-9
 
 
 class Least(NamedTuple):
-    """What no policy gets a limit's loss below, and whether that is above the limit beyond doubt."""
+    """What no policy gets a limit's loss below.
+
+    Attributes:
+        least: on the draws that were planned for; with a chance, the probability with which any policy could keep it.
+        unreachable: levels below this are proved to be kept by no policy; NaN where nothing is.
+        proved: whether the limit itself is.
+    """
 
     least: float
+    unreachable: float
     proved: bool
 
 
@@ -70,16 +77,30 @@ def infeasible(
 def _least(objective: Objective, limit: Limit, draws: WeightedDraws, point: np.ndarray, confidence: float) -> Least:
     lows, _ = least_losses(objective, limit.risk, draws, point)
     if lows is None:
-        return Least(float("nan"), False)
+        return Least(float("nan"), float("nan"), False)
+    # What is below the loss's own range says nothing.
+    floor = objective.loss_range(draws.thetas if draws.exact else draws.thetas[:4])[0]
     least = judged(limit.risk, lows, draws.first(len(lows)))
     at_most = float(limit.at_most)
     if limit.chance is not None:
         kept = min(float(np.asarray(least.probabilities)[lows <= at_most].sum()), 1.0)
         most = kept if least.exact else share_interval(kept, independent(least), 2.0 * confidence - 1.0)[1]
-        return Least(kept, bool(most < limit.chance - 1e-12))
-    low = limits_of(least, limit.risk, confidence)[0]
-    size = float(np.abs(lows).max())
-    return Least(least.risk, bool(low > at_most + ROUNDING * size * least.exact))
+        low = _quantile_limit(least, limit.chance, confidence)
+        return Least(kept, low if low > floor else float("nan"), bool(most < limit.chance - 1e-12))
+    low = limits_of(least, limit.risk, confidence)[0] - ROUNDING * float(np.abs(lows).max()) * least.exact
+    return Least(least.risk, float(low) if low > floor else float("nan"), bool(low > at_most))
+
+
+def _quantile_limit(least: Evaluation, chance: float, confidence: float) -> float:
+    """Below this the chance is out of reach: the quantile of what is least, or its confidence limit by ranks."""
+    if least.exact:
+        return float(least.quantile(chance)) - ROUNDING * float(np.abs(np.asarray(least.losses)).max())
+    below = np.arange(len(least.losses))
+    counts = independent(least) / len(below) * np.stack([below, len(below) - below])
+    # With so many losses below a level, this is the largest probability that they may have come from.
+    most = betaincinv(counts[0] + 1.0, counts[1], confidence)
+    out = np.flatnonzero(most < chance)
+    return float(np.sort(np.asarray(least.losses))[out[-1]]) if len(out) else float("nan")
 
 
 def _question(

@@ -107,7 +107,7 @@ def checked_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
             if _question(one) == _question(other):
                 raise InputError(
                     f"{one.called(first)} and {other.called(second)} limit the same loss in the same way, to "
-                    f"{float(one.at_most):g} and {float(other.at_most):g}; leave the looser one out"
+                    f"{float(one.at_most):g} and {float(other.at_most):g}; leave out the one that the other implies"
                 )
     return tuple(limits)
 

@@ -66,8 +66,21 @@ def step_from(
     question: Question, variables: Variables, x: np.ndarray, here: Losses, prices: np.ndarray, radius: float
 ) -> Step:
     """The least of the model within a radius; prices are raised where they leave a limit broken that need not be."""
+    return minimum_near(question, variables, x, here, prices, radius, ACCURACY)[0]
+
+
+def minimum_near(
+    question: Question,
+    variables: Variables,
+    x: np.ndarray,
+    here: Losses,
+    prices: np.ndarray,
+    radius: float,
+    accuracy: float,
+) -> tuple[Step, Float[np.ndarray, " G"]]:
+    """The step, and the risks that the model has there; accurate to a share of the predicted decrease."""
     model = _Model(question, variables, x, here, radius)
-    step = model.minimum(prices)
+    step = model.minimum(prices, accuracy)
     for _ in range(RAISES):
         after = question.breach(model.values(step.change))
         broken = after > 1e-9 * question.units[1:]
@@ -77,13 +90,13 @@ def step_from(
         dearer = np.where(broken, np.minimum(DEARER * step.prices, np.maximum(dearest, step.prices)), step.prices)
         if np.all(dearer <= step.prices):
             break
-        again = model.minimum(dearer)
+        again = model.minimum(dearer, accuracy)
         still = question.breach(model.values(again.change))
         if not np.any(still[broken] < 0.99 * after[broken]):
             # No step within reach keeps it better: the price is not what holds it back.
             break
         step = again
-    return step
+    return step, model.values(step.change)
 
 
 class _Model:
@@ -108,7 +121,7 @@ class _Model:
         # Around the value at x, so that the level of the losses cancels before it can round.
         return Plane(g, weights @ slopes, float(weights @ (losses - self.here.values[g])), weights)
 
-    def minimum(self, prices: np.ndarray) -> Step:
+    def minimum(self, prices: np.ndarray, accuracy: float) -> Step:
         """By cutting planes."""
         question, now = self.question, merit(self.question, self.here.values, prices)
         size, limits = len(self.x), question.limits
@@ -127,7 +140,7 @@ class _Model:
                 best, least = change, gain
             shares, bound = self._bound(answer, prices)
             bound = min(bound + self.here.values[0] - now, 0.0)
-            close = least - bound <= -ACCURACY * bound or -bound <= 1e-13 * (abs(now) + question.units[0])
+            close = least - bound <= -accuracy * bound or -bound <= 1e-13 * (abs(now) + question.units[0])
             counts = np.bincount([plane.group for plane in self.planes], minlength=limits + 1)
             new = [
                 g

@@ -44,6 +44,9 @@ TOLD_DRAWS = 64
 # Aims are this far below a limit from the first, in units of its loss, so that rounding breaks none.
 NUDGE = 1e-9
 
+# Where a limit is lacking after all, starts are ranked again on so many draws, a breach priced so many times higher.
+RANKED_DRAWS, DEARER = 1024, 100.0
+
 # What fresh draws may differ from held-out ones by, in standard errors, before they no longer show a limit kept.
 BETWEEN_SAMPLES = 1.8
 
@@ -107,6 +110,7 @@ class Search:
         point = np.asarray(self.objectives[0].points(_one(self.job.start)))[0]
         self.initial = point.ravel() if free else flat(_one(self.job.start))[0]
         self.told: Relaxed | None = None
+        self.seen = np.zeros((0, len(self.initial)))
 
     def risks(self) -> tuple[Risk, ...]:
         """Of all losses, a limit with a chance by CVaR at its present level."""
@@ -154,6 +158,7 @@ class Search:
             prices = np.maximum(prices, 2.0 * self.told.multipliers)
             more = candidates(question, self.variables, self.job.belief, self.initial, self.told, 1, self.random)
             x = np.concatenate([more, seen])
+        self.seen = x
         best = chosen(question, self.variables, x, prices, count)
         if self.job.given:
             best = np.concatenate([self.initial[None], best])
@@ -245,22 +250,26 @@ class Search:
 
     def _short(self, limit: Limit, bound: float, held: Evaluation) -> float:
         """What a limit lacks: in its unit, or for a chance in probability, by the unit of its loss."""
-        margin = 0.0
-        if limit.confidence is not None and not held.exact:
-            margin = float(ndtri(limit.confidence)) + BETWEEN_SAMPLES
         if limit.chance is not None:
             kept = float(np.asarray(held.probabilities)[np.asarray(held.losses) <= bound].sum())
-            error = np.sqrt(max(limit.chance * (1.0 - limit.chance), 1e-12) / independent(held))
-            lacking = limit.chance + margin * error * (not held.exact) - kept
+            lacking = limit.chance + to_spare(limit, held) - kept
             return lacking if lacking > 1e-12 else 0.0
-        if not np.isfinite(held.risk):
-            return np.inf
-        error = held.risk_standard_error if margin and np.isfinite(held.risk_standard_error) else 0.0
-        return held.risk + margin * error - bound
+        return held.risk + to_spare(limit, held) - bound if np.isfinite(held.risk) else np.inf
 
     def _adjusted(self, point: Point, question: Question) -> Candidate:
         """Aims and levels moved until held-out draws show what was asked for, at the least cost."""
-        candidate = self._candidate(point, question)
+        best = self._moved(self._candidate(point, question))
+        if best.rank()[0] and not self.hopeless:
+            elsewhere = self._elsewhere(best)
+            if elsewhere is not None:
+                best = min(best, self._moved(elsewhere), key=Candidate.rank)
+        for j, limit in enumerate(self.limits):
+            if limit.chance is not None and not self.hopeless:
+                best = self._tightened(j, limit.chance, best)
+        return best
+
+    def _moved(self, candidate: Candidate) -> Candidate:
+        """The best of a candidate and those of aims that are moved until they do."""
         best = candidate
         for _ in range(0 if self.hopeless else AIMS):
             wanted = self._next_aims(candidate)
@@ -269,10 +278,20 @@ class Search:
             question = candidate.question._replace(aims=wanted)
             candidate = self._candidate(self._again(question, candidate.point), question)
             best = min(best, candidate, key=Candidate.rank)
-        for j, limit in enumerate(self.limits):
-            if limit.chance is not None and not self.hopeless:
-                best = self._tightened(j, limit.chance, best)
         return best
+
+    def _elsewhere(self, lacking: Candidate) -> Candidate | None:
+        """From the starts that break the limits least: the best on the first sample may lie in a wrong valley."""
+        question = lacking.question
+        prices = DEARER * FIRST_PRICE * question.units[0] / question.units[1:]
+        ranked = question if question.draws.exact else question._replace(draws=question.draws.first(RANKED_DRAWS))
+        x = chosen(ranked, self.variables, self.seen, prices, FINALISTS)
+        points = started(question, self.variables, x, prices) if len(x) else []
+        if not points or self.rounds >= self.settings.iterations:
+            return None
+        explored = self._descend(question, points, AGAIN)
+        best = min(explored, key=lambda point: _order(question, point))
+        return self._candidate(self._ended(question, best), question)
 
     def _next_aims(self, candidate: Candidate) -> Float[np.ndarray, " L"] | None:
         """Aims that would just do; None where these do, within what is worth another descent."""
@@ -289,6 +308,9 @@ class Search:
             if limit.confidence is None:
                 continue
             near = 0.25 * abs(self.bounds[j] - aims[j]) + 1e-4 * unit
+            if question.breach(candidate.point.here.values)[j] > 1e-3 * unit:
+                # The aim is out of reach on the sample: one below it would be, too.
+                continue
             if short > 0.0:
                 aims[j] -= 1.05 * short + 0.5e-4 * unit
                 again = True
@@ -326,6 +348,24 @@ class Search:
                 best = min(best, other, key=Candidate.rank)
         self.levels[j] = float(np.asarray(best.question.risks[j + 1].level))  # pyright: ignore[reportAttributeAccessIssue]
         return best
+
+
+def to_spare(limit: Limit, held: Evaluation) -> float:
+    """What is kept to spare so that other draws show a limit kept: in its unit, or of a chance."""
+    if limit.confidence is None or held.exact:
+        return 0.0
+    margin = float(ndtri(limit.confidence)) + BETWEEN_SAMPLES
+    if limit.chance is not None:
+        return margin * np.sqrt(max(limit.chance * (1.0 - limit.chance), 1e-12) / independent(held))
+    error = held.risk_standard_error
+    return margin * error if np.isfinite(error) else 0.0
+
+
+def level_shown(limit: Limit, held: Evaluation) -> float:
+    """The least level of a limit that a policy with these losses keeps with that to spare."""
+    if limit.chance is not None:
+        return float(held.quantile(min(limit.chance + to_spare(limit, held), 1.0)))
+    return held.risk + to_spare(limit, held)
 
 
 def heaviest(draws: WeightedDraws, most: int) -> WeightedDraws:

@@ -20,9 +20,10 @@ from ...risks import Risk
 from ..draws import Job, fresh_draws
 from ..sample_average import SampleAverage
 from ..solution import Asked, Checkpoint, History, Solution, Status
-from .answer import LimitAnswer, Verdict, answer_of
+from .answer import ROUNDING, LimitAnswer, Verdict, answer_of
 from .bounds import Proof, certified, infeasible
 from .limit import Limit
+from .prices import between, prices_beside
 from .search import Candidate, Search
 
 # Fresh and held-out draws, where that is cheap: what is kept to spare shrinks with them.
@@ -70,7 +71,7 @@ def solve_limited(
     thetas = fresh.thetas[:4]
     for objective in objectives:
         objective.check(thetas, start)
-    _refuse_idle(objectives, limits, thetas)
+    _refuse_idle(objectives, limits, fresh.thetas if fresh.exact else thetas)
     scaled = [objective.in_units(thetas) for objective in objectives]
     search = Search(
         tuple(each for each, _ in scaled), tuple(unit for _, unit in scaled), limits, risk, job, settings, count
@@ -83,13 +84,16 @@ def solve_limited(
     point = np.asarray(point_at(objectives[0], parameters))
     answer = judge(objectives[0], risk, point, fresh)
     answer = dataclasses.replace(answer, notes=objectives[0].notes(belief, point, fresh))
-    multipliers = _multipliers(search, candidate)
+    multipliers, prices = _multipliers(search, candidate)
     kept = []
     for j, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
         level = search.levels[j]
         own = judge(objective, search.risks()[j + 1], point, fresh)
         proof = proofs.single[j]
-        kept.append(answer_of(limit, own, float(multipliers[j]), proof.least, proof.proved, level))
+        beside = (float(prices[j, 0]), float(prices[j, 1]))
+        kept.append(
+            answer_of(limit, own, multiplier=float(multipliers[j]), prices=beside, level=level, **proof._asdict())
+        )
     certificate = None
     if certify and answer.finite():
         certificate = certified(search, objectives, limits, point, answer, candidate, proofs)
@@ -135,25 +139,37 @@ def _refuse_idle(objectives: Sequence[Objective], limits: tuple[Limit, ...], the
         low, high = objective.loss_range(thetas)
         unit = f" {limit.unit}" if limit.unit else ""
         name, at_most = limit.called(number), float(limit.at_most)
-        if at_most >= high:
+        rounding = ROUNDING * max(abs(low), abs(high)) if np.isfinite(high) else 0.0
+        if at_most >= high - rounding:
             raise InputError(
                 f"{name}: the loss is never above {high:.6g}{unit}, so at_most = {at_most:g} limits nothing; lower it, "
                 "leave it out, or check its unit"
             )
-        if at_most < low:
+        if at_most < low - rounding:
             raise InputError(
                 f"{name}: the loss is never below {low:.6g}{unit}, so at_most = {at_most:g} cannot be reached; raise "
                 "it, or check its unit"
             )
 
 
-def _multipliers(search: Search, candidate: Candidate) -> Float[np.ndarray, " L"]:
-    """In the user's units: of the objective for one of the limit; NaN where a limit is broken on the sample itself."""
-    question = candidate.question
-    if candidate.point.step is None or np.any(question.breach(candidate.point.here.values) > 1e-6 * question.units[1:]):
-        return np.full(question.limits, np.nan)
+def _multipliers(search: Search, candidate: Candidate) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
+    """Multipliers and prices on both sides, in the user's units: of the objective for one of the limit.
+
+    NaN where a limit is broken on the sample itself. A CVaR that stands in for a chance need not be kept: then it is
+    priced where it is.
+    """
+    question, point = candidate.question, candidate.point
+    chances = np.array([limit.chance is not None for limit in search.limits])
+    values = point.here.values[1:]
+    over = question.breach(point.here.values) > 1e-6 * question.units[1:]
+    if point.step is None or np.any(over & ~chances):
+        return np.full(question.limits, np.nan), np.full((question.limits, 2), np.nan)
     scales = np.array([unit.scale for unit in search.units])
-    return np.maximum(candidate.point.multipliers, 0.0) * scales[0] / scales[1:]
+    ratio = scales[0] / scales[1:]
+    asked = question._replace(aims=np.where(over, values, question.aims))
+    prices = prices_beside(asked, search.variables, point)
+    multipliers = between(np.where(over, 0.0, np.maximum(point.multipliers, 0.0)), prices)
+    return multipliers * ratio, prices * ratio[:, None]
 
 
 def _status(

@@ -52,7 +52,7 @@ def chosen(
     x: Float[np.ndarray, "K N"],
     prices: np.ndarray,
     count: int,
-) -> Float[np.ndarray, "K N"]:
+) -> Float[np.ndarray, "chosen N"]:
     """The best candidates by merit that differ, and some that are far away: the best may all lie in one valley."""
     values = question.values(variables.points(x))
     finite = np.all(np.isfinite(values), axis=1)
