@@ -30,6 +30,7 @@ ORDER = [
     "limits",
     "worth",
     "promise",
+    "promise_tables",
     "estimators",
     "tables",
     "curves",

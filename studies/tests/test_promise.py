@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent_studies import promise as study
+from prudent_studies import promise_tables
 
 
 def record(**changes):
@@ -18,18 +19,18 @@ def record(**changes):
 
 
 def test_rows_are_means_with_their_standard_errors():
-    row = study.summarised("a", "pooled", [record(), record(kept=False, regret=0.4, slack=-0.1)])
+    row = promise_tables.summarised("a", "pooled", [record(), record(kept=False, regret=0.4, slack=-0.1)])
     assert (row.logs, row.kept, row.kept_error) == (2, 0.5, pytest.approx(0.5))
     assert row.regret == pytest.approx(0.3) and row.regret_error == pytest.approx(0.1)
     assert row.slack == pytest.approx(0.2) and np.isnan(row.warned) and row.broken_unwarned == 0.5
     words = [record(warning="sound"), record(kept=False, warning="thin"), record(kept=False, warning="sound")]
-    row = study.summarised("a", "pooled", words)
+    row = promise_tables.summarised("a", "pooled", words)
     assert row.warned == 0.0 and row.broken_unwarned == pytest.approx(1 / 3)
-    assert study.summarised("a", "pooled", [record(warning="thin"), record(warning="sound")]).warned == 0.5
+    assert promise_tables.summarised("a", "pooled", [record(warning="thin"), record(warning="sound")]).warned == 0.5
 
 
 def test_short_logs_are_not_in_the_table_of_long_ones():
-    tables = study.tables([record(), record(steps=100, kept=False)])
+    tables = promise_tables.tables([record(), record(steps=100, kept=False)])
     assert [row.kept for row in tables["logs of 500 steps or more"]] == [1.0, 1.0]
     assert [row.label for row in tables["all environments"]] == ["500 steps", "100 steps", "all logs"]
 
@@ -88,12 +89,12 @@ def test_solves_of_both_kinds_are_held_against_each_other():
     cheap = [record(log=k, stated=1.0, **numbers) for k in range(3)]
     longer = [record(log=k, full=True, stated=1.5 - k, regret=0.2 + 0.1 * k, **numbers) for k in range(2)]
     longer[1] |= {"kept": False, "warning": "thin"}
-    found = study.thrift(cheap + longer)
+    found = promise_tables.thrift(cheap + longer)
     assert found is not None and (found.logs, found.kept, found.warned) == (2, 1, 1)
     assert found.stated == pytest.approx(0.0) and found.stated_largest == pytest.approx(1.0)
     assert found.regret == pytest.approx(0.05) and found.regret_error == pytest.approx(0.05)
-    assert study.thrift(cheap) is None
-    assert [row.logs for row in study.tables(cheap + longer)["all environments"]] == [3, 3]
+    assert promise_tables.thrift(cheap) is None
+    assert [row.logs for row in promise_tables.tables(cheap + longer)["all environments"]] == [3, 3]
 
 
 @pytest.mark.long

@@ -279,6 +279,7 @@ def promise(
         from rich.table import Table
 
         from . import promise as study
+        from . import promise_tables
 
         units = study.units_of(
             study.chosen(environments, list(study.KNOWN), "environment"),
@@ -298,7 +299,7 @@ def promise(
 
             records = study.finished(folder, units) if so_far else study.run_study(folder, units, advance)
         terminal = console()
-        for title, rows in study.tables(records).items():
+        for title, rows in promise_tables.tables(records).items():
             table = Table(title=f"CVaR {study.LEVEL:g} stated and kept, {title}", title_justify="left")
             for column in ("", "belief"):
                 table.add_column(column, no_wrap=True)
@@ -329,7 +330,7 @@ def promise(
             "likelihood and at the posterior mean; slack: stated risk above the loss; warned: of the logs that "
             "kept it, those with a warning; unwarned: broken without one"
         )
-        thrift = study.thrift(records)
+        thrift = promise_tables.thrift(records)
         if thrift is not None:
             terminal.print(
                 f"{thrift.logs} logs solved with the default solver, too: it states {thrift.stated:+.2f} standard "
