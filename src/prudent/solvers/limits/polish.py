@@ -123,7 +123,7 @@ def _step(
     alone = [j for j in range(ties) if (tied.group == tied.group[j]).sum() == 1]
     for j in alone:
         # Without a kink the density is a smooth function of the losses.
-        weights[j] = question.weights(tied.group[j], here.losses[tied.group[j]])
+        weights[j] = question.weights(int(tied.group[j]), here.losses[tied.group[j]])
     bend = np.zeros((count, count))
     if count:
         around = losses_at(question, variables, x + DIFFERENCE * np.concatenate([basis, -basis]))
@@ -131,7 +131,7 @@ def _step(
         for k, there in enumerate(around):
             for j, g in enumerate(tied.group):
                 # And it bends the risk as well.
-                own = question.weights(g, there.losses[g]) if j in alone else weights[j]
+                own = question.weights(int(g), there.losses[g]) if j in alone else weights[j]
                 slope[k] += tied.shares[j] * (own @ there.slopes[g] @ basis.T)
         bend = (slope[:count] - slope[count:]) / (2.0 * DIFFERENCE)
     normals = np.stack([weights[j] @ here.slopes[g] @ basis.T for j, g in enumerate(tied.group)])
