@@ -75,7 +75,7 @@ def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
             family = TabularFamily(belief.support, cost, family.start, family.discount)
         belief = belief.posterior
     if not isinstance(belief, Dirichlet | Pooled):
-        return f"a {type(belief).__name__} belief does not say how often each state-action pair was seen"
+        return f"the belief ({type(belief).__name__}) does not say how often each state-action pair was seen"
     counts, allowed, tied = np.asarray(belief.counts), belief.support.allowed(), None
     if isinstance(belief, Dirichlet):
         tied = None if belief.tied is None else np.asarray(belief.tied)

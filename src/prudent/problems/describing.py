@@ -67,8 +67,8 @@ def describe(case: Case) -> list[tuple[str, str]]:
     lines.append(
         (
             "coverage",
-            f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs seen, {seen['pairs_thin']:,} of them fewer than "
-            f"{THIN} times",
+            f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs within reach seen, {seen['pairs_thin']:,} of them "
+            f"fewer than {THIN} times",
         )
     )
     lines.append(("unseen pairs", f"{lost:,}: {named}{more}" if lost else "none"))

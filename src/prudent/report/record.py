@@ -371,7 +371,8 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
     told = certificate if exact else None
     coverage = None
     if counts is not None and answer.occupancy is not None:
-        coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, case.states, case.actions, THIN)
+        seen = counts, certain_pairs(case), answer.occupancy
+        coverage = coverage_record(*seen, case.states, case.actions, THIN, case.tied)
     return {
         "title": file.title or Path(facts.source).stem,
         "message": message_of(solution.status),
