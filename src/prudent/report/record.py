@@ -370,7 +370,8 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
     exact = plain and certificate is not None and certificate.draws == answer.draws
     told = certificate if exact else None
     coverage = None
-    if counts is not None and answer.occupancy is not None:
+    # Where pairs share laws, a pair that was never seen may be as well known as any.
+    if counts is not None and answer.occupancy is not None and case.laid is None:
         coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, case.states, case.actions, THIN)
     return {
         "title": file.title or Path(facts.source).stem,
