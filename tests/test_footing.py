@@ -127,11 +127,57 @@ def test_rows_that_are_tied_count_together():
     ground = ground_of(pr.TabularFamily(support, [[0.0], [1.0]], 0, 0.9), belief)
     assert isinstance(ground, Ground)
     assert ground.rows.tolist() == [[4.0], [4.0]]
-    assert len(ground.beliefs()) == 2
-    for other in ground.beliefs().values():
+    assert len(ground.beliefs) == 2
+    for other in ground.beliefs.values():
         assert isinstance(other, pr.Dirichlet)
         total = np.asarray(other.prior) + 4.0 * np.array([[[0.0, 1.0]]])
         np.testing.assert_allclose(other.mean(), total / total.sum(axis=2, keepdims=True))
+
+
+# A store of 0 to 3, demand 0 to 2, nothing ordered or one unit; what is short is lost.
+STORE = pr.Support.lists([[[max(min(s + a, 3) - d, 0) for d in range(3)] for a in range(2)] for s in range(4)])
+STORE_COST = np.array([[8.0, 9.0], [1.0, 2.0], [0.5, 1.5], [0.8, 1.8]])
+
+
+def test_laws_of_outcomes_stand_on_what_was_seen_of_the_law():
+    """Where a next state tells the outcome, the answer is that of tied rows, whose footing is tested above."""
+    ring = pr.Support.lists([[[(s + a - d) % 4 for d in range(3)] for a in range(2)] for s in range(4)])
+    log = pr.Transitions.from_records([(3, 0, 3), (3, 0, 2), (2, 1, 3)], states=4, actions=2)
+    law, policy = np.zeros((4, 2), dtype=int), np.full((4, 2), 0.5)
+    model = pr.TabularFamily(ring, STORE_COST, start=3, discount=0.9)
+    own, tied = pr.OutcomeLaws(ring, law), pr.Dirichlet.symmetric(ring, tied=law)
+    ours, theirs = (pr.evaluate(policy, model, each.update(log), samples=400).footing for each in (own, tied))
+    assert (ours.word, ours.pairs) == (theirs.word, theirs.pairs)
+    assert {pair.rows for pair in ours.pairs} == {3.0}
+    assert [each.name for each in ours.others] == ["seen outcomes only, a row each", "one row spread over all outcomes"]
+    for mine, other in zip(ours.others, theirs.others, strict=True):
+        assert (mine.risk, mine.exceeded) == pytest.approx((other.risk, other.exceeded), rel=0.05, abs=0.05)
+        assert mine.gain == pytest.approx(other.gain, rel=1e-6)
+    footing = pr.evaluate(policy, model, pr.OutcomeLaws(ring, law, seen=[[40, 30, 30]]), samples=400).footing
+    assert (footing.word, footing.pairs) == (pr.Soundness.SOUND, ())
+
+
+def test_costs_that_differ_by_the_outcome_leave_a_pair_open():
+    law, cost = np.zeros((4, 2), dtype=int), np.zeros((4, 2, 3)) + STORE_COST[..., None]
+    belief = pr.OutcomeLaws(STORE, law, seen=[[1, 1, 0]])
+    cost[0, 0] = [0.0, 5.0, 10.0]
+    for costs, wanted in ((STORE_COST, False), (cost, True)):
+        ground = ground_of(pr.TabularFamily(STORE, costs, 3, 0.9), belief)
+        assert isinstance(ground, Ground)
+        assert ground.open[0, 0] == wanted and ground.open[1:].all() and (ground.rows == 2.0).all()
+
+
+def test_what_was_seen_of_a_law_in_sets():
+    """At least 1 and at least 2 were seen, and outcome 1 as such: it explains the first set, nothing the second."""
+    support = pr.Support.lists([[[3, 2, 1, 0]], [[3, 2, 0, 0]], [[3, 0, 0, 0]], [[0, 1, 2, 3]]])
+    law = [[0], [0], [0], [1]]
+    belief = pr.OutcomeLaws(support, law)
+    assert belief.shown().all()
+    two = belief.update(pr.Transitions.from_records([(2, 0, 0), (1, 0, 0)], 4, 1))
+    assert two.shown().tolist() == [[False, False, True, True], [True] * 4]
+    assert two.rows()[:, 0].tolist() == [2.0, 2.0, 2.0, 0.0]
+    three = two.update(pr.Transitions.from_records([(0, 0, 2)], 4, 1))
+    assert three.shown().tolist() == [[False, True, True, True], [True] * 4]
 
 
 # ---------------------------------------------------------------- the word
@@ -274,6 +320,9 @@ def test_solve_evaluate_and_the_page_say_the_same(folder):
     assert f'data-name="footing.tail_time" data-value="{said["tail_time"]!r}"' in page
     judged = CliRunner().invoke(app, ["evaluate", str(out / "policy.csv"), str(folder / "problem.toml"), "--json"])
     assert json.loads(judged.stdout)["footing"]["word"] == "unsupported"
+    plain = CliRunner().invoke(app, ["evaluate", str(out / "policy.csv"), str(folder / "problem.toml")]).stdout
+    names = [line.strip(" │").split("  ")[0].split("│")[0].strip() for line in plain.splitlines()]
+    assert [names.count(name) for name in ("CVaR 0.9", "mean", "VaR 0.9")] == [1, 1, 1], "each number once"
     again = pr.report_run(out).read_text()
     assert again[: again.index('id="asked"')] == page[: page.index('id="asked"')]
 

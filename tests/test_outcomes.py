@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -274,6 +275,56 @@ def test_costs_may_go_by_the_outcome(tmp_path):
     assert np.isfinite(run.solution.risk) and read_checkpoint(tmp_path / "run").case.digest() == case.digest()
     with pytest.raises(pr.InputError, match=r"given by data.costs and by the column cost of posterior.outcomes"):
         read(tmp_path, PROBLEM, outcomes=outcomes)
+
+
+def test_a_run_goes_on_with_a_log_of_outcomes(tmp_path):
+    """Rows of a table with outcomes count by these, beside the transitions that there were, and once."""
+    run = pr.solve_problem(read(tmp_path), tmp_path / "run", report=False, progress=False)
+    more = tmp_path / "more.csv"
+    more.write_text("state,action,outcome,next_state\n3,0,4,0\n1,1,4,0\n2,0,1,1\n")
+    frame = pd.DataFrame({"outcome": ["0", "4"], "count": [2, 1]})
+    later = pr.continue_run(run.folder, data=[more, frame], report=False, progress=False)
+    by_hand = pr.OutcomeLaws(pr.Support.lists(LEADS), ONE_LAW, seen=[[2, 1, 0, 0, 3]]).update(walked(40, seed=2))
+    assert later.case.belief.mean() == pytest.approx(by_hand.mean())
+    said = dict(describe(later.case))
+    assert said["log"] == "40 rows, 40 transitions; 6 outcomes seen as such"
+    assert said["coverage"] == "1 of 1 laws seen, 0 of them fewer than 5 times"
+    again = read_checkpoint(run.folder).case
+    assert again.digest() == later.case.digest() != run.case.digest()
+    with pytest.raises(pr.InputError, match=r"more.csv: its rows were counted before; leave it out"):
+        pr.continue_run(run.folder, data=more)
+    for text, words in (
+        (
+            "state,action,outcome,next_state\n3,0,4,1\n",
+            "row 1: the outcome leads to state 0, as posterior.outcomes says",
+        ),
+        ("state,action,outcome\n3,0,7\n", "row 1: outcome '7' is not declared"),
+    ):
+        (tmp_path / "wrong.csv").write_text(text)
+        with pytest.raises(pr.InputError, match=words):
+            pr.continue_run(run.folder, data=tmp_path / "wrong.csv")
+
+
+def test_the_first_log_of_outcomes_counts_once_too(tmp_path):
+    problem = PROBLEM.replace('transitions = "log.csv"\n', "")
+    problem = problem.replace("[solver]", 'outcomes_seen = "seen.csv"\n[solver]')
+    case = read(tmp_path, problem, seen="outcome\n0\n1\n1\n")
+    assert dict(describe(case))["log"] == "3 outcomes seen as such"
+    with pytest.raises(pr.InputError, match=r"seen.csv: its rows were counted before"):
+        case.with_log(tmp_path / "seen.csv")
+    assert case.with_log(tmp_path / "seen.csv", again=True).facts.outcomes.seen[:, 2].tolist() == [2, 4]
+    (tmp_path / "next.csv").write_text("state,action,next_state\n3,0,2\n")
+    belief = case.with_log(tmp_path / "next.csv").belief
+    by_hand = pr.OutcomeLaws(pr.Support.lists(LEADS), ONE_LAW, seen=[[1, 3, 0, 0, 0]])
+    assert belief.mean() == pytest.approx(by_hand.mean())
+
+
+def test_the_page_of_a_run_with_laws_has_a_footing_and_counts_no_pairs(tmp_path):
+    run = pr.solve_problem(read(tmp_path), tmp_path / "run", progress=False)
+    assert run.record.footing is not None and run.record.footing.word is not None
+    page = (run.folder / "report.html").read_text()
+    assert f'data-name="footing.word" data-value="{run.record.footing.word}"' in page
+    assert "every row of the log tells of all pairs of its law" in page
 
 
 REFUSED_FILES = {

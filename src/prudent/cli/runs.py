@@ -47,12 +47,12 @@ def evaluate(
             typer.echo(json.dumps(said | judged.model_dump(mode="json"), indent=2))
             return
         assert judged.footing is not None
-        risk = risk_name(case.facts.file.risk)
+        risk, tail = risk_name(case.facts.file.risk), f"CVaR {judged.tail_level:g}"
         rows = [
             (risk, with_error(judged.risk, judged.risk_standard_error, 5)),
             ("mean", with_error(judged.mean, judged.mean_standard_error, 5)),
             (f"VaR {judged.tail_level:g}", number(judged.value_at_risk, 5)),
-            (f"CVaR {judged.tail_level:g}", number(judged.tail_mean, 5)),
+            *([] if risk == tail else [(tail, number(judged.tail_mean, 5))]),
             *footing_words(judged.footing, risk),
         ]
         table(f"{policy} {over(judged)}", rows)

@@ -1,4 +1,4 @@
-"""The counts behind a belief, and other priors for them."""
+"""The rows behind a belief, and other priors for them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ from jaxtyping import Bool, Float, Int
 
 from ..kernels import Graph, Support
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, Pooled, Posterior, Sobol, WithCosts
+from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, WithCosts
+
+# A pseudo-count that draws nothing.
+NEVER = 1e-9
 
 
 class Ground(NamedTuple):
+    """What a belief stands on.
+
+    Attributes:
+        family: the models along all successors that may be possible.
+        rows: `[S, A]` how often each pair was seen; of pairs that are tied or share a law, all of them together.
+        open: `[S, A]` pairs of which more than one thing may come.
+        beliefs: by name, what careful readers of the same rows might believe.
+    """
+
+    family: AbstractFamily
+    rows: Float[np.ndarray, "S A"]
+    open: Bool[np.ndarray, "S A"]
+    beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws]
+
+
+class _Counts(NamedTuple):
     """The counts behind a belief, laid out along all successors that may be possible.
 
     Attributes:
@@ -36,24 +55,19 @@ class Ground(NamedTuple):
         """How often each pair was seen."""
         return self.counts.sum(axis=2)
 
-    @property
-    def open(self) -> Bool[np.ndarray, "S A"]:
-        """Pairs that may lead to more than one state."""
-        return self.allowed.sum(axis=2) > 1
-
-    def beliefs(self) -> dict[str, Dirichlet | Pooled]:
-        """Priors that careful readers of the same counts might hold, by name."""
+    def ground(self) -> Ground:
+        """These counts under several priors."""
         seen = self.counts > 0
         shown = np.where(seen.any(axis=2, keepdims=True), seen, self.allowed)
         spread = self.allowed / self.allowed.sum(axis=2, keepdims=True)
         priors = {"seen successors only, a row each": shown * 1.0, "one row spread over all successors": spread}
-        beliefs: dict[str, Dirichlet | Pooled] = {
+        beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws] = {
             name: Dirichlet(self.support, prior, self._own(), self.tied) for name, prior in priors.items()
         }
         if self.tied is None and np.array_equal(self.allowed, self.support.allowed()):
             own = self.pooled or Pooled(self.support, self.counts)
             beliefs["pairs that learn from one another"] = own
-        return beliefs
+        return Ground(self.family, self.rows, self.allowed.sum(axis=2) > 1, beliefs)
 
     def _own(self) -> Float[np.ndarray, "S A B"]:
         """Counts of which those of tied rows, which are together in each of them, are in the first alone."""
@@ -66,7 +80,7 @@ class Ground(NamedTuple):
 
 
 def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
-    """The counts that a belief was made from; or, in words, why there are none."""
+    """The rows that a belief was made from; or, in words, why they are not known."""
     while isinstance(belief, Sobol | WithCosts):
         if isinstance(belief, WithCosts):
             # What is open is where pairs lead: costs are at their means.
@@ -74,17 +88,42 @@ def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
             cost = cost[..., 0] if cost.shape[2] == 1 else cost
             family = TabularFamily(belief.support, cost, family.start, family.discount)
         belief = belief.posterior
+    if isinstance(belief, OutcomeLaws):
+        return _ground_of_laws(family, belief)
     if not isinstance(belief, Dirichlet | Pooled):
-        return f"the belief ({type(belief).__name__}) does not say how often each state-action pair was seen"
+        return f"the {type(belief).__name__} belief does not say how often each state-action pair was seen"
     counts, allowed, tied = np.asarray(belief.counts), belief.support.allowed(), None
     if isinstance(belief, Dirichlet):
         tied = None if belief.tied is None else np.asarray(belief.tied)
         counts = counts if tied is None else _together(counts, tied)
         allowed = allowed & ((np.asarray(belief.prior) > 0) | (counts > 0))
-    ground = Ground(belief.support, counts, allowed, tied, family, belief if isinstance(belief, Pooled) else None)
+    found = _Counts(belief.support, counts, allowed, tied, family, belief if isinstance(belief, Pooled) else None)
     if belief.support.observed and tied is None and isinstance(family, TabularFamily):
-        return _widened(ground)
-    return ground
+        found = _widened(found)
+    return found.ground()
+
+
+def _ground_of_laws(family: AbstractFamily, belief: OutcomeLaws) -> Ground:
+    """What was seen of laws, under several priors of their outcomes."""
+    allowed, index = belief.support.allowed(), belief.support.index()
+    own = np.asarray(belief.prior) > 0
+    priors = {
+        "seen outcomes only, a row each": np.where(belief.shown(), 1.0, NEVER * own),
+        "one row spread over all outcomes": own / own.sum(axis=1, keepdims=True),
+    }
+    beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws] = {
+        name: OutcomeLaws(belief.support, belief.law, prior, belief.counts, belief.seen)
+        for name, prior in priors.items()
+    }
+    open_ = allowed.sum(axis=2) > 1
+    if isinstance(family, TabularFamily):
+        # Outcomes that lead to one state at one cost are one.
+        cost = np.asarray(family.costs)
+        differ = [index, cost] if cost.ndim == 3 else [index]
+        first = [np.take_along_axis(each, allowed.argmax(axis=2)[..., None], axis=2) for each in differ]
+        apart = [(each != one) & allowed for each, one in zip(differ, first, strict=True)]
+        open_ = np.any(apart, axis=(0, 3))
+    return Ground(family, belief.rows(), open_, beliefs)
 
 
 def _together(counts: Float[np.ndarray, "S A B"], tied: Int[np.ndarray, "S A"]) -> Float[np.ndarray, "S A B"]:
@@ -96,7 +135,7 @@ def _together(counts: Float[np.ndarray, "S A B"], tied: Int[np.ndarray, "S A"]) 
     return total[place].reshape(counts.shape)
 
 
-def _widened(ground: Ground) -> Ground:
+def _widened(ground: _Counts) -> _Counts:
     """Lists that only say what was seen, made wide enough for what was not: any state may follow an open pair.
 
     A pair whose only successor was never seen is one that cannot be left, as in a terminal state. A transition
@@ -122,4 +161,4 @@ def _widened(ground: Ground) -> Ground:
         every[place] = cost[state, action, slot]
         cost = every
     family = TabularFamily(wide, cost, ground.family.start, ground.family.discount)
-    return Ground(wide, counts, wide.allowed(), None, family)
+    return _Counts(wide, counts, wide.allowed(), None, family)

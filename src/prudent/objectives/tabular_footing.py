@@ -1,8 +1,8 @@
 """What an answer stands on: how much of it rests on pairs with few rows, and on the prior.
 
 A stated risk is a promise about the true loss. It is kept as far as the belief is right, and where there are few rows
-the belief is mostly prior. So the same policy is judged under three priors for the same counts, and the chance that the
-loss is above the stated risk is that of somebody who gives each of them a third:
+the belief is mostly prior. So the same policy is judged under a few priors for the same counts, and the chance that the
+loss is above the stated risk is that of somebody who gives each of them the same weight:
 
     exceeded = mean_j P_j(C(pi, theta) > stated risk).
 
@@ -141,8 +141,8 @@ def _others(
     if ground.family is not objective.family:
         method = None if objective.occupancy.horizon is None else objective.occupancy
         objective = type(objective)(ground.family, objective.loss, objective.parametrisation, method)
-    beliefs = ground.beliefs()
-    draws = int(np.clip(BYTES // (8 * len(beliefs) * ground.counts.size), FEWEST_DRAWS, DRAWS))
+    beliefs = ground.beliefs
+    draws = int(np.clip(BYTES // (8 * len(beliefs) * int(np.prod(ground.family.support.shape))), FEWEST_DRAWS, DRAWS))
     means = [np.asarray(belief.mean()) for belief in beliefs.values()]
     thetas = [belief.draw(stream(words, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
     every = np.concatenate([*thetas, np.stack(means)])

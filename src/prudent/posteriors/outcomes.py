@@ -174,6 +174,23 @@ class OutcomeLaws(AbstractTable):
         counts = sum_counts(self.support, self.counts, log)
         return OutcomeLaws(self.support, self.law, self.prior, counts, self.seen, self.names)
 
+    def rows(self) -> Float[np.ndarray, "S A"]:
+        """How often something was seen of each pair's law, in whatever pair."""
+        by_law = np.asarray(self.seen).sum(axis=1)
+        np.add.at(by_law, np.asarray(self.law), np.asarray(self.counts).sum(axis=2))
+        return by_law[np.asarray(self.law)]
+
+    def shown(self) -> Bool[np.ndarray, "L B"]:
+        """Outcomes that were seen as such, all of a set that was seen and holds none of these, all of a law unseen."""
+        own, counts = np.asarray(self.prior) > 0, self.tree.counts.ravel()
+        shown = np.zeros(own.shape, dtype=bool)
+        for law, path in enumerate(self.tree.path):
+            branches = [k for k in np.unique(path) if k < counts.size and counts[k] > 0]
+            for members in sorted(((path == k).any(axis=1) for k in branches), key=np.sum):
+                if not shown[law, members].any():
+                    shown[law] |= members
+        return np.where(shown.any(axis=1, keepdims=True), shown, own)
+
     def _table(self, laws: Float[np.ndarray, "N L B"]) -> Float[np.ndarray, "N S A B"]:
         return laws[:, np.asarray(self.law)]
 

@@ -73,11 +73,6 @@ class Case:
         return self.support.shape
 
     @property
-    def tied(self) -> bool:
-        """Whether theta is no row for each pair, as of a family that was given or of laws that pairs share."""
-        return self.family is not None or self.laid is not None
-
-    @property
     def drawn_costs(self) -> int:
         """How many costs of each pair are drawn with its probabilities: none where they are known."""
         return 0 if self.costs is None or self.costs.spread is None else self.costs.mean[0, 0].size

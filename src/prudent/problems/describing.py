@@ -57,21 +57,11 @@ def describe(case: Case) -> list[tuple[str, str]]:
     lines.append(("loss", loss_name(file.loss)))
     lines += [("limit", limit_words(limit, number)) for number, limit in enumerate(file.limit)]
     log = facts.log
-    if log is None:
-        lines.append(("log", "none: the prior alone"))
-    else:
-        lines.append(("log", f"{log.rows:,} rows, {seen['observations']:,.0f} transitions"))
-    lost = seen["pairs"] - seen["pairs_seen"]
-    named = ", ".join(f"{state}/{action}" for state, action in seen["unseen"][:MOST_NAMED])
-    more = ", ..." if lost > MOST_NAMED else ""
-    lines.append(
-        (
-            "coverage",
-            f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs within reach seen, {seen['pairs_thin']:,} of them "
-            f"fewer than {THIN} times",
-        )
-    )
-    lines.append(("unseen pairs", f"{lost:,}: {named}{more}" if lost else "none"))
+    told = [] if log is None else [f"{log.rows:,} rows, {seen['observations']:,.0f} transitions"]
+    if facts.outcomes is not None and facts.outcomes.seen is not None:
+        told.append(f"{facts.outcomes.seen[:, 2].sum():,.0f} outcomes seen as such")
+    lines.append(("log", "; ".join(told) or "none: the prior alone"))
+    lines += _seen_of_pairs(seen) if case.laid is None else _seen_of_laws(case)
     if not case.reachable.all():
         away = np.flatnonzero(~case.reachable)
         names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
@@ -79,6 +69,30 @@ def describe(case: Case) -> list[tuple[str, str]]:
     lines.append(("solver", solver_name(file.solver)))
     lines.append(("memory", f"about {in_words(estimate(case.shape, file.solver, case.drawn_costs))} to solve"))
     return lines
+
+
+def _seen_of_pairs(seen: dict[str, Any]) -> list[tuple[str, str]]:
+    lost = seen["pairs"] - seen["pairs_seen"]
+    named = ", ".join(f"{state}/{action}" for state, action in seen["unseen"][:MOST_NAMED])
+    more = ", ..." if lost > MOST_NAMED else ""
+    covered = f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs within reach seen, {seen['pairs_thin']:,} of them"
+    return [
+        ("coverage", f"{covered} fewer than {THIN} times"),
+        ("unseen pairs", f"{lost:,}: {named}{more}" if lost else "none"),
+    ]
+
+
+def _seen_of_laws(case: Case) -> list[tuple[str, str]]:
+    """Every row tells of all pairs of its law, so that laws are seen, and pairs need not be."""
+    known, laid = case.facts.outcomes, case.laid
+    assert known is not None and laid is not None
+    rows = np.bincount(laid.law.ravel(), case.counts().ravel(), minlength=len(known.laws) + 1)[:-1]
+    if known.seen is not None:
+        np.add.at(rows, known.seen[:, 0].astype(int), known.seen[:, 2])
+    lost = [known.laws[int(law)] for law in np.flatnonzero(rows == 0)]
+    named = ", ".join(lost[:MOST_NAMED]) + (", ..." if len(lost) > MOST_NAMED else "")
+    covered = f"{(rows > 0).sum():,} of {len(rows):,} laws seen, {((rows > 0) & (rows < THIN)).sum():,} of them"
+    return [("coverage", f"{covered} fewer than {THIN} times"), ("unseen laws", named or "none")]
 
 
 def _posterior(facts: Facts) -> str:

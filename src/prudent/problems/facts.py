@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..tables import LARGEST_COST, Keeper, LogCounts, LogForm, Names, Rows, count_log, entries_of, read_table
 from .limits import limit_tables
-from .outcomes import Outcomes, read_outcomes
+from .outcomes import Outcomes, read_outcomes, read_seen, seen_together, tells_outcomes
 from .schema import ProblemFile
 
 
@@ -83,20 +83,37 @@ class Facts:
 
     def with_log(self, sources: Any, again: bool = False) -> Facts:
         """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
-        leave, form = self.left_alone, form_of(self.file)
-        logs = [count_log([each], self.states, self.actions, leave=leave, form=form) for each in sources]
-        more = tuple(counted(each, log) for each, log in zip(sources, logs, strict=True))
+        tables = [self._read(each) for each in sources]
+        more = tuple(counted(each, table) for each, table in zip(sources, tables, strict=True))
         if not again:
             refuse_repeats(more, self.counted, "count it all the same with --again (again=True)")
-        whole = _joined(logs if self.log is None else [self.log, *logs])
+        logs = [each for each in (self.log, *tables) if isinstance(each, LogCounts)]
+        known = self.outcomes
+        if known is not None:
+            told = (each for each in tables if not isinstance(each, LogCounts))
+            known = known._replace(seen=seen_together([known.seen, *told]))
         # A checkpoint has counts alone, so the rows of all that was seen are not there.
-        return replace(self, log=whole, counted=self.counted + more, rows=None)
+        return replace(
+            self, log=_joined(logs) if logs else None, outcomes=known, counted=self.counted + more, rows=None
+        )
+
+    def _read(self, source: Any) -> LogCounts | np.ndarray:
+        """A log of transitions or, where pairs share laws and it has a column of them, of outcomes."""
+        if self.outcomes is not None and tells_outcomes(source):
+            names = {"state": self.states, "action": self.actions, "next_state": self.states}
+            return read_seen(source, self.outcomes, names)
+        return count_log([source], self.states, self.actions, leave=self.left_alone, form=form_of(self.file))
 
 
-def counted(source: Any, log: LogCounts, folder: Path | None = None) -> Counted:
+def counted(source: Any, log: LogCounts | np.ndarray, folder: Path | None = None) -> Counted:
     """The log that a source was counted to, with a digest that does not depend on the order of its rows."""
     digest = hashlib.sha256()
-    for column in (log.state, log.action, log.next_state, log.count, log.cost_count, log.cost_total):
+    columns = (
+        (log.state, log.action, log.next_state, log.count, log.cost_count, log.cost_total)
+        if isinstance(log, LogCounts)
+        else (log,)
+    )
+    for column in columns:
         digest.update(np.ascontiguousarray(column).tobytes() + b"|")
     if not isinstance(source, str | Path):
         return Counted("the frame", None, digest.hexdigest())
@@ -206,6 +223,8 @@ def gather(
 
     logs = [log.renumbered(state_places, action_places) for log in logs]
     seen = tuple(counted(each, log, folder) for each, log in zip(tables, logs, strict=True))
+    if shared is not None and shared.seen is not None:
+        seen += (counted(frames.get(said.outcomes_seen or "", said.outcomes_seen), shared.seen, folder),)
     if not file.data.again:
         refuse_repeats(seen, (), "count it all the same with data.again = true")
     return Facts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..kernels import Graph, Support
-from ..tables import LARGEST_COST, Names, Table, entries_of, read_table
+from ..tables import LARGEST_COST, Names, Table, entries_of, read_batches, read_table
 from .memory import require_fit
 
 
@@ -54,24 +56,46 @@ def read_outcomes(given: Any, seen: Any, names: dict[str, Names], folder: Path) 
     if costs is not None and large.any():
         row = int(np.argmax(large))
         raise InputError(f"{table.place(row)}: cost {costs[row]:g} is too large; change the unit of the costs")
-    if seen is None:
-        return Outcomes(moves, None, outcomes, laws, costs)
+    known = Outcomes(moves, None, outcomes, laws, costs)
+    return known if seen is None else known._replace(seen=read_seen(seen, known, names, folder))
+
+
+def tells_outcomes(source: Any) -> bool:
+    """Whether a table has a column `outcome`."""
+    if isinstance(source, str) and source.startswith("minari:"):
+        return False
+    both = ("state", "outcome")
+    return any("outcome" in batch.columns for batch in islice(read_batches(source, both, (), both), 1))
+
+
+def read_seen(source: Any, known: Outcomes, names: dict[str, Names], folder: Path | None = None) -> np.ndarray:
+    """`[M, 3]` law, outcome and count of what a table tells of outcomes; names as they are numbered in `known`."""
+    moves, laws, outcomes = known.moves, known.laws, known.outcomes
     columns = {"outcome": outcomes, "law": laws, **{name: names[name] for name in ("state", "action", "next_state")}}
     optional = [name for name in (*columns, "count") if name != "outcome"]
-    counted = read_table(seen, columns, ["count"], optional, folder)
+    counted = read_table(source, columns, ["count"], optional, folder)
     which = _laws_of(counted, moves, names, laws)
     count = counted.numbers.get("count", np.ones(len(counted)))
     if np.any((count < 0) | (count != np.floor(count))):
         row = int(np.argmax((count < 0) | (count != np.floor(count))))
         raise InputError(f"{counted.place(row)}: count {count[row]:g} is not a whole number >= 0")
-    known = np.isin(which * len(outcomes) + counted.indices["outcome"], law * len(outcomes) + moves[:, 2])
-    if not known.all():
-        row = int(np.argmin(known))
+    listed = np.isin(which * len(outcomes) + counted.indices["outcome"], moves[:, 4] * len(outcomes) + moves[:, 2])
+    if not listed.all():
+        row = int(np.argmin(listed))
         name = laws[which[row]]
         raise InputError(f"{counted.place(row)}: {name} has no outcome {outcomes[counted.indices['outcome'][row]]}")
-    both = np.unique(np.stack([which, counted.indices["outcome"]], axis=1), axis=0, return_inverse=True)
-    seen = np.column_stack([both[0], np.bincount(both[1].ravel(), count)])
-    return Outcomes(moves, seen, outcomes, laws, costs)
+    return _added_up(np.column_stack([which, counted.indices["outcome"], count]))
+
+
+def seen_together(tables: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """What several tables tell of outcomes."""
+    there = [table for table in tables if table is not None]
+    return _added_up(np.concatenate(there)) if there else None
+
+
+def _added_up(rows: np.ndarray) -> np.ndarray:
+    both, place = np.unique(rows[:, :2], axis=0, return_inverse=True)
+    return np.column_stack([both, np.bincount(place.ravel(), rows[:, 2])])
 
 
 def _laws_of(counted: Table, moves: np.ndarray, names: dict[str, Names], laws: Names) -> np.ndarray:

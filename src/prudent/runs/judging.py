@@ -13,7 +13,7 @@ from ..baselines import rivals, row_radius
 from ..errors import InputError
 from ..evaluation import Evaluation, judge, judged, usual_draws
 from ..objectives import objective_of
-from ..posteriors import Dirichlet, WeightedDraws, WithCosts
+from ..posteriors import Dirichlet, OutcomeLaws, WeightedDraws, WithCosts
 from ..problems import Case
 from ..report import Difference, FootingRecord, PolicyRecord, footing_record, policy_record
 from ..risks import CVaR, Risk, effective_draws
@@ -175,9 +175,5 @@ def _radius(case: Case, arguments: dict[str, Any]) -> Any:
     belief = belief.posterior if isinstance(belief, WithCosts) else belief
     if given is not None or isinstance(belief, Dirichlet):
         return given
-    counts = case.counts()
-    if case.laid is not None:
-        # Every row of a law tells of all of its pairs.
-        law = case.laid.law
-        counts = np.bincount(law.ravel(), counts.ravel())[law]
+    counts = belief.rows() if isinstance(belief, OutcomeLaws) else case.counts()
     return row_radius(arguments["model"].support, counts + 1.0)
