@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, require_kind
 from ..errors import InputError
@@ -189,14 +189,27 @@ class Boxes(eqx.Module):
     def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N S R"]]:
         """Losses and visits of N tables at every draw."""
 
+    def met(
+        self,
+        low: Float[Array, "J S A"],
+        high: Float[Array, "J S A"],
+        target: Int[Array, " J"],
+        values: Float[Array, "J S R"] | None = None,
+    ) -> tuple[Float[Array, "J R"], Float[Array, "J S R"]] | None:
+        """How often every table of a box meets its target state, at least, and the values that prove it.
+
+        Given values are taken as they are. None where this is not known, or of no use to a bound.
+        """
+        return None
+
     def listed(self) -> dict[str, np.ndarray] | None:
         """The models as arrays by name, from which anyone can check a bound; None where arrays do not tell the loss."""
         return None
 
     def proved(
         self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
-    ) -> Float[Array, "N R"]:
-        """What these values prove as they are, of models that can be listed."""
+    ) -> tuple[Float[Array, "N R"], Float[Array, "N S A R"]]:
+        """What these values prove as they are, of models that can be listed; and what an action costs with them."""
         raise NotImplementedError
 
 

@@ -17,6 +17,9 @@ from ..errors import InputError
 
 NONE = -1
 
+# Of how many cuts, one below the other, the boxes of one find visits of their own.
+FRESH = 4
+
 
 def tightened(
     low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"]
@@ -28,6 +31,11 @@ def tightened(
     """
     above, below = 1.0 - (low.sum(axis=-1, keepdims=True) - low), 1.0 - (high.sum(axis=-1, keepdims=True) - high)
     return np.maximum(low, below), np.minimum(high, above)
+
+
+def fresh_at(depth: int) -> bool:
+    """Whether boxes of this depth find visits of their own; others have those of the next such box above them."""
+    return depth % FRESH == 1
 
 
 class Cuts(NamedTuple):
@@ -57,6 +65,7 @@ class Tree:
         self.at: list[float] = []
         self.bound: list[float] = []
         self.parent: list[int] = []
+        self.depth: list[int] = []
         if cuts is not None:
             self._read(cuts)
 
@@ -70,6 +79,7 @@ class Tree:
             self.child[parent] = node
         self.child.append(NONE)
         self.parent.append(parent)
+        self.depth.append(0 if parent == NONE else self.depth[parent] + 1)
         self.state.append(state)
         self.action.append(action)
         self.at.append(at)
@@ -79,6 +89,21 @@ class Tree:
     def cut_of(self, node: int) -> tuple[int, int, float]:
         """State, action and number at which a node is, or would be, cut."""
         return self.state[node], self.action[node], self.at[node]
+
+    def fresh_above(self, node: int) -> int:
+        """The node whose visits a node has: itself or one above, `NONE` where there is no such node."""
+        while node != NONE and not fresh_at(self.depth[node]):
+            node = self.parent[node]
+        return node
+
+    def without(self, bound: float) -> Tree:
+        """The same tree without what lies below nodes of this bound, which need not be cut to show it."""
+        kept, pairs = Tree(self.shape, self.deterministic), [(0, NONE)]
+        for node, parent in pairs:
+            place = kept.add(parent, self.bound[node], *self.cut_of(node))
+            if (child := self.child[node]) != NONE and self.bound[node] < bound:
+                pairs += [(child, place), (child + 1, place)]
+        return kept
 
     def leaves(self) -> list[int]:
         """All nodes without children."""
@@ -116,3 +141,5 @@ class Tree:
                 self.parent[child] = self.parent[child + 1] = node
         self.child, self.state, self.action = (column.tolist() for column in cuts[:3])
         self.at, self.bound = cuts.at.tolist(), cuts.bound.tolist()
+        for parent in self.parent:
+            self.depth.append(0 if parent == NONE else self.depth[parent] + 1)
