@@ -361,8 +361,9 @@ def _visits(arrays: dict[str, np.ndarray], models: Models, some: Some) -> np.nda
     quality = models.onward(values, ones)
     least = _proved(models, some, values, quality, models.rounding(values, 1.0))
     met = np.zeros((len(models.share), len(models.start)))
-    # Of what is not a number nothing is known.
-    np.maximum.at(met, (slice(None), place), np.where(least > 0.0, least, 0.0).T)
+    for row, state in enumerate(place.tolist()):
+        # Of what is not a number nothing is known.
+        met[:, state] = np.where(least[row] > met[:, state], least[row], met[:, state])
     return met
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import in_float64, to_numpy
+from ..arrays import Array, in_float64, to_numpy
 from ..objectives import Boxes
 from ..risks import Risk
 from .relaxation import Bounded, bounded
@@ -189,7 +189,7 @@ class Search:
             at = np.nan
         node = self.tree.add(parent, bound, state, action, at)
         kept = len(self.open) < self.most_values
-        begin = (found.values[row].copy(), found.met[row].copy()) if kept else (None, None)
+        begin = (np.array(found.values[row]), np.array(found.met[row])) if kept else (None, None)
         self._queue(node, Leaf(float(lost[state]), *begin))
 
     def _queue(self, node: int, leaf: Leaf) -> None:
@@ -232,7 +232,7 @@ class Search:
             self.incumbent = Incumbent(tables[best], float(risks[best]))
 
 
-def _shortened(numbers: np.ndarray) -> np.ndarray:
+def _shortened(numbers: Array) -> np.ndarray:
     """In a quarter of the digits, towards 0."""
     short = np.clip(numbers, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
     return np.where(np.abs(short) > np.abs(numbers), np.nextafter(short, np.float16(0.0)), short)
