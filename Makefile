@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 PINNED := $(PIP) --require-hashes --no-deps --requirement constraints
 OURS := $(PIP) --no-deps --no-build-isolation --editable . --editable studies
 
-.PHONY: constraints licences release demo reproduction test test-types test-long test-browser test-cluster lint format \
+.PHONY: constraints licences release try-release demo reproduction test test-types test-long test-browser test-cluster lint format \
   bench docs clean
 
 .venv/base: pyproject.toml studies/pyproject.toml constraints/base.txt
@@ -90,6 +90,10 @@ release: .venv/release  ## wheels, source archives and a bill of materials (Cycl
 	$(BIN)/python -m cyclonedx_py requirements constraints/base.txt --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/prudent.cdx.json
 	@ls dist
+
+PYTHONS ?= python3.11 python3.12 python3.13
+try-release:  ## what `make release` made, installed by each of PYTHONS into an environment of its own, and run there
+	$(PYTHON) tools/try_release.py dist $(PYTHONS)
 
 clean:
 	rm -rf .venv demo reproduction docs/_build dist

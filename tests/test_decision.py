@@ -118,7 +118,7 @@ ACTS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=9)
 @given(ACTS, st.booleans())
 def test_a_rule_can_be_read_back(acts, ordered):
     numbers = list(range(10, 10 + len(acts)))
-    states = [f"s{k}" for k in numbers]
+    states = [str(k) for k in numbers]
     rule = rule_words(acts, states, numbers, ordered)
     read = {}
     if rule.startswith("always "):
@@ -138,3 +138,22 @@ def test_a_rule_can_be_read_back(acts, ordered):
                 ends["from"] = (place, len(states)) if rest[1] == "on" else (place, states.index(rest[2]) + 1)
             read |= dict.fromkeys(states[slice(*ends[how])], act)
     assert [read[state] for state in states] == acts
+
+
+def test_states_in_which_all_actions_come_to_the_same_are_not_decided():
+    # In 1 either action leads back at the same cost; in 0 they differ.
+    support = pr.Support.lists([[[0, 1], [1]], [[0], [0]]])
+    model = pr.TabularFamily(support, [[0.0, 1.0], [2.0, 2.0]], start=0, discount=0.9)
+    belief = pr.Dirichlet.symmetric(support)
+    solution = pr.solve(model, belief)
+    decision = pr.record_solution(solution, model, belief, rivals={"other": pr.plug_in(model, belief)}).decision
+    assert decision.alike == 1 and [choice.number for choice in decision.choices] == [0]
+    assert decision.rule == "always 0"
+
+
+def test_a_rule_speaks_of_amounts_or_lists_names():
+    acts = ["keep", "keep", "replace"]
+    assert rule_words(acts, ["70,000 miles", "75,000 miles", "80,000 miles"], [0, 1, 2], True) == (
+        "keep below 80,000 miles, replace from 80,000 miles on"
+    )
+    assert rule_words(acts, ["new", "used", "worn"], [0, 1, 2], True) == "keep in new and used; replace in worn"

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,13 @@ def run_page(blocks):
         "docs/linear.md",
         "docs/limits-inventory.md",
         "docs/limits-maintenance.md",
+        "docs/watching.md",
+        "docs/cluster.md",
+        "docs/comparing.md",
+        "docs/frontier.md",
+        pytest.param("docs/families.md", marks=pytest.mark.long),
+        pytest.param("docs/proofs.md", marks=pytest.mark.long),
+        pytest.param("docs/simulated.md", marks=pytest.mark.long),
         pytest.param("docs/limits.md", marks=pytest.mark.long),
         pytest.param("docs/parts.md", marks=pytest.mark.long),
     ],
@@ -80,8 +88,21 @@ def test_the_examples_of_a_page_run_in_order(page):
     blocks = fences(page)
     first = next(position for position, (language, _) in enumerate(blocks) if language == "python")
     names = run_page(blocks[first:])
-    if page != "docs/command-line.md":
-        assert names["solution"].status.ok
+    assert all(value.status.ok for value in names.values() if isinstance(value, pr.Solution))
+
+
+def test_a_stranger_comes_from_an_empty_folder_to_a_policy_at_work(tmp_path, monkeypatch):
+    blocks = fences("docs/first-policy.md")
+    lines = [line for language, code in blocks if language in ("sh", "python") for line in code.splitlines()]
+    assert sum(bool(line.strip()) for line in lines) <= 15
+    data = ROOT / "docs" / "data" / "pumps.csv"
+    (head,) = (code for language, code in blocks if language == "csv")
+    assert data.read_text(encoding="utf-8").startswith(head)
+    shutil.copy(data, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    solution = run_page(blocks)["solution"]
+    assert solution.status.ok
+    assert pr.load_policy(tmp_path / "policy.json").act("worn", seed=1) in ("run", "service", "replace")
 
 
 def test_the_version_is_the_same_everywhere():

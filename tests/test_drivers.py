@@ -157,3 +157,12 @@ def test_the_drivers_of_a_solution_are_those_of_its_own_weights():
     assert [driver.shift for driver in found] == pytest.approx([expected[driver.place] for driver in found])
     assert abs(found[0].shift) > 3 * found[0].standard_error
     assert solution.certificate.drivers_considered == 2
+
+
+def test_rows_that_are_tied_are_one_unknown():
+    generator = np.random.default_rng(0)
+    law = generator.dirichlet(np.ones(3), size=500)
+    thetas = np.broadcast_to(law[:, None, None], (500, 4, 2, 3))
+    weights = np.where(law[:, 0] >= np.quantile(law[:, 0], 0.9), 10.0, 0.0)
+    found, looked_at = drivers(thetas, weights, np.full(500, 1 / 500), np.ones((4, 2), bool))
+    assert [driver.place for driver in found] == [(0, 0, 0)] and looked_at == 3

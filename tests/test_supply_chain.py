@@ -1,6 +1,7 @@
 """What is installed: pinned by version and hash, one version of each, and what builds the packages among it."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -55,3 +56,43 @@ def test_what_builds_a_package_is_pinned_and_installed(folder):
     for line in wanted:
         name, version = line.split("==")
         assert pins("base")[name] == version
+
+
+def stated(lines):
+    """Requirements as `name -> bounds`, spaces and comments aside."""
+    found = {}
+    for line in lines:
+        name, bounds = re.match(r"([\w.-]+)\s*(?:\[.*?\])?\s*([^#]*)", line).groups()
+        found[name.removesuffix("-base")] = bounds.replace(" ", "")
+    return found
+
+
+def test_the_conda_recipe_asks_for_what_the_wheel_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = stated([*project["dependencies"], *project["optional-dependencies"]["report"]])
+    recipe = (ROOT / "tools" / "recipe.yaml").read_text()
+    run = re.search(r"^  run:\n((?:    .*\n)+)", recipe, re.MULTILINE)[1]
+    given = stated(re.findall(r"^    - (.+)$", run, re.MULTILINE))
+    assert given.pop("python") == project["requires-python"]
+    assert given == wanted
+    (command,) = re.findall(r"^      - (prudent = .+)$", recipe, re.MULTILINE)
+    assert command == f"prudent = {project['scripts']['prudent']}"
+
+
+def test_a_release_is_tried_by_every_python_that_it_is_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = [line.rsplit(" ")[-1] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    for name in ("tests", "release"):
+        workflow = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
+        (matrix,) = re.findall(r"^        python-version: \[(.*)\]$", workflow, re.MULTILINE)
+        assert re.findall(r"[\d.]+", matrix) == said, name
+    (pythons,) = re.findall(r"^PYTHONS \?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert pythons.split() == [f"python{version}" for version in said]
+
+
+@pytest.mark.long
+def test_a_release_is_built_installed_and_run(tmp_path):
+    """By this Python; `make try-release` takes others."""
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)], cwd=ROOT, check=True)
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "try_release.py"), str(tmp_path)], text=True)
+    assert done.returncode == 0

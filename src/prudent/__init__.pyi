@@ -212,6 +212,7 @@ from .solvers import NaturalGradient as NaturalGradient
 from .solvers import Optimiser as Optimiser
 from .solvers import ProxLinear as ProxLinear
 from .solvers import RandomIterate as RandomIterate
+from .solvers import RunState as RunState
 from .solvers import SampleAverage as SampleAverage
 from .solvers import Solution as Solution
 from .solvers import Status as Status

@@ -51,6 +51,9 @@ SYNONYMS = {
     "risk_measure": ("risk",),
     "tol": ("tolerance",),
     "verbose": ("progress",),
+    "callback": ("progress",),
+    "callbacks": ("progress",),
+    "logger": ("progress",),
 }
 
 

@@ -102,8 +102,9 @@ class Fleet(AbstractFamily):
         running = 0.001 * theta[GAINS] * jnp.arange(STATES)
         return jnp.stack([running, jnp.full(STATES, self.replacement)], axis=1)
 
-    def name_of(self, place: tuple[int, ...]) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """Gains and the growth of costs by name."""
+        del shape
         return "growth of costs" if place[0] == GAINS else f"{STEP * place[0]:,} miles a month"
 
 

@@ -24,6 +24,7 @@ HOLDS = 12  # what the reservoir can keep for the next year
 RELEASES = (6, 7, 8, 9, 10, 11, 12)
 DEMAND, SAFE = 9, 12  # below the first fields are dry, above the second banks are flooded
 DROUGHT, FLOOD = 1.0, 2.0  # cost of a step below or above, by its square
+NOT_THERE = 0.01  # cost of a step that is to be let through and is not there, so that rules name amounts that are
 DISCOUNT = 0.95
 PRIOR = 0.25  # pseudo-count of each inflow: three years' worth in all
 BEFORE_THE_BREAK = 28  # years to 1898
@@ -51,6 +52,7 @@ def costs() -> Float[np.ndarray, "S A"]:
             through = min(release, state)
             flow = through + max(state - through - HOLDS, 0)
             table[state, action] = DROUGHT * max(DEMAND - through, 0) ** 2 + FLOOD * max(flow - SAFE, 0) ** 2
+            table[state, action] += NOT_THERE * (release - through)
     return table
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import write_files
 from ..runs import Run, solve_problem
+from ..solvers import Shown
 from . import bus_held_out, hiv, nile
 from .held_out import Outcome, csv_rows
 from .writing import CASES, _text, write_case
@@ -37,7 +38,7 @@ class CaseRun:
 
 
 def run_case(
-    name: str, out: str | Path, *, splits: int = 3, seed: int = 0, force: bool = False, progress: bool | None = None
+    name: str, out: str | Path, *, splits: int = 3, seed: int = 0, force: bool = False, progress: Shown = None
 ) -> CaseRun:
     """Write a case, solve it into the folder `run` beside it, and hold plans from parts of its data against the rest.
 

@@ -126,8 +126,15 @@ def _hiv() -> dict[str, str]:
     log = [(p, time, states[s], hiv.SHORT[a], states[then]) for p, time, s, a, then in hiv.log_of(everyone)]
     names = [*hiv.BANDS, "event"]
     moves = [
-        (states[s], hiv.SHORT[a], names[outcome], states[then], f"law {law}")
-        for s, a, outcome, then, law in hiv.moves()
+        (
+            states[s],
+            hiv.SHORT[a],
+            names[outcome],
+            states[then],
+            # After 20 weeks the state tells the therapy, and with it the law.
+            states[s] if then >= hiv.LAST else f"{states[s]}, {hiv.SHORT[a]}",
+        )
+        for s, a, outcome, then, _ in hiv.moves()
     ]
     costs = [
         (states[s], hiv.SHORT[a], states[then], hiv.COSTS[outcome])

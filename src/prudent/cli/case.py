@@ -41,7 +41,7 @@ def case(
         for line in (
             "held out: with one standard error over the splits, or by resampling the units of a single one",
             "less cautious: the loss less that of the cautious plan, split by split",
-            "kept: splits in which the loss was at most the stated CVaR",
+            "kept: splits in which the loss was at most the stated CVaR, of those in which the plan can be made",
             f"wrote {found.files[-1]}",
         ):
             console().print(line, markup=False, highlight=False, soft_wrap=True)

@@ -225,6 +225,9 @@ def _show_decision(record: SolutionRecord) -> None:
     order = sorted(decision.choices, key=lambda choice: -choice.time)[:MOST_CHOICES]
     listed = [choice for choice in decision.choices if choice in order]
     left = len(decision.choices) - len(listed) + decision.left_out
+    if decision.alike:
+        same = f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do"
+        console().print(same, markup=False, highlight=False, soft_wrap=True)
     table(
         "the states that come up" + (f" most ({left:,} more are in solution.json)" if left else ""),
         [

@@ -90,11 +90,14 @@ def table(title: str, rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = 
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(show_header=bool(heads))
+    # Of several columns on the left, the last is of words, the others of names.
+    drawn, names = Table(show_header=bool(heads)), max(1, left - 1)
     for place, head in enumerate(heads):
         # A long word goes on below; it is not cut.
         side = "left" if place < left else "right"
-        drawn.add_column(Text(shown(head)), justify=side, no_wrap=place == 0, overflow="fold" if place else "ellipsis")
+        drawn.add_column(
+            Text(shown(head)), justify=side, no_wrap=place < names, overflow="fold" if place else "ellipsis"
+        )
     for row in rows:
         drawn.add_row(*(Text(shown(cell)) for cell in row))
     console().print(shown(title), markup=False, highlight=False)

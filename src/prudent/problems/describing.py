@@ -75,7 +75,7 @@ def _seen_of_pairs(seen: dict[str, Any]) -> list[tuple[str, str]]:
     lost = seen["pairs"] - seen["pairs_seen"]
     named = ", ".join(f"{state}/{action}" for state, action in seen["unseen"][:MOST_NAMED])
     more = ", ..." if lost > MOST_NAMED else ""
-    covered = f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs seen, {seen['pairs_thin']:,} of them"
+    covered = f"{seen['pairs_seen']:,} of {seen['pairs']:,} pairs within reach seen, {seen['pairs_thin']:,} of them"
     return [
         ("coverage", f"{covered} fewer than {THIN} times"),
         ("unseen pairs", f"{lost:,}: {named}{more}" if lost else "none"),

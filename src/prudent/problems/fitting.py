@@ -114,8 +114,7 @@ def _bands(case: Case, rows: Rows, outcomes: Outcomes, slot: np.ndarray, when: n
     found = {}
     part = blocks(when, max(1, min(PARTS, len(rows) // 10)))
     if len(np.unique(part)) > 1:
-        middle = {int(k): _moment(float(np.median(when[part == k])), rows) for k in np.unique(part)}
-        found["time"] = drawn.band(part, middle)
+        found["time"] = drawn.band(part, {int(k): _span(when[part == k], rows) for k in np.unique(part)})
     if rows.unit is not None and len(np.unique(rows.unit)) > 1:
         found["unit"] = drawn.band(rows.unit, {int(k): rows.units[k] for k in _commonest(rows.unit, UNITS)})
     previous = rows.previous()
@@ -128,9 +127,12 @@ def _bands(case: Case, rows: Rows, outcomes: Outcomes, slot: np.ndarray, when: n
     return found
 
 
-def _moment(when: float, rows: Rows) -> str:
-    """A time in words."""
-    return str(np.datetime64(int(when), "us").astype("datetime64[D]")) if rows.dated else f"{when:g}"
+def _span(when: np.ndarray, rows: Rows) -> str:
+    """The times of a group in words: of dates the middle, of numbers the first and the last."""
+    if rows.dated:
+        return str(np.datetime64(int(np.median(when)), "us").astype("datetime64[D]"))
+    first, last = f"{when.min():g}", f"{when.max():g}"
+    return first if first == last else f"{first} to {last}"
 
 
 def _commonest(group: np.ndarray, most: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -11,7 +12,10 @@ from .parts import Count, Difference, Part, Several, Share, Two
 from .words import clean, number, percent, several
 
 # Names that a rule lists of a group of states, groups that it may have, and pieces that an ordered one may have.
-MOST_NAMES, MOST_GROUPS, MOST_PIECES = 8, 6, 4
+MOST_NAMES, MOST_GROUPS, MOST_PIECES = 8, 6, 8
+
+# Names that stand for an amount.
+NUMBERED = re.compile(r"[-−+]?\d")
 
 # From this probability on an action is called the one that is taken.
 SURE = 0.995
@@ -51,6 +55,7 @@ class DecisionRecord(Part):
         others: names of other plans, those that agree together, with their rule where it differs.
         choices: the states that the policy meets, and those where plans disagree.
         left_out: how many more there are.
+        alike: states that come up in which all actions come to the same; they are not among the choices.
         least_time: the share of discounted time from which on a state comes up.
         draws: how many draws the costs were found on; 0 where none was tried.
         screened: whether the action to try was chosen by a first-order estimate of its cost, not among all.
@@ -62,6 +67,7 @@ class DecisionRecord(Part):
     others: Several[Two[str]] = ()
     choices: Several[ChoiceRecord] = ()
     left_out: Count = 0
+    alike: Count = 0
     least_time: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     draws: Count = 0
     screened: bool = False
@@ -89,7 +95,7 @@ def rule_words(acts: Sequence[str], states: Sequence[str], numbers: Sequence[int
         acts: what is done in each state that comes up.
         states: their names.
         numbers: their numbers, rising.
-        ordered: whether the order of the numbers means something.
+        ordered: whether the order of the numbers means something; it is spoken of where names begin with a number.
 
     >>> rule_words(["keep", "keep", "replace"], ["0", "5", "10"], [0, 1, 2], True)
     'keep below 10, replace from 10 on'
@@ -103,7 +109,7 @@ def rule_words(acts: Sequence[str], states: Sequence[str], numbers: Sequence[int
     if len(set(acts)) == 1:
         return f"always {acts[0]}"
     begins = [k for k in range(len(acts)) if k == 0 or acts[k] != acts[k - 1]]
-    if ordered and len(acts) > 2 and len(begins) <= MOST_PIECES:
+    if ordered and all(NUMBERED.match(state) for state in states) and len(acts) > 2 and len(begins) <= MOST_PIECES:
         return _thresholds(acts, states, numbers, begins)
     groups: dict[str, list[str]] = {}
     for act, state in zip(acts, states, strict=True):

@@ -225,7 +225,7 @@ def occupancy_figure(record: SolutionRecord) -> Any:
     """Discounted visits of the busiest states, one bar for each plan."""
     graphs = plotly_graphs()
     every = np.stack([visits(plan) for plan in record.plans])
-    states = np.argsort(-every.max(axis=0), kind="stable")[:BARS]
+    states = np.sort(np.argsort(-every.max(axis=0), kind="stable")[:BARS])
     names = record.state_names
     places, room = named_places([names[state] for state in states])
     figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(record.plans)), left=room)

@@ -173,6 +173,7 @@ class CoverageRecord(Part):
         unseen_time, thin_time: shares of the answer's discounted time in pairs never seen, and in thin ones.
         relied_on: the thin pairs that it relies on, most time for each row first.
         more: how many more there are.
+        shared: whether the model ties pairs together, so that rows of the others tell of a pair that was never seen.
     """
 
     few: Count
@@ -184,6 +185,7 @@ class CoverageRecord(Part):
     thin_time: Share
     relied_on: Several[PairRecord]
     more: Count
+    shared: bool = False
 
 
 class ProofRecord(Part):
@@ -290,6 +292,7 @@ def coverage_record(
     states: Sequence[str],
     actions: Sequence[str],
     few: int,
+    shared: bool = False,
 ) -> CoverageRecord:
     """How much of a policy's time is spent where the log says little, and in which pairs most.
 
@@ -300,6 +303,7 @@ def coverage_record(
         states: names.
         actions: names.
         few: rows below which a pair is thin.
+        shared: whether rows of one pair tell of others.
     """
     shares = occupancy / occupancy.sum()
     unseen, thin = ~certain & (counts <= 0), ~certain & (counts < few)
@@ -318,4 +322,5 @@ def coverage_record(
             for s, a in relied[:MOST_PAIRS]
         ),
         more=max(len(relied) - MOST_PAIRS, 0),
+        shared=shared,
     )

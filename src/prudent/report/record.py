@@ -361,7 +361,6 @@ def solution_record(solution: Solution, answer: PolicyRecord, **more: Any) -> So
 def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, settings: dict[str, Any]) -> dict[str, Any]:
     """What a problem file tells of a run; `settings` are those the solver ran with."""
     file, facts, certificate = case.facts.file, case.facts, solution.certificate
-    # Grids of two axes are drawn.
     grid = file.layout.grid if file.layout.grid is None or len(file.layout.grid) == 2 else None
     directions = None if grid is None else file.layout.directions
     counts = None if facts.log is None else case.counts()
@@ -372,7 +371,8 @@ def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, setting
     coverage = None
     # Where pairs share laws, a pair that was never seen may be as well known as any.
     if counts is not None and answer.occupancy is not None and case.laid is None:
-        coverage = coverage_record(counts, certain_pairs(case), answer.occupancy, case.states, case.actions, THIN)
+        seen = counts, certain_pairs(case), answer.occupancy
+        coverage = coverage_record(*seen, case.states, case.actions, THIN, case.family is not None)
     return {
         "title": file.title or Path(facts.source).stem,
         "message": message_of(solution.status),

@@ -127,8 +127,9 @@ def warnings_of(record: SolutionRecord) -> list[str]:
     found = []
     if record.footing is not None and record.footing.word not in (None, "sound"):
         found.append(f"The risk stands on {record.footing.word} ground: {record.footing.message}.")
-    if record.coverage is not None and record.coverage.unseen_time >= UNSEEN:
-        time = words.percent(record.coverage.unseen_time)
+    seen = record.coverage
+    if seen is not None and not seen.shared and seen.unseen_time >= UNSEEN:
+        time = words.percent(seen.unseen_time)
         found.append(f"{time} of its discounted time passes through pairs that the log has never seen.")
     for test in () if record.fit is None else record.fit.tests:
         if test.fails:
@@ -142,7 +143,7 @@ def _thin(record: SolutionRecord) -> tuple[PairRecord, ...]:
     """The pairs with few rows that the policy leans on most."""
     if record.footing is not None and record.footing.pairs:
         return record.footing.pairs[:3]
-    return () if record.coverage is None else record.coverage.relied_on[:3]
+    return () if record.coverage is None or record.coverage.shared else record.coverage.relied_on[:3]
 
 
 def _plans_words(choice: ChoiceRecord) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import in_float64
 from ..objectives import chunk_size, losses_on, slopes_on
@@ -22,6 +22,9 @@ MOST_TRIED = 64
 # Bytes of models that may be looked at, where they are factorised and where they are solved by iteration, and draws.
 WORK = {True: 2**29, False: 2**27}
 FEWEST_DRAWS, MOST_DRAWS = 100, 2000
+
+# Draws at which the actions of a state are compared, and the share of their size by which rounding may set them apart.
+ALIKE_DRAWS, ROUNDING = 16, 1e-9
 
 # A cost below this share of the spread of losses over the posterior hardly matters.
 SMALL = 0.01
@@ -60,11 +63,13 @@ def decision_of(
     ends, walls = (none if mask is None else np.asarray(mask, bool) for mask in (ends, walls))
     others = [plan for plan in plans if plan.probabilities is not None and plan.occupancy is not None]
     times = _shares(answer)
-    met = (times >= LEAST_TIME) & ~ends
+    alike = _alike(evaluator, table) & ~ends
+    left = ends | (none if np.all(alike[times >= LEAST_TIME]) else alike)
+    met = (times >= LEAST_TIME) & ~left
     apart = none.copy()
     for plan in others:
         unlike = np.asarray(plan.probabilities).argmax(axis=1) != table.argmax(axis=1)
-        apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~ends & ~walls
+        apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~left & ~walls
     known = np.flatnonzero(met | apart)
     shown = np.sort(known[np.argsort(-times[known], kind="stable")[:MOST_CHOICES]])
     costs, draws, screened = _costs(evaluator, answer, table, shown[met[shown]])
@@ -94,18 +99,19 @@ def decision_of(
         )
     own = rule(answer)
     rules = [(plan.name, rule(plan)) for plan in others if plan.kind != "deterministic"]
-    alike: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for name, text in rules:
         if text and text != own:
-            alike.setdefault(text, []).append(name)
+            together.setdefault(text, []).append(name)
     mixed = bool(np.any(table[known].max(axis=1) < 0.995))
     certain = next((rule(plan) for plan in others if plan.kind == "deterministic"), "") if mixed else ""
     return DecisionRecord(
         rule=own,
         certain=certain,
-        others=tuple((", ".join(names), text) for text, names in alike.items()),
+        others=tuple((", ".join(names), text) for text, names in together.items()),
         choices=tuple(choices),
         left_out=len(known) - len(shown),
+        alike=int(np.sum((times >= LEAST_TIME) & left & ~ends)),
         least_time=LEAST_TIME,
         draws=draws,
         screened=screened,
@@ -118,6 +124,16 @@ def decision_of(
 def _shares(plan: PolicyRecord) -> Float[np.ndarray, " S"]:
     visits = np.asarray(plan.occupancy).sum(axis=1)
     return np.minimum(visits / max(float(visits.sum()), 1e-300), 1.0)
+
+
+def _alike(evaluator: Evaluator, table: Float[np.ndarray, "S A"]) -> Bool[np.ndarray, " S"]:
+    """Which of the states that are met have actions that all come to the same, whatever theta is."""
+    if table.shape[1] < 2 or evaluator.objective.averages() is not None:
+        return np.zeros(len(table), bool)
+    rows = np.arange(min(ALIKE_DRAWS, len(evaluator.draws)))
+    slopes = slopes_on(evaluator.objective, table[None], evaluator.draws.thetas, 0 * rows, rows).slopes
+    size = np.abs(slopes).max(axis=2)
+    return np.all((size > 0.0) & (np.ptp(slopes, axis=2) <= ROUNDING * size), axis=0)
 
 
 def _verdict(cost: Difference | None, spread: float) -> Any:

@@ -99,7 +99,8 @@ class Evaluator:
             more["probabilities"] = point
             more["occupancy"] = self.mean_occupancy(point) if occupancy else None
         if beside is not None:
-            more["difference"] = self.difference(np.asarray(found.losses), beside.losses)
+            same = self.tabular and beside.probabilities is not None and np.array_equal(point, beside.probabilities)
+            more["difference"] = self.difference(beside.losses if same else np.asarray(found.losses), beside.losses)
         if stands_on is not None:
             more["footing"] = self.footing(point, found, *stands_on)
         return policy_record(name, found, self.tail_level, **more)

@@ -15,7 +15,7 @@ from ..linear import LinearGaussianPolicy, linear_plan, robust_gain
 from ..problems import Counted, LinearCase, parse_linear, risk_name
 from ..report import LinearRecord, PolicyRecord, SolutionRecord, message_of, solution_record
 from ..risks import Expectation
-from ..solvers import Checkpoint, History, Solution, Status, named_leaves, solve
+from ..solvers import Checkpoint, History, Shown, Solution, Status, named_leaves, solve
 from ..tables import guarded
 from ..vector_log import VectorLog
 from . import folder as places
@@ -170,9 +170,7 @@ def linear_plan_of(
     return LinearPlanned(case, target, seed, solver, episode, saved.start, before)
 
 
-def carry_out_linear(
-    planned: LinearPlanned, report: bool, progress: bool | None
-) -> tuple[Solution, SolutionRecord, Any]:
+def carry_out_linear(planned: LinearPlanned, report: bool, progress: Shown) -> tuple[Solution, SolutionRecord, Any]:
     """The solution, its record, and the files that were written."""
     keeper = Keeper(planned.target, planned.state, planned.solver.iterations, planned.resume)
     arguments = planned.arguments()

@@ -39,6 +39,8 @@ def moves_of(case: Case) -> Naming | None:
     width = case.shape[2]
 
     def name(state: int, action: int, slot: int) -> str:
+        if case.laid is not None and slot < width:
+            return _outcome(case, state, action, slot)
         follower = _follower(case, state, action, slot)
         move = f"{case.facts.states[state]}, {case.facts.actions[action]}" + (f" → {follower}" if follower else "")
         return move if slot < width else f"cost of {move}"
@@ -58,13 +60,28 @@ def unknowns(case: Case, shape: tuple[int, ...]) -> dict[str, int]:
     facts = case.facts
     named = {}
     for state, action, slot in np.argwhere(free).tolist():
+        if case.laid is not None and slot < own[2]:
+            named.setdefault(f"P({_outcome(case, state, action, slot)})", _place(state, action, slot, shape))
+            continue
         pair, follower = f"{facts.states[state]}, {facts.actions[action]}", _follower(case, state, action, slot)
         if slot < own[2]:
             name = f"P({follower} | {pair})"
         else:
             name = f"cost({pair})" if follower is None else f"cost({pair}, {follower})"
-        named[name] = int(np.ravel_multi_index((state, action, slot), shape))
+        named[name] = _place(state, action, slot, shape)
     return named
+
+
+def _place(state: int, action: int, slot: int, shape: tuple[int, ...]) -> int:
+    return int(np.ravel_multi_index((state, action, slot), shape))
+
+
+def _outcome(case: Case, state: int, action: int, slot: int) -> str:
+    """What an entry of a law is the chance of, with the law's name where there are several."""
+    assert case.laid is not None and case.facts.outcomes is not None
+    law, laws = int(case.laid.law[state, action]), case.facts.outcomes.laws
+    outcome = f"outcome {case.follower(state, action, slot)}"
+    return outcome if len(laws) < 2 or law >= len(laws) else f"{laws[law]}, {outcome}"
 
 
 def _follower(case: Case, state: int, action: int, slot: int) -> str | None:

@@ -23,7 +23,7 @@ from ..report import (
     proof_record,
     solution_record,
 )
-from ..solvers import Solution, solve
+from ..solvers import Shown, Solution, solve
 from . import folder as places
 from .checkpoint import Saved, checkpoint_file, checkpoint_from, episode_seed, restored
 from .deciding import decision_of
@@ -78,7 +78,7 @@ def solve_problem(
     wait: bool = False,
     trust: bool = False,
     report: bool = True,
-    progress: bool | None = None,
+    progress: Shown = None,
     changes: dict[str, Any] | None = None,
 ) -> Run:
     """Solve a problem file and write policy, solution, weights, checkpoint and the report's record to a folder.
@@ -129,7 +129,7 @@ def continue_run(
     wait: bool = False,
     trust: bool = False,
     report: bool = True,
-    progress: bool | None = None,
+    progress: Shown = None,
 ) -> Run:
     """Go on with a run: more iterations, or the next episode under what has been observed since.
 
@@ -176,7 +176,7 @@ def continue_run(
         return _carry_out(plan, report, progress)
 
 
-def _linear(planned: LinearPlanned, report: bool, progress: bool | None) -> Run:
+def _linear(planned: LinearPlanned, report: bool, progress: Shown) -> Run:
     return Run(planned.target, planned.case, *carry_out_linear(planned, report, progress))
 
 
@@ -259,7 +259,7 @@ def _changed(case: Case, solver: dict[str, Any]) -> Case:
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
 
-def _carry_out(plan: Plan, report: bool, progress: bool | None) -> Run:
+def _carry_out(plan: Plan, report: bool, progress: Shown) -> Run:
     iterations = plan.arguments["solver"].iterations
     keeper = Keeper(plan.target, plan.state, iterations, plan.resume)
     asked = plan.case.facts.file.certificate
@@ -278,7 +278,7 @@ def _carry_out(plan: Plan, report: bool, progress: bool | None) -> Run:
     return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report, proof))
 
 
-def _found(plan: Plan, report: bool, progress: bool | None, keeper: Keeper) -> tuple[Solution, SolutionRecord]:
+def _found(plan: Plan, report: bool, progress: Shown, keeper: Keeper) -> tuple[Solution, SolutionRecord]:
     """The solution and all that is said of it; nothing is written but what is kept on the way."""
     case, arguments = plan.case, plan.arguments
     solution = solve(**arguments, progress=progress, start=plan.start, resume=plan.resume, keep=keeper)

@@ -18,6 +18,7 @@ from .limits import (
 from .natural import NaturalGradient
 from .optimiser import Optimiser, digest_of
 from .outputs import BestHeldOut, LastIterate, RandomIterate
+from .progress import RunState, Shown
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage

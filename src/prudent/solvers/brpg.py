@@ -24,7 +24,7 @@ from ..settings import check_settings, number, whole
 from .draws import Chance, JobDraws, stacked
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .outputs import Kept, LastIterate, Output, start, where
-from .progress import Progress
+from .progress import Progress, Shown
 from .solution import Solution, Status, checkpoint_of
 from .states import Arrays, filled, foreign
 
@@ -113,7 +113,7 @@ class BRPG(Optimiser):
         gradient: GradientEstimator,
         draws: JobDraws,
         before: Sequence[Solution] | None,
-        progress: bool | None,
+        progress: Shown,
         watch: Watch | None = None,
     ) -> list[Outcome]:
         """Algorithm 1 for all runs in one compiled loop."""
@@ -302,7 +302,7 @@ def _iterate(
     draws: JobDraws,
     state: State,
     start: int,
-    progress: bool | None,
+    progress: Shown,
     reached: Callable[[State, list[np.ndarray]], None] | None,
 ) -> tuple[State, np.ndarray, Any]:
     """Run so many more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""

@@ -83,10 +83,14 @@ def drivers(
     rows = np.argwhere(np.ones(1, bool) if met is None else met)
     pull = probabilities * (weights - 1.0)
     error = 0.0 if exact else float(np.sqrt((pull**2).sum()))
-    found, chances, looked_at = [], [], 0
+    found, chances, looked_at, known = [], [], 0, set()
     for row in rows:
         place = () if met is None else tuple(int(i) for i in row)
         entries = thetas[(slice(None), *place)].reshape(len(thetas), -1)
+        # Rows that are tied are the same unknowns, shown by the first of them.
+        if (values := hash(entries.tobytes())) in known:
+            continue
+        known.add(values)
         shift, free = _shifts(entries, pull, probabilities)
         # Two probabilities that sum to 1 are one unknown, shown by the one that grows.
         pair = met is not None and len(free) == 2

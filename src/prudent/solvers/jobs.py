@@ -26,6 +26,7 @@ from .certificates import certify as certified
 from .draws import Job, JobDraws, fresh_draws
 from .limits import Limit, checked_limits, limit_objectives, solve_limited
 from .optimiser import Optimiser, Outcome, digest_of
+from .progress import Shown, checked_progress
 from .sample_average import SampleAverage
 from .solution import Asked, Checkpoint, History, Solution, Status, checkpoint_of, resumable
 
@@ -50,7 +51,7 @@ def solve(
     seed: int | jax.Array = 0,
     start: Any = None,
     resume: Solution | None = None,
-    progress: bool | None = None,
+    progress: Shown = None,
     certify: bool = True,
     subject_to: Sequence[Limit] = (),
     keep: Keep | None = None,
@@ -70,7 +71,8 @@ def solve(
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
-        progress: show a bar; when left out, only on a terminal and only if the run takes a while.
+        progress: show a bar; when left out, only on a terminal and only if the run takes a while. A function is
+            called with a `RunState` after every iteration instead, in this process alone.
         certify: find the solution's `certificate` and `footing`, for at most about what the solution cost.
         subject_to: limits that the policy has to keep; `solution.limits` says whether it does, and what each costs.
         keep: called now and then, first after the first iteration, with a function that gives the solution so far,
@@ -84,6 +86,7 @@ def solve(
     ((4, 4), 20)
     """
     risks = [CVaR(0.9) if risk is None else risk]
+    progress = checked_progress(progress)
     objective = objective_of(model, loss, policy, occupancy)
     if subject_to:
         parts = Parts(objective, risks, gradient, solver, certify)
@@ -112,7 +115,7 @@ def _limited(
     key: jax.Array,
     start: Any,
     resume: Solution | None,
-    progress: bool | None,
+    progress: Shown,
 ) -> Solution:
     """`solve` with limits, its parts checked."""
     if resume is not None:
@@ -152,7 +155,7 @@ def solve_many(
     seed: int | jax.Array = 0,
     start: Sequence[Sequence[Any]] | None = None,
     resume: Sequence[Sequence[Solution]] | None = None,
-    progress: bool | None = None,
+    progress: Shown = None,
     certify: bool = True,
 ) -> list[list[Solution]]:
     """Every belief (data set) under every risk, `solutions[i][j]`, in one compiled call a kind of risk.
@@ -174,7 +177,7 @@ def solve_many(
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
     parts = Parts(objective_of(model, loss, policy, occupancy), risks, gradient, solver, certify)
-    return solve_grid(beliefs, risks, keys, parts, start, resume, progress)
+    return solve_grid(beliefs, risks, keys, parts, start, resume, checked_progress(progress))
 
 
 def default_solver(gradient: GradientEstimator, risks: Sequence[Risk]) -> Optimiser:
@@ -211,7 +214,7 @@ def solve_grid(
     parts: Parts,
     start: Sequence[Sequence[Any]] | None,
     resume: Sequence[Sequence[Solution]] | None,
-    progress: bool | None,
+    progress: Shown,
     keep: Keep | None = None,
 ) -> list[list[Solution]]:
     """`solve_many` with a random key for each belief, which may be the same for several."""
@@ -280,7 +283,7 @@ class Work(NamedTuple):
     """What all batches of a call share."""
 
     parts: Parts
-    progress: bool | None
+    progress: Shown
     keep: Keep | None
 
 

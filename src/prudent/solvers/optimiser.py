@@ -15,6 +15,7 @@ import numpy as np
 from ..gradients import GradientEstimator
 from ..objectives import Objective
 from .draws import JobDraws
+from .progress import Shown
 from .solution import Solution, Status
 from .states import Arrays
 
@@ -97,7 +98,7 @@ class Optimiser(eqx.Module):
         gradient: GradientEstimator,
         draws: JobDraws,
         before: Sequence[Solution] | None,
-        progress: bool | None,
+        progress: Shown,
         watch: Watch | None = None,
     ) -> list[Outcome]:
         """The answers of the jobs in `draws`.
@@ -107,6 +108,6 @@ class Optimiser(eqx.Module):
             gradient: how its gradient is found.
             draws: the jobs, with their starts and posterior draws.
             before: solutions to go on from.
-            progress: whether to show a bar.
+            progress: whether to show a bar, or who is told of every iteration.
             watch: called between iterations with what gives the first job's outcome so far.
         """

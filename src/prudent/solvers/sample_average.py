@@ -23,7 +23,7 @@ from .draws import Job, JobDraws, draw
 from .natural import NaturalGradient
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .polish import PointLosses, polish
-from .progress import Progress
+from .progress import Progress, Shown
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample import slopes_of
@@ -156,7 +156,7 @@ class SampleAverage(Optimiser):
         gradient: GradientEstimator,
         draws: JobDraws,
         before: Sequence[Solution] | None,
-        progress: bool | None,
+        progress: Shown,
         watch: Watch | None = None,
     ) -> list[Outcome]:
         """All jobs side by side: in each round the models of all of them go through one stream of chunks."""
@@ -173,7 +173,8 @@ class SampleAverage(Optimiser):
         )
         histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
         limits = [search.iterations + self.iterations for search in searches]
-        with Progress(progress, 0, self.iterations) as bar:
+        first = max(search.iterations for search in searches)
+        with Progress(progress, first, max(limits)) as bar:
             while True:
                 active = [
                     g

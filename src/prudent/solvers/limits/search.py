@@ -23,7 +23,7 @@ from ...posteriors import WeightedDraws
 from ...risks import CVaR, Risk
 from ..descent import flat
 from ..draws import Job, JobDraws
-from ..progress import Progress
+from ..progress import Progress, Shown
 from ..sample_average import SampleAverage
 from .answer import independent
 from .descent import FIRST_PRICE, Point, descend, finished, spread_of, started
@@ -133,7 +133,7 @@ class Search:
         """On a sample."""
         return Question(self.objectives, self.risks(), draws, aims, units)
 
-    def found(self, progress: bool | None) -> Candidate:
+    def found(self, progress: Shown) -> Candidate:
         """The best policy found that keeps the limits on held-out draws, or the one that lacks least."""
         with Progress(progress, 0, self.settings.iterations) as bar:
             self.bar = bar
@@ -195,8 +195,9 @@ class Search:
         self.rounds += done.rounds
         self.models += done.models
         unit = self.units[0]
-        self.history += [(float(unit.loss(v)), float(unit.scale * gap), r) for v, gap, r in done.history]
-        self.bar.advance(self.rounds, np.array(self.history[-1:] or [(0.0, 0.0, 0.0)]).T[None])
+        lines = [(float(unit.loss(v)), float(unit.scale * gap), r) for v, gap, r in done.history]
+        self.history += lines
+        self.bar.advance(self.rounds, np.array(lines).reshape(-1, 3, 1))
         return done.points
 
     def _ended(self, question: Question, point: Point) -> Point:

@@ -18,6 +18,7 @@ from ...objectives import Objective, point_at
 from ...posteriors import Posterior
 from ...risks import Risk
 from ..draws import Job, fresh_draws
+from ..progress import Shown
 from ..sample_average import SampleAverage
 from ..solution import Asked, Checkpoint, History, Solution, Status
 from .answer import ROUNDING, LimitAnswer, Verdict, answer_of
@@ -47,7 +48,7 @@ def solve_limited(
     words: tuple[int, ...],
     start: Any,
     given: bool,
-    progress: bool | None,
+    progress: Shown,
     certify: bool,
 ) -> Solution:
     """The cheapest policy that was found to keep the limits, with what can be said of it.
