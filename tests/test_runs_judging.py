@@ -82,6 +82,20 @@ def test_the_local_search_finds_what_listing_finds(problem, monkeypatch):
     assert set(searched.probabilities.ravel()) == {0.0, 1.0}
 
 
+def test_a_converged_policy_without_chance_is_its_own_best_and_no_interval_is_given(problem, monkeypatch):
+    evaluator = Evaluator(**pr.read_problem(problem).arguments(), evaluation=100)
+    # To rounding.
+    table = np.eye(3)[[0, 1, 2, 2]] * (1.0 - 3e-14) + 1e-14
+    start = evaluator.record("this policy", table, status="CONVERGED")
+    monkeypatch.setattr(deterministic, "_Search", None)
+    best = deterministic.best_deterministic(evaluator, [start])
+    np.testing.assert_array_equal(best.probabilities, np.eye(3)[[0, 1, 2, 2]])
+    assert best.difference.value == best.difference.low == best.difference.high == 0.0
+    with pytest.raises(TypeError, match="not callable"):
+        # One that has not converged, or that does leave something to chance, is searched from.
+        deterministic.best_deterministic(evaluator, [evaluator.record("this policy", table, status="STALLED")])
+
+
 @in_float64
 def test_the_gains_of_the_search_are_derivatives_of_the_risk(problem):
     evaluator = Evaluator(**pr.read_problem(problem).arguments(), evaluation=100)

@@ -18,7 +18,7 @@ from ..baselines import plug_in
 from ..errors import InputError
 from ..objectives import chunk_size, losses_on, slopes_on
 from ..report import PolicyRecord
-from .judging import Evaluator
+from .judging import Evaluator, same_where_met
 
 # Up to this many deterministic policies are all looked at.
 MOST_LISTED = 256
@@ -76,7 +76,15 @@ class _Search:
 
 @in_float64
 def best_deterministic(evaluator: Evaluator, policies: list[PolicyRecord]) -> PolicyRecord:
-    """The best deterministic policy found, judged on the reported draws beside the first of the policies."""
+    """The best deterministic policy found, judged on the reported draws beside the first of the policies.
+
+    A converged policy that leaves nothing to chance is itself the one.
+    """
+    answer, alone = policies[0], {"beside": policies[0], "kind": "deterministic"}
+    if answer.status == "CONVERGED" and answer.probabilities is not None:
+        certain = np.eye(evaluator.objective.shape[1])[np.asarray(answer.probabilities).argmax(axis=1)]
+        if same_where_met(answer, certain):
+            return evaluator.record("deterministic policy", certain, **alone)
     search = _Search(evaluator)
     given = [policy.probabilities for policy in policies if policy.probabilities is not None]
     first = np.unique([table.argmax(axis=1) for table in [*given, *_planned(evaluator)]], axis=0)
@@ -92,7 +100,7 @@ def best_deterministic(evaluator: Evaluator, policies: list[PolicyRecord]) -> Po
     visits = evaluator.objective.mean_occupancies(table, search.thetas, search.share[None])[0].sum(axis=1)
     choice = np.where(visits > 0.0, choice, own)
     table = search.tables(choice[None])[0]
-    return evaluator.record("deterministic policy", table, beside=policies[0], kind="deterministic")
+    return evaluator.record("deterministic policy", table, **alone)
 
 
 def _planned(evaluator: Evaluator) -> list[Float[np.ndarray, "S A"]]:

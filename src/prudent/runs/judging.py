@@ -99,7 +99,7 @@ class Evaluator:
             more["probabilities"] = point
             more["occupancy"] = self.mean_occupancy(point) if occupancy else None
         if beside is not None:
-            same = self.tabular and beside.probabilities is not None and np.array_equal(point, beside.probabilities)
+            same = self.tabular and same_where_met(beside, point)
             more["difference"] = self.difference(beside.losses if same else np.asarray(found.losses), beside.losses)
         if stands_on is not None:
             more["footing"] = self.footing(point, found, *stands_on)
@@ -121,6 +121,14 @@ class Evaluator:
         """What the risk of a policy stands on, by these names."""
         footing = self.objective.footing(self.belief, self.risk, point, found, self.words)
         return footing_record(footing, states, actions)
+
+
+def same_where_met(policy: PolicyRecord, table: np.ndarray) -> bool:
+    """Whether a table does what a policy does, to rounding, wherever the policy comes: it then comes nowhere else."""
+    if policy.probabilities is None or policy.occupancy is None:
+        return False
+    met = np.asarray(policy.occupancy).sum(axis=1) > 0.0
+    return np.allclose(table[met], np.asarray(policy.probabilities)[met], rtol=0.0, atol=ROUNDING)
 
 
 @in_float64
