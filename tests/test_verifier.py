@@ -46,7 +46,7 @@ def test_the_verifier_shares_no_module_with_the_search():
 
 
 def rewritten(path, target, change):
-    arrays, claims = prudent_verifier.checking.read(path)
+    arrays, claims = prudent_verifier.read(path)
     arrays = {name: array.copy() for name, array in arrays.items()}
     change(arrays, claims)
     from safetensors.numpy import save
@@ -174,7 +174,7 @@ def mutate(path, target, seed):
 
 def still_valid(path):
     """Whether the claims hold of the file's own models: no table of a fine grid is below, and the policy's risk is."""
-    arrays, claims = prudent_verifier.checking.read(path)
+    arrays, claims = prudent_verifier.read(path)
     grid = np.linspace(0.0, 1.0, 101)
     tables = np.array([[[p, 1 - p], [q, 1 - q]] for p in grid for q in grid])
     tables = np.concatenate([tables, arrays["policy"][None]])

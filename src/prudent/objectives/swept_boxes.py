@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from ..arrays import Array
 from ..occupancies import Elimination
 from . import box_sweeps
-from .base import Boxes, Relaxed
+from .boxes import Boxes, Relaxed
 from .tabular_boxes import MOST_IMPROVEMENTS, RESIDUAL, LinearBoxes, hidden
 
 # Residual of visits below which no improvement is made; what is left of it is taken off.
