@@ -3,9 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import prudent as pr
-from prudent.solvers import share_interval
+from prudent.evaluation import judged
+from prudent.posteriors import WeightedDraws
+from prudent.solvers import limit_answer, share_interval
 
 from .limited_problems import LimitedProblem, by_brute_force, occupancy_program, told_program
 
@@ -205,6 +208,77 @@ def test_a_gain_of_a_linear_system_keeps_a_limit_on_its_actions():
     assert solution.limits[0].multiplier == pytest.approx(price, rel=0.02)
 
 
+ATOMS = np.array([[0.9, 0.8], [1.0, 1.0], [1.1, 1.2]])
+HORIZON = 20
+WALKS = pr.SimulatedFamily(
+    lambda theta, state, action, noise: theta[0] * state + theta[1] * action + 0.3 * noise,
+    lambda theta, state, action: state[0] ** 2 + 0.01 * action[0] ** 2,
+    start=lambda noise: jnp.asarray([1.0]),
+    discount=0.9,
+    horizon=HORIZON,
+    actions=1,
+    noise=1,
+    particles=64,
+)
+
+
+def walked_effort(occupancy, model):
+    return occupancy.expect(lambda state, action: action[0] ** 2)
+
+
+def by_moments(gain, bias):
+    """Mean cost and effort of `bias + gain s` over the atoms, from the moments of the state, without the library."""
+    cost, effort = 0.0, 0.0
+    for drift, push in ATOMS:
+        mean, spread = 1.0 + 0.0 * gain, 0.0 * gain
+        for t in range(HORIZON + 1):
+            used = (bias + gain * mean) ** 2 + gain**2 * spread
+            cost = cost + 0.9**t * (mean**2 + spread + 0.01 * used) / len(ATOMS)
+            effort = effort + 0.9**t * used / len(ATOMS)
+            mean, spread = (drift + push * gain) * mean + push * bias, (drift + push * gain) ** 2 * spread + 0.09
+    return cost, effort
+
+
+def test_limits_of_a_simulated_model_hold_by_its_moments():
+    """Losses are means over particles: a limit is kept with these to spare, and nothing is called exact."""
+    limit = pr.Limit(walked_effort, at_most=0.8, risk=pr.Expectation(), name="effort")
+    solver = pr.SampleAverage(starts=1)
+    solution = pr.solve(WALKS, pr.Draws(ATOMS), risk=pr.Expectation(), subject_to=[limit], solver=solver)
+    answer = solution.limits[0]
+    assert solution.status is pr.Status.CONVERGED_WITHIN_LIMITS
+    assert answer.value < answer.upper <= 0.8 and "with 95 % confidence" in str(solution)
+    cost, effort = by_moments(float(solution.policy.gain[0, 0]), float(solution.policy.bias[0]))
+    assert answer.evaluation.interval[0] <= effort <= min(0.8, answer.evaluation.interval[1])
+    costs, efforts = by_moments(*np.meshgrid(np.linspace(-1.0, 0.0, 201), np.linspace(-0.2, 0.2, 81)))
+    best = np.where(efforts <= 0.8, costs, np.inf).min()
+    assert best - 1e-3 <= cost <= 1.15 * best
+    # The price is the slope of that frontier.
+    tighter = np.where(efforts <= 0.7, costs, np.inf).min()
+    assert answer.multiplier == pytest.approx((tighter - best) / 0.1, rel=0.5)
+
+
+def test_particles_widen_what_is_said_of_a_limit():
+    """Eight batches whose losses scatter by a known number: limits of the risk, of the share, and the verdict."""
+    losses, scatter = np.array([1.0, 2.0, 3.0, 4.0]), 0.1
+    batches = losses + scatter * np.sqrt(8.0) * (np.arange(8.0) - 3.5)[:, None] / np.arange(8.0).std(ddof=1)
+    without = (8.0 * losses - batches) / 7.0
+    draws = WeightedDraws(np.arange(4.0), np.full(4, 0.25), True)
+    evaluation = judged(pr.Expectation(), losses, draws, without=without)
+    reach = stats.t.ppf(0.95, 7) * scatter
+    for at_most, verdict in (
+        (2.5 + 1.01 * reach, "KEPT"),
+        (2.5 + 0.99 * reach, "OPEN"),
+        (2.5 - 1.01 * reach, "BROKEN"),
+    ):
+        answer = limit_answer(pr.Limit(HOLE, at_most, pr.Expectation()), evaluation)
+        assert (answer.verdict.name, answer.upper) == (verdict, pytest.approx(2.5 + reach))
+    # Within two and a half standard errors of the limit a draw may be on either side of it.
+    answer = limit_answer(pr.Limit(HOLE, 3.15, chance=0.6), evaluation)
+    assert (answer.kept, answer.kept_interval) == (0.75, (0.5, 0.75))
+    assert answer.verdict is pr.Verdict.OPEN
+    assert limit_answer(pr.Limit(HOLE, 3.5, chance=0.6), evaluation).verdict is pr.Verdict.KEPT
+
+
 def test_the_papers_penalty_by_scenarios_is_a_limit():
     problem = LimitedProblem(1, known=True, limits=1, states=4, actions=3)
     random = np.random.default_rng(0)
@@ -259,6 +333,22 @@ REFUSED = {
         "counts state 9",
     ),
     "no states": (lambda: pr.Visits([]), "at least one"),
+    "states of a simulated model": (
+        lambda: pr.solve(WALKS, pr.Draws(ATOMS), subject_to=[pr.Limit(pr.Visits([0]), 1.0, name="there")]),
+        "there: Visits counts states and actions by number, which a SimulatedModel has not; write a function",
+    ),
+    "a cost table of a linear system": (
+        lambda: pr.solve(
+            pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9),
+            pr.Draws(ATOMS[:, None]),
+            subject_to=[pr.Limit(pr.CostTable([[1.0]]), 1.0)],
+        ),
+        "limit 1: CostTable counts states and actions by number, which a LinearSystem has not",
+    ),
+    "without derivatives": (
+        lambda: pr.solve(WALKS, pr.Draws(ATOMS), subject_to=[pr.Limit(walked_effort, 1.0)], gradient=pr.ZerothOrder()),
+        "A model without derivatives cannot be solved with limits",
+    ),
     "per": (lambda: pr.Visits([1], per=0), r"per must lie in \(0, inf\)"),
     "table": (lambda: pr.CostTable([1.0]), r"\[state, action\]"),
 }

@@ -67,6 +67,16 @@ class LinearLoss(ConvexLoss):
         return dual
 
 
+def _pairs(model: Any, loss: Any) -> tuple[int, ...]:
+    """Numbers of states and actions of a model that has these."""
+    if not hasattr(model, "cost"):
+        raise InputError(
+            f"{type(loss).__name__} counts states and actions by number, which a {type(model).__name__} has not; write "
+            "a function loss(occupancy, model) of what its occupancy holds"
+        )
+    return model.cost.shape
+
+
 def _per(per: Any) -> Any:
     return None if per is None else require_number("per", per, "(0, inf)", PER)
 
@@ -101,7 +111,7 @@ class CostTable(LinearLoss):
 
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """As it was given, refused for another model."""
-        if self.costs.shape != mdp.cost.shape:
+        if self.costs.shape != _pairs(mdp, self):
             raise InputError(f"costs are of shape {self.costs.shape}, the model has {mdp.cost.shape} pairs")
         return jnp.asarray(self.costs)
 
@@ -134,7 +144,7 @@ class Visits(LinearLoss):
 
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """1 where a visit counts."""
-        counted = np.zeros(mdp.cost.shape)
+        counted = np.zeros(_pairs(mdp, self))
         for name, numbers, size in (("state", self.states, len(counted)), ("action", self.actions, counted.shape[1])):
             if numbers is not None and max(numbers) >= size:
                 raise InputError(f"Visits counts {name} {max(numbers)}, the model has {size}, numbered from 0")
@@ -197,7 +207,7 @@ class ScenarioCost(ConvexLoss):
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
         """Each scenario's expected discounted total."""
-        if self.scenarios.shape[1:] != mdp.cost.shape:
+        if self.scenarios.shape[1:] != _pairs(mdp, self):
             raise InputError(
                 f"scenarios are of shape {self.scenarios.shape}, the model needs [scenario, state, action] with "
                 f"{mdp.cost.shape} states and actions"

@@ -20,7 +20,7 @@ from ..transitions import Transitions
 from .costs import Costs, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
-from .limits import made_limits
+from .limits import made_limits, refuse_idle_limits
 from .memory import require_fit
 from .outcomes import Laid, costs_by_outcome, laid_out
 from .support import moves_allowed, refuse_unlisted, said_to_lead, support_of
@@ -255,11 +255,13 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     directions = facts.file.layout.directions
     if directions is not None and len(directions) != len(facts.actions):
         raise InputError(f"{facts.source}: layout.directions needs one for each of the {len(facts.actions)} actions")
+    limits = checked_limits(made_limits(facts.file.limit, facts.limits, facts.source))
+    discount = facts.file.discount if family is None else float(family.model.discount)
+    refuse_idle_limits(facts.file.limit, facts.limits, limits, discount or 0.0)
     if family is not None:
         none = np.zeros(states, dtype=bool)
         return Case(facts, np.asarray(family.model.start), none, family.model.support, None, ~none, family)
     facts.loss()
-    checked_limits(made_limits(facts.file.limit, facts.limits, facts.source))
     start = _start(facts)
     terminal = _terminal(facts)
     laid = None

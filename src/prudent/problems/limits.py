@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
 from ..losses import CostTable
-from ..solvers import Limit
+from ..solvers import Limit, refuse_idle
 from ..tables import LARGEST_COST, Names, entries_of, read_table
 from .sections import Name, Section
 
@@ -35,7 +35,7 @@ class LimitKeys(Section):
         description="periods for which the limit is stated, such as 52; 1 is a share of time; when left out, the "
         "discounted total",
     )
-    chance: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+    chance: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         default=None, description="in the place of a risk: the posterior probability with which it is to be kept"
     )
     confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = Field(
@@ -99,6 +99,15 @@ def _table(limit: LimitKeys, states: Names, actions: Names, folder: Path, where:
     if not np.any(table):
         raise InputError(f"{where}: all its costs are 0, so that it limits nothing; give the costs of some pair")
     return table
+
+
+def refuse_idle_limits(
+    limits: list[Any], tables: tuple[np.ndarray, ...], made: tuple[Limit, ...], discount: float
+) -> None:
+    """Refuse limits that nothing could break, or nothing keep, in all of the time."""
+    for number, (section, table, limit) in enumerate(zip(limits, tables, made, strict=True)):
+        time = section.per or 1.0 / (1.0 - discount)
+        refuse_idle(limit, number, float(table.min()) * time, float(table.max()) * time)
 
 
 def made_limits(limits: list[Any], tables: tuple[np.ndarray, ...], source: str) -> list[Limit]:

@@ -374,3 +374,15 @@ class ProblemFile(Section):
             if self.family is None and given is None and name in ("discount", "start"):
                 raise PydanticCustomError("required", "{name} is missing", {"name": name})
         return self
+
+    @model_validator(mode="after")
+    def _limits_alone(self) -> ProblemFile:
+        if self.limit and self.solver.kind != "sample-average":
+            raise PydanticCustomError("limit", "a limit needs the solver sample-average; leave solver.kind out", {})
+        if self.limit and self.certificate.prove:
+            raise PydanticCustomError(
+                "limit",
+                "certificate.prove knows no limits; leave it out, the run's own bound is about policies in them",
+                {},
+            )
+        return self

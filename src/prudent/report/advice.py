@@ -137,13 +137,13 @@ def frontier_rows(record: FrontierRecord) -> tuple[tuple[str, ...], list[tuple[s
     head = ("plan", "mean", "s.e.", record.tail_name, "s.e.")
     return head, [
         (
-            each.name,
+            f"{place} {each.name}",
             number(each.mean, 5),
             number(each.mean_standard_error, 2),
             number(each.tail, 5),
             number(each.tail_standard_error, 2),
         )
-        for each in record.caution
+        for place, each in enumerate(record.caution, 1)
     ]
 
 
@@ -168,7 +168,10 @@ def worth_record(found: Any, names: list[str]) -> WorthRecord:
 def frontier_notes(record: FrontierRecord, loss_name: str) -> list[str]:
     """What is to be said beside the table."""
     if not record.limit:
-        return ["every policy is the best that was found for its own risk; all are judged on the same draws"]
+        return [
+            "of least risk is the best policy that was found for that risk; theta known is one who learns theta before "
+            "acting; all are judged on the same draws"
+        ]
     unit = f" {record.unit}" if record.unit else ""
     one = f"one unit ({record.unit})" if record.unit else "one unit"
     notes = [f"one more saves: what the risk of the {loss_name} falls by for {one} more, to first order"]

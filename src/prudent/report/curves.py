@@ -13,14 +13,20 @@ from .words import figure_text, number
 
 BINS = 60
 
+# Characters of a label that fit under a figure on a telephone.
+LABEL = 36
+
 
 def limit_figure(limit: LimitRecord, shares: np.ndarray) -> Any:
     """The histogram of a limit's loss, what is beyond the limit in full colour, with the limit marked."""
     graphs, losses = plotly_graphs(), limit.losses
     low, high = min(float(losses.min()), limit.at_most), max(float(losses.max()), limit.at_most)
     margin = 0.02 * (high - low) or 0.05 * abs(high) or 0.5
-    edges = np.linspace(low - margin, high + margin, BINS + 1)
-    figure, below = blank(190, bottom=BOTTOM), np.zeros(BINS)
+    width = (high - low + 2.0 * margin) / BINS
+    # The limit is an edge, so that no bar is on both sides of it.
+    first = limit.at_most - width * np.ceil((limit.at_most - low + margin) / width)
+    edges = first + width * np.arange(BINS + 2)
+    figure, below = blank(190, bottom=BOTTOM), np.zeros(len(edges) - 1)
     for beyond, strength in ((False, 0.4), (True, 1.0)):
         part = (losses > limit.at_most) == beyond
         heights = 100.0 * np.histogram(losses[part], edges, weights=shares[part])[0]
@@ -50,7 +56,7 @@ def limit_figure(limit: LimitRecord, shares: np.ndarray) -> Any:
             hoverinfo="text",
         )
     )
-    figure.update_layout(xaxis=axis(figure_text(limit.unit or limit.name, 60)), yaxis=axis("% of the posterior"))
+    figure.update_layout(xaxis=axis(figure_text(limit.unit or limit.name, LABEL)), yaxis=axis("% of the posterior"))
     figure.update_layout(barmode="overlay", showlegend=False)
     return figure
 
@@ -67,10 +73,6 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
     bad = [level for level in record.levels if not level.kept and level.risk is not None]
     x = [level.at_most for level in good]
     y = [level.risk for level in good]
-    ends = [
-        (level.interval[0] if level.interval[0] is not None else level.risk, level.interval[1] or level.risk)
-        for level in good
-    ]
     if good:
         figure.add_trace(
             graphs.Scatter(
@@ -81,10 +83,8 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
                 error_y={
                     "type": "data",
                     "symmetric": False,
-                    "array": [(high or 0.0) - (level.risk or 0.0) for level, (_, high) in zip(good, ends, strict=True)],
-                    "arrayminus": [
-                        (level.risk or 0.0) - (low or 0.0) for level, (low, _) in zip(good, ends, strict=True)
-                    ],
+                    "array": [_apart(level.interval[1], level.risk) for level in good],
+                    "arrayminus": [_apart(level.risk, level.interval[0]) for level in good],
                     "color": NEUTRAL,
                     "thickness": 1,
                 },
@@ -131,7 +131,7 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
     left = min(levels) - 0.1 * (max(levels) - min(levels) or 1.0)
     if record.least is not None and record.least > left:
         figure.add_vrect(x0=left, x1=record.least, fillcolor=faded(TAIL, 0.15), line_width=0, layer="below")
-    words = figure_text(f"{record.limit}, at most" + (f" ({record.unit})" if record.unit else ""), 60)
+    words = f"at most, {figure_text(record.unit or record.limit, LABEL)}"
     figure.update_layout(xaxis=axis(words), yaxis=axis(figure_text(risk_name, 40)), showlegend=False)
     figure.update_xaxes(range=[left, max(levels) + 0.05 * (max(levels) - left)])
     return figure
@@ -140,19 +140,24 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
 def _of_caution(record: FrontierRecord) -> Any:
     graphs = plotly_graphs()
     figure = blank(320, bottom=BOTTOM)
-    points = [each for each in record.caution if each.mean is not None and each.tail is not None]
+    points = [(k, each) for k, each in enumerate(record.caution, 1) if each.mean is not None and each.tail is not None]
+    bars = {"type": "data", "color": NEUTRAL, "thickness": 1}
     figure.add_trace(
         graphs.Scatter(
-            x=[each.mean for each in points],
-            y=[each.tail for each in points],
+            x=[each.mean for _, each in points],
+            y=[each.tail for _, each in points],
             mode="markers+text",
             marker={"color": plan_colour(0), "size": 9},
-            text=[figure_text(each.name, 24) for each in points],
-            textposition="top center",
-            error_x={"type": "data", "array": [2.0 * (each.mean_standard_error or 0.0) for each in points]},
-            error_y={"type": "data", "array": [2.0 * (each.tail_standard_error or 0.0) for each in points]},
+            # Names would lie on one another: the table has them by number.
+            text=[str(place) for place, _ in points],
+            textposition="top right",
+            error_x=bars | {"array": [2.0 * (each.mean_standard_error or 0.0) for _, each in points]},
+            error_y=bars | {"array": [2.0 * (each.tail_standard_error or 0.0) for _, each in points]},
             hoverinfo="text",
-            hovertext=[f"{figure_text(each.name, 40)}<br>{number(each.mean)}, {number(each.tail)}" for each in points],
+            hovertext=[
+                f"{place}: {figure_text(each.name, 40)}<br>{number(each.mean)}, {number(each.tail)}"
+                for place, each in points
+            ],
         )
     )
     figure.update_layout(xaxis=axis("mean"), yaxis=axis(figure_text(record.tail_name, 40)), showlegend=False)

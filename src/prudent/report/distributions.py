@@ -195,7 +195,7 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
         yaxis=axis(
             figure_text(title, 30),
             nticks=5,
-            **({"type": "log", "dtick": max(1, round(decades / 4)), "tickformat": "~g"} if powers else {}),
+            **({"type": "log", "dtick": max(1, round(decades / 4)), "tickformat": ".0e"} if powers else {}),
         ),
     )
     return figure

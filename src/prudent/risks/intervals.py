@@ -117,8 +117,10 @@ def jackknife(without: Any) -> float:
     return float(np.sqrt((len(left) - 1) / len(left) * ((left - left.mean()) ** 2).sum()))
 
 
-def widened(value: float, interval: tuple[float, float], error: float, batches: int) -> tuple[float, float]:
-    """An interval of 95 % with an independent error added, which so many batches tell."""
-    reach = float(stdtrit(batches - 1, 0.975)) * error
+def widened(
+    value: float, interval: tuple[float, float], error: float, batches: int, confidence: float = 0.95
+) -> tuple[float, float]:
+    """An interval of 95 %, or another confidence, with an independent error added, which so many batches tell."""
+    reach = float(stdtrit(batches - 1, 0.5 + 0.5 * confidence)) * error
     low, high = interval
     return value - float(np.hypot(value - low, reach)), value + float(np.hypot(high - value, reach))

@@ -263,10 +263,6 @@ def _carry_out(plan: Plan, report: bool, progress: Shown) -> Run:
     iterations = plan.arguments["solver"].iterations
     keeper = Keeper(plan.target, plan.state, iterations, plan.resume)
     asked = plan.case.facts.file.certificate
-    if asked.prove and plan.case.facts.file.limit:
-        raise InputError(
-            "certificate.prove knows no limits; leave it out, the run's own bound is about policies in them"
-        )
     if asked.prove:
         check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
     solution, record = _found(plan, report, progress, keeper)

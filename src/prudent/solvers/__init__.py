@@ -13,6 +13,7 @@ from .limits import (
     level_shown,
     limit_answer,
     price_words,
+    refuse_idle,
     share_interval,
 )
 from .natural import NaturalGradient

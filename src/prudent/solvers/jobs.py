@@ -126,7 +126,8 @@ def _limited(
     settings = parts.settings
     if not parts.gradient.exact or not isinstance(settings, SampleAverage):
         raise InputError(
-            "limits need the exact gradient and solver=SampleAverage(...); leave gradient= and solver= out"
+            "limits need the exact gradient and solver=SampleAverage(...); leave gradient= and solver= out. A model "
+            "without derivatives cannot be solved with limits"
         )
     if settings.step is not None:
         raise InputError("limits have steps of their own; leave step= out")

@@ -284,7 +284,7 @@ def promise(
         units = study.units_of(
             study.chosen(environments, list(study.KNOWN), "environment"),
             sizes or study.SIZES,
-            study.chosen(candidates, list(study.CANDIDATES), "candidate"),
+            study.chosen(candidates, list(study.CANDIDATES), "candidate", list(study.PROBES)),
             replications,
             seed,
             full,
@@ -322,8 +322,13 @@ def promise(
                     f"{row.broken_unwarned:.0%}",
                 )
             terminal.print(table)
-        for name, meaning in study.MEANINGS.items():
-            terminal.print(f"{name}: {meaning}")
+        for name in dict.fromkeys(record["candidate"] for record in records):
+            terminal.print(f"{name}: {study.MEANINGS[name]}")
+        for row in promise_tables.differences(records):
+            terminal.print(
+                f"{row.candidate}, {row.label}: regret {row.regret:+.3f} ({row.error:.3f}) against {row.first}, log by "
+                f"log, {row.logs} logs"
+            )
         terminal.print(
             f"{len(records)} of {len(units)} solved; in brackets, one standard error.\nregret: loss above the optimum, "
             "as a share of what uniform actions lose above it; likelihood's, mean's: of the plans at the\nmaximum "

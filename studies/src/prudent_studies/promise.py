@@ -90,6 +90,18 @@ def _pooled_known(question: Question) -> pr.Pooled:
     return pr.Pooled(known_support(question.known.name), grid=question.known.grid).update(question.log)
 
 
+def _pooled_no_grid(question: Question) -> pr.Pooled:
+    return pr.Pooled(known_support(question.known.name)).update(question.log)
+
+
+def _pooled_better(question: Question) -> pr.Pooled:
+    return pr.Pooled(lucky_support(question.known.name, better=True), grid=question.known.grid).update(question.log)
+
+
+def _pooled_worse(question: Question) -> pr.Pooled:
+    return pr.Pooled(lucky_support(question.known.name, better=False), grid=question.known.grid).update(question.log)
+
+
 #: By name, how each belief is made of a log.
 CANDIDATES: dict[str, Callable[[Question], pr.Dirichlet | pr.Pooled]] = {
     "pooled": _pooled,
@@ -101,6 +113,13 @@ CANDIDATES: dict[str, Callable[[Question], pr.Dirichlet | pr.Pooled]] = {
     "all": _all,
 }
 
+#: Beliefs that no user could have, solved where they are asked for by name: what makes the list's plans cautious?
+PROBES: dict[str, Callable[[Question], pr.Dirichlet | pr.Pooled]] = {
+    "pooled, known, no grid": _pooled_no_grid,
+    "pooled, known or better": _pooled_better,
+    "pooled, known or worse": _pooled_worse,
+}
+
 MEANINGS = {
     "pooled": "the default: any state may follow, rows learn from one another",
     "known": "the rule or list that a user would know of the environment, independent rows, pseudo-count 1",
@@ -109,6 +128,9 @@ MEANINGS = {
     "observed": "the successors in the log, any state for a pair never seen",
     "neighbours": "the successors of the state in the log, by any action",
     "all": "any state, independent rows, pseudo-count 1",
+    "pooled, known, no grid": "pooled, known, without the grid",
+    "pooled, known or better": "pooled, known, and any state that is in truth better than what the pair leads to",
+    "pooled, known or worse": "pooled, known, and any state that is in truth no better than what the pair leads to",
 }
 
 
@@ -146,6 +168,27 @@ def known_support(name: str) -> pr.Support:
 
 
 @cache
+def lucky_support(name: str, better: bool) -> pr.Support:
+    """What is known to be possible, and all states that are better, or no better, than what the pair leads to."""
+    known, listed = environment(name), known_support(name)
+    states, actions = known.shape
+    values = np.asarray(pr.plan(known.mdp()).values)
+    good = values < (np.asarray(known.table) @ values)[..., None]
+    rows = [
+        [
+            sorted(
+                {*listed.index()[s, a][listed.allowed()[s, a]].tolist(), *np.flatnonzero(good[s, a] == better).tolist()}
+            )
+            if s not in known.terminal
+            else [s]
+            for a in range(actions)
+        ]
+        for s in range(states)
+    ]
+    return pr.Support.lists(rows)
+
+
+@cache
 def truth(name: str) -> tuple[float, float]:
     """The least loss there is, and that of uniform actions."""
     known = environment(name)
@@ -169,7 +212,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int, full: boo
     Args:
         name: of the environment.
         size: steps of the log.
-        candidate: one of `CANDIDATES`.
+        candidate: one of `CANDIDATES` or `PROBES`.
         log: which of the logs of this size.
         seed: of the whole study.
         full: solve as `prudent.solve` does when nothing is said, which takes longer.
@@ -178,7 +221,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int, full: boo
     # The same log for every candidate, and another for every size.
     words = np.random.SeedSequence([seed, size, log]).generate_state(1)
     question = Question(known, known.walk(size, int(words[0])))
-    belief = CANDIDATES[candidate](question)
+    belief = (CANDIDATES | PROBES)[candidate](question)
     support = belief.support
     model = pr.TabularFamily(support, _costs(known, support), np.asarray(known.mdp().start), known.discount)
     solver = pr.SampleAverage(evaluation=EVALUATION) if full else _solver(known)
@@ -292,9 +335,9 @@ def finished(folder: RunFolder, units: Sequence[Unit]) -> list[dict[str, Any]]:
     return [record["values"] for record in found if record is not None]
 
 
-def chosen(given: Sequence[str] | None, there: Sequence[str], what: str) -> list[str]:
-    """Those asked for, or all there are; refuses one that is not."""
+def chosen(given: Sequence[str] | None, there: Sequence[str], what: str, more: Sequence[str] = ()) -> list[str]:
+    """Those asked for, or all there are but those `more`; refuses one that is not."""
     for name in given or []:
-        if name not in there:
-            raise pr.InputError(f"there is no {what} {name!r}; there are {', '.join(map(repr, there))}")
+        if name not in (*there, *more):
+            raise pr.InputError(f"there is no {what} {name!r}; there are {', '.join(map(repr, (*there, *more)))}")
     return list(given or there)

@@ -80,6 +80,43 @@ def _rows(labelled: Sequence[tuple[str, dict[str, Any]]]) -> list[PromiseRow]:
     return [summarised(*group, members) for group, members in groups.items()]
 
 
+class Apart(NamedTuple):
+    """How much more a candidate loses than the first one on the same logs: the mean, and its standard error."""
+
+    label: str
+    candidate: str
+    first: str
+    logs: int
+    regret: float
+    error: float
+
+
+def differences(records: Sequence[dict[str, Any]]) -> list[Apart]:
+    """Of each candidate but the first, in all logs and by environment and size where it has two or more."""
+    records = [record for record in records if not record.get("full")]
+    names = list(dict.fromkeys(record["candidate"] for record in records))
+    found: dict[tuple[str, str], list[float]] = {}
+    places = ("environment", "steps", "log")
+    first = {tuple(record[place] for place in places): record for record in records if record["candidate"] == names[0]}
+    for record in records:
+        other = first.get(tuple(record[place] for place in places))
+        if other is not None and other is not record:
+            for label in ("all logs", f"{record['environment']} {record['steps']:,} steps"):
+                found.setdefault((record["candidate"], label), []).append(record["regret"] - other["regret"])
+    return [
+        Apart(
+            label,
+            name,
+            names[0],
+            len(values),
+            float(np.mean(values)),
+            float(np.std(values, ddof=1) / len(values) ** 0.5),
+        )
+        for (name, label), values in sorted(found.items(), key=lambda each: names.index(each[0][0]))
+        if len(values) > 1
+    ]
+
+
 class Thrift(NamedTuple):
     """What the cheaper solves of a study change, over logs that were solved both ways.
 

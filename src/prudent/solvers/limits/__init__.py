@@ -2,6 +2,6 @@
 
 from .answer import LimitAnswer, Verdict, price_words, share_interval
 from .answer import answer_of as limit_answer
-from .limit import Limit, checked_limits
-from .search import level_shown
+from .limit import Limit, checked_limits, refuse_idle
+from .margins import level_shown
 from .solving import limit_objectives, solve_limited

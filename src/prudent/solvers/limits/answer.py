@@ -8,13 +8,12 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from scipy.special import betaincinv
+from jaxtyping import Float
+from scipy.special import betaincinv, stdtrit
 
 from ...evaluation import Evaluation
-from .limit import Limit
-
-# What a number may be off by rounding, as a share of the largest loss: a limit is kept that is met to the last digits.
-ROUNDING = 1e-12
+from ...risks import widened
+from .limit import ROUNDING, Limit
 
 # Prices that differ by a larger share are those of a corner; one below this share of the other is none.
 CORNER, NOTHING = 0.05, 1e-3
@@ -101,7 +100,7 @@ class LimitAnswer(eqx.Module):
     def rows(self, number: int) -> list[tuple[str, str]]:
         """Lines of a solution's summary, as (label, text)."""
         limit, unit = self.limit, f" {self.limit.unit}" if self.limit.unit else ""
-        exact = self.evaluation.exact
+        exact = is_exact(self.evaluation)
         if limit.chance is None:
             sure = ""
             if not exact and np.isfinite(self.upper):
@@ -176,20 +175,18 @@ def answer_of(
     """The verdict on fresh draws, or on all atoms; what is known beside it is handed on."""
     losses = np.asarray(evaluation.losses)
     at_most = float(limit.at_most) + ROUNDING * float(np.abs(losses).max(initial=0.0))
-    kept = float(np.asarray(evaluation.probabilities)[losses <= at_most].sum())
-    kept = min(kept, 1.0)
     confidence = limit.confidence or 0.95
-    if evaluation.exact:
+    kept = _share(evaluation, at_most)
+    if is_exact(evaluation):
         inside = (kept, kept)
         upper = evaluation.risk
         good = upper <= at_most if limit.chance is None else kept >= limit.chance - 1e-12
         verdict = Verdict.KEPT if good else Verdict.BROKEN
     else:
-        count = independent(evaluation)
-        inside = share_interval(kept, count)
+        inside = _kept_between(evaluation, at_most, 0.95)
         low, upper = limits_of(evaluation, limit.risk, confidence)
         if limit.chance is not None:
-            low, high = share_interval(kept, count, 2.0 * confidence - 1.0)
+            low, high = _kept_between(evaluation, at_most, 2.0 * confidence - 1.0)
             verdict = Verdict.KEPT if low >= limit.chance else Verdict.BROKEN if high < limit.chance else Verdict.OPEN
         else:
             verdict = Verdict.KEPT if upper <= at_most else Verdict.BROKEN if low > at_most else Verdict.OPEN
@@ -198,13 +195,45 @@ def answer_of(
     )
 
 
+def is_exact(evaluation: Evaluation) -> bool:
+    """Whether the draws are the whole posterior and the losses are no means over particles."""
+    return evaluation.exact and evaluation.without is None
+
+
+def particle_errors(evaluation: Evaluation) -> Float[np.ndarray, " M"]:
+    """What the particles of a simulated model leave open of each draw's loss; 0 where losses are exact."""
+    if evaluation.without is None:
+        return np.zeros(len(evaluation.losses))
+    left = np.asarray(evaluation.without)
+    return np.sqrt((len(left) - 1) * left.var(axis=0))
+
+
+def _share(evaluation: Evaluation, at_most: Any) -> float:
+    """Posterior probability of losses that are at most that."""
+    return min(float(np.asarray(evaluation.probabilities)[np.asarray(evaluation.losses) <= at_most].sum()), 1.0)
+
+
+def _kept_between(evaluation: Evaluation, at_most: float, confidence: float) -> tuple[float, float]:
+    """An interval of the probability that a limit is kept; with particles, also where all of them err one way."""
+    reach = particle_errors(evaluation)
+    if evaluation.without is not None:
+        reach *= float(stdtrit(len(evaluation.without) - 1, 0.5 + 0.5 * confidence))
+    least, most = (_share(evaluation, at_most - reach), _share(evaluation, at_most + reach))
+    if evaluation.exact:
+        return least, most
+    count = independent(evaluation)
+    return share_interval(least, count, confidence)[0], share_interval(most, count, confidence)[1]
+
+
 def limits_of(evaluation: Evaluation, risk: Any, confidence: float) -> tuple[float, float]:
     """One-sided confidence limits of a risk, from below and from above; NaN where the draws do not tell."""
-    if evaluation.exact:
-        return evaluation.risk, evaluation.risk
+    value, between = evaluation.risk, 2.0 * confidence - 1.0 if confidence > 0.5 else 1e-9
     if not np.all(np.isfinite(evaluation.interval)):
-        return float("nan"), float("nan")
-    ends = risk.interval(
-        evaluation.losses, evaluation.probabilities, 2.0 * confidence - 1.0 if confidence > 0.5 else 1e-9
-    )
-    return tuple(evaluation.risk + evaluation.draws.stretch * (end - evaluation.risk) for end in ends)  # pyright: ignore[reportReturnType]
+        return (value, value) if is_exact(evaluation) else (float("nan"), float("nan"))
+    ends: tuple[float, float] = (value, value)
+    if not evaluation.exact:
+        low, high = risk.interval(evaluation.losses, evaluation.probabilities, between)
+        ends = value + evaluation.draws.stretch * (low - value), value + evaluation.draws.stretch * (high - value)
+    if evaluation.without is None:
+        return ends
+    return widened(value, ends, evaluation.particle_standard_error, len(evaluation.without), between)

@@ -15,6 +15,9 @@ from ...objectives import Objective
 from ...risks import CVaR, Risk
 from ..optimiser import digest_of
 
+# What a number may be off by rounding, as a share of the largest loss: a limit is kept that is met to the last digits.
+ROUNDING = 1e-12
+
 # Longest name and unit, which head a line and a table.
 LONGEST = 80
 
@@ -110,6 +113,23 @@ def checked_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
                     f"{float(one.at_most):g} and {float(other.at_most):g}; leave out the one that the other implies"
                 )
     return tuple(limits)
+
+
+def refuse_idle(limit: Limit, number: int, low: float, high: float) -> None:
+    """Refuse a limit that nothing could break, or nothing keep, as the range of its loss alone shows."""
+    unit = f" {limit.unit}" if limit.unit else ""
+    name, at_most = limit.called(number), float(limit.at_most)
+    rounding = ROUNDING * max(abs(low), abs(high)) if np.isfinite(high) else 0.0
+    if at_most >= high - rounding:
+        raise InputError(
+            f"{name}: the loss is never above {high:.6g}{unit}, so at_most = {at_most:g} limits nothing; lower it, "
+            "leave it out, or check its unit"
+        )
+    if at_most < low - rounding:
+        raise InputError(
+            f"{name}: the loss is never below {low:.6g}{unit}, so at_most = {at_most:g} cannot be reached; raise "
+            "it, or check its unit"
+        )
 
 
 def _question(limit: Limit) -> tuple[Any, ...]:

@@ -8,16 +8,16 @@ CVaR, whose level is then lowered as far as held-out draws still show the chance
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtri
 
 from ...arrays import Stream, stream, to_numpy
-from ...evaluation import Evaluation, judged
+from ...evaluation import Evaluation, judge, judged
 from ...objectives import Objective, Unit, losses_on
 from ...posteriors import WeightedDraws
 from ...risks import CVaR, Risk
@@ -25,9 +25,10 @@ from ..descent import flat
 from ..draws import Job, JobDraws
 from ..progress import Progress, Shown
 from ..sample_average import SampleAverage
-from .answer import independent
+from .answer import particle_errors
 from .descent import FIRST_PRICE, Point, descend, finished, spread_of, started
 from .limit import Limit
+from .margins import particle_margin, to_spare
 from .problem import Losses, Question, Variables, variables_of
 from .relaxation import Relaxed, relaxed
 from .starts import candidates, chosen
@@ -41,14 +42,14 @@ KEPT_BYTES = 512 * 2**20
 # Draws of the relaxation that starts come from.
 TOLD_DRAWS = 64
 
+# Of this many policies without bounds, the best tells how much losses differ.
+BETTER = 4
+
 # Aims are this far below a limit from the first, in units of its loss, so that rounding breaks none.
 NUDGE = 1e-9
 
 # Where a limit is lacking after all, starts are ranked again on so many draws, a breach priced so many times higher.
 RANKED_DRAWS, DEARER = 1024, 100.0
-
-# What fresh draws may differ from held-out ones by, in standard errors, before they no longer show a limit kept.
-BETWEEN_SAMPLES = 1.8
 
 # Rounds in which aims are moved, and levels of one CVaR that are tried; rounds of descent for each.
 AIMS, LEVELS, AGAIN = 8, 7, 60
@@ -180,10 +181,13 @@ class Search:
         return np.zeros((0, len(self.initial))) if found is None else found
 
     def _units(self, question: Question, x: np.ndarray) -> np.ndarray:
-        """How much each loss differs over draws and over policies."""
+        """How much each loss differs over draws and over policies; of policies without bounds, over better ones."""
         points, units = self.variables.points(x), []
         for objective in question.objectives:
             losses = losses_on(objective, points, question.draws.thetas)
+            if np.isinf(self.variables.widest):
+                # A gain that lets a system go may lose any number.
+                losses = losses[np.argsort(losses.max(axis=1), kind="stable")[: max(2, len(losses) // BETTER)]]
             losses = losses[np.isfinite(losses)]
             size = float(np.abs(losses).max(initial=0.0))
             units.append(max(float(np.ptp(losses)) if losses.size else 0.0, 1e-9 * size) or 1.0)
@@ -235,11 +239,16 @@ class Search:
     def _held(self, point: Point) -> list[Evaluation]:
         """The policy on held-out draws, in units."""
         draws = self.draws.evenly(self.job, self.held_out, Stream.HELD_OUT)
-        place = self.variables.points(point.x[None])
-        return [
-            judged(risk, losses_on(objective, place, draws.thetas)[0], draws)
-            for objective, risk in zip(self.objectives, self.risks(), strict=True)
-        ]
+        place, found = self.variables.points(point.x[None]), []
+        for objective, risk in zip(self.objectives, self.risks(), strict=True):
+            held = judged(risk, losses_on(objective, place, draws.thetas)[0], draws)
+            if objective.by_chance:
+                # Of the particles that it will be judged on, how far they scatter alone.
+                other = judge(objective, risk, place[0], draws)
+                scatter = {"without": other.without, "particle_standard_error": other.particle_standard_error}
+                held = dataclasses.replace(held, **scatter)
+            found.append(held)
+        return found
 
     def _candidate(self, point: Point, question: Question) -> Candidate:
         held = self._held(point)
@@ -252,7 +261,8 @@ class Search:
     def _short(self, limit: Limit, bound: float, held: Evaluation) -> float:
         """What a limit lacks: in its unit, or for a chance in probability, by the unit of its loss."""
         if limit.chance is not None:
-            kept = float(np.asarray(held.probabilities)[np.asarray(held.losses) <= bound].sum())
+            spared = 0.0 if limit.confidence is None else particle_margin(limit.confidence) * particle_errors(held)
+            kept = float(np.asarray(held.probabilities)[np.asarray(held.losses) + spared <= bound].sum())
             lacking = limit.chance + to_spare(limit, held) - kept
             return lacking if lacking > 1e-12 else 0.0
         return held.risk + to_spare(limit, held) - bound if np.isfinite(held.risk) else np.inf
@@ -349,24 +359,6 @@ class Search:
                 best = min(best, other, key=Candidate.rank)
         self.levels[j] = float(np.asarray(best.question.risks[j + 1].level))  # pyright: ignore[reportAttributeAccessIssue]
         return best
-
-
-def to_spare(limit: Limit, held: Evaluation) -> float:
-    """What is kept to spare so that other draws show a limit kept: in its unit, or of a chance."""
-    if limit.confidence is None or held.exact:
-        return 0.0
-    margin = float(ndtri(limit.confidence)) + BETWEEN_SAMPLES
-    if limit.chance is not None:
-        return margin * np.sqrt(max(limit.chance * (1.0 - limit.chance), 1e-12) / independent(held))
-    error = held.risk_standard_error
-    return margin * error if np.isfinite(error) else 0.0
-
-
-def level_shown(limit: Limit, held: Evaluation) -> float:
-    """The least level of a limit that a policy with these losses keeps with that to spare."""
-    if limit.chance is not None:
-        return float(held.quantile(min(limit.chance + to_spare(limit, held), 1.0)))
-    return held.risk + to_spare(limit, held)
 
 
 def heaviest(draws: WeightedDraws, most: int) -> WeightedDraws:

@@ -21,9 +21,9 @@ from ..draws import Job, fresh_draws
 from ..progress import Shown
 from ..sample_average import SampleAverage
 from ..solution import Asked, Checkpoint, History, Solution, Status
-from .answer import ROUNDING, LimitAnswer, Verdict, answer_of
+from .answer import LimitAnswer, Verdict, answer_of
 from .bounds import Proof, certified, infeasible
-from .limit import Limit
+from .limit import Limit, refuse_idle
 from .prices import between, prices_beside
 from .search import Candidate, Search
 
@@ -70,9 +70,14 @@ def solve_limited(
     job = Job(belief, risk, words, start, given)
     fresh = fresh_draws(belief, words, count)
     thetas = fresh.thetas[:4]
-    for objective in objectives:
-        objective.check(thetas, start)
-    _refuse_idle(objectives, limits, fresh.thetas if fresh.exact else thetas)
+    objectives[0].check(thetas, start)
+    for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
+        try:
+            objective.check(thetas, start)
+        except InputError as error:
+            raise InputError(f"{limit.called(number)}: {error}") from None
+    for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
+        refuse_idle(limit, number, *objective.loss_range(fresh.thetas if fresh.exact else thetas))
     scaled = [objective.in_units(thetas) for objective in objectives]
     search = Search(
         tuple(each for each, _ in scaled), tuple(unit for _, unit in scaled), limits, risk, job, settings, count
@@ -132,25 +137,6 @@ def limit_objectives(limits: tuple[Limit, ...], made: Any) -> tuple[Objective, .
         require_kind(f"the loss of {limit.called(number)}", own, Objective, "a loss of this model, or an Objective")
         found.append(own)
     return tuple(found)
-
-
-def _refuse_idle(objectives: Sequence[Objective], limits: tuple[Limit, ...], thetas: np.ndarray) -> None:
-    """Refuse a limit that nothing could break, or nothing keep, as the range of the loss alone shows."""
-    for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
-        low, high = objective.loss_range(thetas)
-        unit = f" {limit.unit}" if limit.unit else ""
-        name, at_most = limit.called(number), float(limit.at_most)
-        rounding = ROUNDING * max(abs(low), abs(high)) if np.isfinite(high) else 0.0
-        if at_most >= high - rounding:
-            raise InputError(
-                f"{name}: the loss is never above {high:.6g}{unit}, so at_most = {at_most:g} limits nothing; lower it, "
-                "leave it out, or check its unit"
-            )
-        if at_most < low - rounding:
-            raise InputError(
-                f"{name}: the loss is never below {low:.6g}{unit}, so at_most = {at_most:g} cannot be reached; raise "
-                "it, or check its unit"
-            )
 
 
 def _multipliers(search: Search, candidate: Candidate) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
