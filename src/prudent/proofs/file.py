@@ -17,9 +17,12 @@ from ..files import write_whole
 from ..objectives import Boxes, Relaxed
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
-from .relaxation import risk_of_least, shared, wanted_states, weighed
+from .relaxation import risk_of_least, shared
 from .search import BATCH
-from .tree import NONE, Tree, tightened
+from .tree import Tree, tightened
+
+# Pairs of a box and a state whose visits are found together.
+PAIRS = 4096
 
 # Up to here values keep all their digits; beyond, half of them, and the bound is what those prove.
 DOUBLE_BYTES = 64 * 2**20
@@ -117,8 +120,8 @@ class _Shown:
 
     def arrays(self) -> tuple[float, dict[str, np.ndarray]]:
         """The least bound of all leaves; their values and weights, and visits of nodes that leaves lie below."""
-        above = np.array([self.tree.fresh_above(leaf) for leaf in self.leaves])
-        visits = self._visits(np.unique(above[above != NONE]))
+        above = np.array([self.tree.visits_above(leaf) for leaf in self.leaves])
+        visits = self._visits(above)
         bound, values, weights = zip(*(self._leaves(rows, above, visits) for rows in _batches(len(above))), strict=True)
         return min(bound), {
             "values": np.concatenate(values)[: len(above)].swapaxes(1, 2),
@@ -128,20 +131,22 @@ class _Shown:
             "visits_values": visits.values.swapaxes(1, 2),
         }
 
-    def _visits(self, nodes: Int[np.ndarray, " K"]) -> _Visits:
-        """Of these nodes, in their order."""
-        none = np.zeros(0, int)
-        found = [_Visits(none, none, np.zeros((0, self.size[1])), np.zeros((0, *self.size), self.kind))]
-        for rows in _batches(len(nodes)):
-            low, high = tightened(*self.tree.boxes(nodes[rows]))
-            lost = np.asarray(weighed(self.risk, self.share, False, high, self._relaxed(low, high)).lost)
-            box, state = np.nonzero(wanted_states(lost[: len(np.unique(rows))]))
-            visits = self.boxes.met(low[box], high[box], state)
+    def _visits(self, above: Int[np.ndarray, " L"]) -> _Visits:
+        """Of the nodes that leaves lie below, in their order."""
+        cuts = self.tree.cuts()
+        used = np.isin(cuts.visits_node, above)
+        nodes, states = cuts.visits_node[used], cuts.visits_state[used]
+        none = np.zeros((0, *self.size), self.kind)
+        found = [_Visits(nodes[:0], states[:0], np.zeros((0, self.size[1])), none)]
+        for first in range(0, len(nodes), PAIRS):
+            node, state = (part[first : first + PAIRS] for part in (nodes, states))
+            low, high = tightened(*self.tree.boxes(node))
+            visits = self.boxes.met(low, high, state)
             if visits is not None:
                 values = np.asarray(visits[1], self.kind)
-                proved = self.boxes.met(low[box], high[box], state, values)
+                proved = self.boxes.met(low, high, state, values)
                 assert proved is not None
-                found.append(_Visits(nodes[rows][box], state, np.asarray(proved[0]), values))
+                found.append(_Visits(node, state, np.asarray(proved[0]), values))
         return _Visits(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _leaves(

@@ -171,9 +171,11 @@ class Search:
                 gain = max(0.0, float(found.bound[row]) - tree.bound[parent]) / lost
                 self.gains[row % 2, tree.state[parent]] += min(gain, LARGEST_GAIN)
                 self.cuts[row % 2, tree.state[parent]] += 1.0
-            self._enter(parent, found, row, low, high)
+            self._enter(parent, found, row, low, high, bool(fresh[row]))
 
-    def _enter(self, parent: int, found: Bounded, row: int, low: np.ndarray, high: np.ndarray) -> None:
+    def _enter(
+        self, parent: int, found: Bounded, row: int, low: np.ndarray, high: np.ndarray, fresh: bool = False
+    ) -> None:
         """A box in the tree, with where it would be cut, and in the queue."""
         # A child's box lies in its parent's, whatever rounding says of their bounds.
         bound = max(float(found.bound[row]), -np.inf if parent == NONE else self.tree.bound[parent])
@@ -187,7 +189,8 @@ class Search:
         at = float(np.clip(found.at[row, state, action], least + edge, most - edge))
         if apart[state, action] <= 0.0:
             at = np.nan
-        node = self.tree.add(parent, bound, state, action, at)
+        visits = np.flatnonzero(np.any(found.met[row], axis=1)).tolist() if fresh else []
+        node = self.tree.add(parent, bound, state, action, at, visits)
         kept = len(self.open) < self.most_values
         begin = (np.array(found.values[row]), np.array(found.met[row])) if kept else (None, None)
         self._queue(node, Leaf(float(lost[state]), *begin))
