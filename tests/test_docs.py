@@ -1,6 +1,7 @@
 """The words are true: the examples run and print what the pages say, and every public name is documented."""
 
 import contextlib
+import enum
 import inspect
 import io
 import re
@@ -149,6 +150,16 @@ def test_a_public_name_has_a_docstring(name):
     text = getattr(pr, name).__doc__
     # Without one of its own, equinox and enum put a generated signature there.
     assert text and not text.startswith(f"{name}("), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_arguments_of_a_public_name_have_types(name):
+    thing = getattr(pr, name)
+    if inspect.isclass(thing) and not issubclass(thing, enum.Enum):
+        thing = thing.__init__
+    if inspect.isfunction(thing):
+        given = [each for each in inspect.signature(thing).parameters.values() if each.name != "self"]
+        assert [each.name for each in given if each.annotation is each.empty] == []
 
 
 def called_by_users(name):

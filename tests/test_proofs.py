@@ -12,6 +12,7 @@ import prudent_verifier
 from prudent.arrays import in_float64
 from prudent.objectives import objective_of
 from prudent.objectives.swept_boxes import SweptBoxes
+from prudent.proofs.relaxation import bounded
 from prudent.proofs.tree import Tree, tightened
 
 from .atom_problems import AtomProblem, tail_mean
@@ -249,6 +250,53 @@ def test_compiled_sweeps_find_what_the_plain_relaxation_does():
     ring = pr.TabularFamily(support, random.uniform(size=(states, 2)), 0, 0.9)
     swept, _ = check_swept(ring, random.dirichlet([1.0, 1.0], size=(3, states, 2)), 1)
     assert swept.place.tolist() != list(range(states))
+
+
+@in_float64
+def test_every_table_of_a_box_meets_states_as_often_as_said_and_costs_what_sharing_does():
+    """Visits against the tables that meet a state least, by brute force; the shared bound against the box's tables."""
+    problem = AtomProblem(4, states=4, actions=3, most=5)
+    thetas, shares = problem.belief().as_atoms()[:2]
+    boxes, random = objective_of(problem.family, None, None, None).boxes(thetas), np.random.default_rng(8)
+    risk, draws = pr.CVaR(problem.level), len(thetas)
+    nothing, gained = np.zeros((8, 4, draws)), 0
+    for width in (0.6, 0.1):
+        centre = random.dirichlet(np.ones(3), size=(8, 4))
+        low, high = tightened(np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0))
+        box, state = np.nonzero(np.ones((8, 4), bool))
+        met, values = boxes.met(low[box], high[box], state)
+        np.testing.assert_array_equal(boxes.met(low[box], high[box], state, values)[0], met)
+        none, fresh = np.zeros(8, bool), np.ones(8, bool)
+        alone = bounded(boxes, risk, shares, False, low, high, nothing, nothing, none)
+        own = bounded(boxes, risk, shares, False, low, high, nothing, nothing, fresh)
+        for row in range(8):
+            tables = corners(low[row], high[row])
+            inner = random.dirichlet(np.ones(len(tables)), size=50) @ tables.reshape(-1, 12)
+            tables = np.concatenate([tables, inner.reshape(-1, 4, 3)])
+            visits = boxes.followed(tables)[1]
+            # Of a box, the least visits are those of a corner.
+            np.testing.assert_allclose(met.reshape(8, 4, draws)[row], visits.min(axis=0), atol=2e-3)
+            assert np.all(met.reshape(8, 4, draws)[row] <= visits.min(axis=0) + 1e-9)
+            least = problem.risk(tables).min()
+            assert alone.bound[row] <= own.bound[row] <= least + 1e-9
+            gained += own.bound[row] > alone.bound[row] + 0.5 * (least - alone.bound[row])
+    # Sharing explains most of the gap of a narrow box.
+    assert gained >= 6
+
+
+def corners(low, high):
+    """All tables whose rows have all probabilities but one at a bound."""
+    rows = []
+    for least, most in zip(low, high, strict=True):
+        found = set()
+        for free in range(len(least)):
+            for ends in itertools.product((0, 1), repeat=len(least)):
+                row = np.where(ends, most, least)
+                row[free] += 1.0 - row.sum()
+                if least[free] - 1e-12 <= row[free] <= most[free] + 1e-12:
+                    found.add(tuple(row.round(12)))
+        rows.append([np.array(row) for row in found])
+    return np.array(list(itertools.product(*rows)))
 
 
 def test_of_a_sampled_posterior_the_optimum_has_limits():

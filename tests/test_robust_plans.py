@@ -111,6 +111,19 @@ def test_the_plan_and_its_worst_kernel_are_a_saddle_point(mdp, plans, radius):
     np.testing.assert_allclose(plan.quality, mdp.cost + 0.9 * worst.reshape(12, 3), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("radius", [1.0, 20.0])
+def test_of_actions_that_are_as_good_the_first_is_taken_whatever_rounding_says(radius):
+    """On the lake half of the states have several in wide balls; the level of the costs moved their last digits."""
+    mdp = pr.envs.frozen_lake().at((0.3, 0.06))
+    plan = pr.robust_plan(mdp, radius)
+    near = plan.quality < plan.quality.min(axis=1, keepdims=True) + 1e-8
+    assert (near.sum(axis=1) > 1).sum() > 5
+    np.testing.assert_array_equal(plan.policy.probabilities.argmax(axis=1), near.argmax(axis=1))
+    for level in (1.0, 1 / 3, 1e3):
+        moved = pr.robust_plan(pr.MDP(mdp.kernel, mdp.cost + level, mdp.start, mdp.discount), radius)
+        np.testing.assert_array_equal(moved.policy.probabilities, plan.policy.probabilities)
+
+
 def test_repeats_padding_and_zeros_change_nothing():
     plain = pr.Kernel.sparse([[[0, 1]], [[1, 0]]], [[[0.6, 0.4]], [[0.7, 0.3]]])
     lists = [[[0, 1, 1, 0]], [[1, 0]]]

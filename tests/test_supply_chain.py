@@ -90,6 +90,17 @@ def test_a_release_is_tried_by_every_python_that_it_is_for():
     assert pythons.split() == [f"python{version}" for version in said]
 
 
+def test_a_benchmark_that_takes_longer_is_an_alert(tmp_path):
+    before, after = tmp_path / "before.txt", tmp_path / "after.txt"
+    before.write_text("one gradient   0.20 s\ngone   3 s\nratio 2.0\n")
+    tool = [sys.executable, str(ROOT / "tools" / "compare_benchmarks.py"), str(before), str(after), "--worse", "1.2"]
+    for seconds, code in ((0.23, 0), (0.30, 1)):
+        after.write_text(f"one gradient   {seconds:.2f} s\nnew   9 s\nratio 5.0\n")
+        said = subprocess.run(tool, capture_output=True, text=True)
+        assert said.returncode == code and "in one of them only: gone # s" in said.stdout
+    assert "one gradient # s: [0.2] -> [0.3]" in said.stdout
+
+
 @pytest.mark.long
 def test_a_release_is_built_installed_and_run(tmp_path):
     """By this Python; `make try-release` takes others."""

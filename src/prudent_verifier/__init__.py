@@ -17,6 +17,7 @@ Trusted are the models as the file lists them; that they are those of your probl
 digests of problem and log `prudent verify` compares with the run's.
 """
 
-from .checking import NoProof, Refused, Verdict, read, verify
+from .checking import Verdict, verify
+from .reading import NoProof, Refused, read
 
 __all__ = ["NoProof", "Refused", "Verdict", "read", "verify"]

@@ -2,7 +2,8 @@
 
 import sys
 
-from .checking import NoProof, Refused, verify
+from .checking import verify
+from .reading import NoProof, Refused
 
 
 def main(arguments: list[str]) -> int:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import stat
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,29 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from .reading import NoProof, Refused, read
+
 EPSILON = float(np.finfo(np.float64).eps)
 
 # Boxes whose inequality is checked together, and how many of their numbers.
 BLOCK, BLOCK_NUMBERS = 64, 2**21
 
-# A header of a proof is a few kilobytes, a file no larger than any that prudent writes to a run.
-LONGEST_HEADER, LARGEST_FILE, MOST_ARRAYS, MOST_PARTS = 10**6, 2**30, 100, 100
+# Tails of a risk.
+MOST_PARTS = 100
 
 # What a small file could ask for is bounded as well: products of values and moves, and eliminations of chains.
 MOST_STATES, MOST_PRODUCTS, MOST_ELIMINATIONS = 1024, 10**10, 10**12
 
 # Of what is wrong, as much as can be read.
 LONGEST_WORDS = 200
-
-TYPES = {"F64": np.float64, "F32": np.float32, "I32": np.int32, "I64": np.int64}
-
-
-class Refused(Exception):  # noqa: N818
-    """The proof does not hold; the message says what is wrong with it."""
-
-
-class NoProof(Refused):
-    """The file is no proof, or one that is larger than it could be."""
 
 
 @dataclass(frozen=True)
@@ -87,65 +75,6 @@ def verify(proof: str | Path | bytes) -> Verdict:
     return Verdict(risk, bound, boxes, len(models.share), models.deterministic)
 
 
-def read(proof: str | Path | bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and claims of a proof, in the safetensors format; refused before anything large is read or copied."""
-    if isinstance(proof, bytes):
-        header, claims, begin = _header(proof[: 8 + LONGEST_HEADER], len(proof))
-        body = memoryview(proof)[begin:]
-    else:
-        with _opened(Path(proof)) as file:
-            size = os.fstat(file.fileno()).st_size
-            header, claims, begin = _header(file.read(8 + LONGEST_HEADER), size)
-            file.seek(begin)
-            body = memoryview(file.read(size - begin))
-    arrays = {name: np.ndarray(shape, kind, body, first) for name, (kind, shape, first, _) in header.items()}
-    return arrays, claims
-
-
-def _opened(path: Path) -> Any:
-    """A file, and no pipe or device, which might never end."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise NoProof("it is not a file")
-    return os.fdopen(handle, "rb")
-
-
-def _header(data: bytes, size: int) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Of each array its type, shape and place, one after the other to the end; the claims; where arrays begin."""
-    if size < 8 or len(data) < 8:
-        raise NoProof("the file is too short to be a proof")
-    if size > LARGEST_FILE:
-        raise NoProof(f"the file is larger than {LARGEST_FILE >> 20} MiB, as no proof is")
-    (length,) = struct.unpack("<Q", data[:8])
-    if length > min(LONGEST_HEADER, size - 8):
-        raise NoProof("the file's header is longer than the file, or than any proof's")
-    try:
-        said = json.loads(data[8 : 8 + length])
-        claims = json.loads(said.pop("__metadata__")["proof"])
-        if not isinstance(claims, dict) or len(said) > MOST_ARRAYS:
-            raise ValueError
-        header = {name: _entry(entry) for name, entry in said.items()}
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
-        raise NoProof("the file's header is not that of a proof") from None
-    place = 0
-    for _, _, first, last in sorted(header.values(), key=lambda entry: entry[2:]):
-        if first != place:
-            raise NoProof("the arrays do not follow on one another")
-        place = last
-    if 8 + length + place != size:
-        raise NoProof("the arrays do not fill the file, or lie outside it")
-    return header, claims, 8 + length
-
-
-def _entry(entry: Any) -> tuple[Any, tuple[int, ...], int, int]:
-    kind, shape, (first, last) = TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-    whole = all(type(number) is int and number >= 0 for number in (*shape, first, last))
-    if not whole or len(shape) > 8 or last - first != math.prod(shape) * np.dtype(kind).itemsize:
-        raise ValueError
-    return kind, tuple(shape), first, last
-
-
 @dataclass(frozen=True)
 class Models:
     """R models along one list of successors, and how they are weighed."""
@@ -163,14 +92,14 @@ class Models:
         """What all of the future may weigh at most, `1 / (1 - discount)` but for the rounding of the file's rows."""
         return float(self.start.sum() / (1.0 - self.discount * max(1.0, self.probability.sum(axis=-1).max())))
 
-    def onward(self, values: np.ndarray) -> np.ndarray:
+    def onward(self, values: np.ndarray, cost: np.ndarray) -> np.ndarray:
         """`c + discount P v` for values `[..., R, S]`, as `[..., R, S, A]`."""
-        return self.cost + self.discount * (self.probability * values[..., self.successor]).sum(axis=-1)
+        return cost + self.discount * (self.probability * values[..., self.successor]).sum(axis=-1)
 
-    def rounding(self, values: np.ndarray) -> np.ndarray:
-        """What rounding may hide in one application of the operator."""
+    def rounding(self, values: np.ndarray, largest: np.ndarray | float) -> np.ndarray:
+        """What rounding may hide in one application of the operator to values, with costs at most so large."""
         terms = 4 * (self.probability.shape[3] + self.cost.shape[2] + 8) + len(self.start)
-        return EPSILON * terms * (np.abs(values).max(axis=-1) + np.abs(self.cost).max(axis=(1, 2)))
+        return EPSILON * terms * (np.abs(values).max(axis=-1) + largest)
 
 
 def _models(arrays: dict[str, np.ndarray], claims: dict[str, Any]) -> Models:
@@ -186,6 +115,10 @@ def _models(arrays: dict[str, np.ndarray], claims: dict[str, Any]) -> Models:
         "action",
         "at",
         "values",
+        "weights",
+        "visits_node",
+        "visits_state",
+        "visits_values",
     ):
         if name not in arrays:
             raise Refused(f"the file has no array {name!r}")
@@ -236,70 +169,169 @@ def _require_tree(arrays: dict[str, np.ndarray], models: Models) -> int:
     if np.any(~((at[inner] > 0.0) & (at[inner] < 1.0))):
         raise Refused("a cut is not between 0 and 1")
     leaves = count - int(inner.sum())
-    if arrays["values"].shape != (leaves, draws, states):
-        raise Refused("there are not values of every state for every leaf and model")
-    if leaves * models.probability.size > MOST_PRODUCTS or draws * states**3 > MOST_ELIMINATIONS:
+    if arrays["values"].shape != (leaves, draws, states) or arrays["weights"].shape != (leaves, draws):
+        raise Refused("there are not values of every state, and a weight, for every leaf and model")
+    node, place = arrays["visits_node"], arrays["visits_state"]
+    pairs = len(node) if node.ndim else -1
+    if node.shape != place.shape or arrays["visits_values"].shape != (pairs, draws, states):
+        raise Refused("nodes, states and values of the visits are not of one length")
+    if any(column.dtype.kind != "i" for column in (node, place)) or np.any(np.diff(node.astype(np.int64)) < 0):
+        raise Refused("nodes and states of the visits are not whole numbers in their order")
+    if np.any((node < 0) | (node >= count) | (place < 0) | (place >= states)):
+        raise Refused("visits are of no node or of no state")
+    if (leaves + pairs) * models.probability.size > MOST_PRODUCTS or draws * states**3 > MOST_ELIMINATIONS:
         raise NoProof("it takes longer to check than any proof that prudent writes")
     return leaves
 
 
-def _boxes(arrays: dict[str, np.ndarray], models: Models) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-    """The boxes of the leaves, some at a time: their numbers, and the least and the largest of each probability.
+@dataclass
+class Some:
+    """Some boxes: the rows they are of, the node whose visits they have or -1, and the least and the largest rows."""
+
+    rows: list[int]
+    above: list[int]
+    low: np.ndarray
+    high: np.ndarray
+
+
+def _boxes(arrays: dict[str, np.ndarray], models: Models) -> Iterator[tuple[bool, Some]]:
+    """The boxes of the leaves, some at a time, and before them those of nodes above them that have visits, one each.
 
     Every cut is made on the way down and taken back on the way up, so that the depth of a tree costs nothing.
     """
     child, state, action, at = (arrays[name].tolist() for name in ("child", "state", "action", "at"))
     number = (np.cumsum(arrays["child"] < 0) - 1).tolist()
+    visited = set(arrays["visits_node"].tolist())
     shape = models.cost.shape[1:]
     sides = np.zeros(shape), np.ones(shape)
     some = max(1, min(BLOCK, BLOCK_NUMBERS // models.probability.size))
     rows: list[int] = []
+    above: list[int] = []
     low, high = np.empty((some, *shape)), np.empty((some, *shape))
-    # To visit: a node with the side that its cut moves, where and to what; or what a side was, to be taken back.
-    todo: list[tuple[int, int, tuple[int, int], float]] = [(0, 0, (0, 0), 0.0)]
+    # To visit: a node with the side that its cut moves, where and to what, and the node above it that has visits; or
+    # what a side was, to be taken back.
+    todo: list[tuple[int, int, tuple[int, int], float, int]] = [(0, 0, (0, 0), 0.0, -1)]
     while todo:
-        node, side, place, limit = todo.pop()
+        node, side, place, limit, having = todo.pop()
         before = float(sides[side][place])
         sides[side][place] = limit if node < 0 else min(before, limit) if side else max(before, limit)
         if node < 0:
             continue
-        todo.append((-1, side, place, before))
+        todo.append((-1, side, place, before, -1))
+        if node in visited:
+            having = node
+            yield False, Some([node], [node], sides[0][None], sides[1][None])
         if (below := child[node]) >= 0:
             cut, where = at[node], (state[node], action[node])
-            todo.append((below, 1, where, 0.0 if models.deterministic else cut))
-            todo.append((below + 1, 0, where, 1.0 if models.deterministic else cut))
+            todo.append((below, 1, where, 0.0 if models.deterministic else cut, having))
+            todo.append((below + 1, 0, where, 1.0 if models.deterministic else cut, having))
             continue
         low[len(rows)], high[len(rows)] = sides
         rows.append(number[node])
+        above.append(having)
         if len(rows) == some:
-            yield rows, low, high
-            rows = []
+            yield True, Some(rows, above, low, high)
+            rows, above = [], []
     if rows:
-        yield rows, low[: len(rows)], high[: len(rows)]
+        yield True, Some(rows, above, low[: len(rows)], high[: len(rows)])
 
 
 def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[float, float]]) -> float:
-    """The least over all boxes of the risk of their models' bounds; an empty box bounds nothing."""
-    least, ahead = np.inf, models.ahead
-    for rows, low, high in _boxes(arrays, models):
-        values = arrays["values"][rows].astype(np.float64)
-        quality = models.onward(values)
-        room = high - low
-        order = np.argsort(quality, axis=-1)
-        sizes = np.take_along_axis(np.broadcast_to(room[:, None], quality.shape), order, axis=-1)
-        before = np.cumsum(sizes, axis=-1) - sizes
-        left = 1.0 - low.sum(axis=-1)
-        filled = np.clip(left[:, None, :, None] - before, 0.0, sizes)
-        costs = (filled * np.take_along_axis(quality, order, axis=-1)).sum(axis=-1)
-        costs += (low[:, None] * quality).sum(axis=-1)
-        residual = np.minimum((costs - values).min(axis=-1) - models.rounding(values), 0.0)
-        bounds = values @ models.start + residual * ahead
-        empty = np.any((left < -1e-12) | (high.sum(axis=-1) < 1.0 - 1e-12), axis=-1)
-        if np.isnan(bounds[~empty]).any():
+    """The least over all boxes of what their values, weights and visits show; an empty box bounds nothing."""
+    least = np.inf
+    visits: dict[int, np.ndarray] = {}
+    for leaves, some in _boxes(arrays, models):
+        if not leaves:
+            visits[some.rows[0]] = _visits(arrays, models, some)
+            continue
+        values = arrays["values"][some.rows].astype(np.float64)
+        quality = models.onward(values, models.cost)
+        rounding = models.rounding(values, np.abs(models.cost).max(axis=(1, 2)))
+        bounds = _proved(models, some, values, quality, rounding)
+        left = 1.0 - some.low.sum(axis=-1)
+        full = ~np.any((left < -1e-12) | (some.high.sum(axis=-1) < 1.0 - 1e-12), axis=-1)
+        if np.isnan(bounds[full]).any():
             raise Refused("the values of a box are so large that they prove nothing")
-        if not empty.all():
-            least = min(least, float(_measure(bounds[~empty], models.share, parts).min()))
+        if not full.any():
+            continue
+        found = _measure(bounds, models.share, parts)
+        met = np.zeros(values.shape)
+        for row, node in enumerate(some.above):
+            if node >= 0:
+                met[row] = visits[node]
+        shared = _shared(arrays["weights"][some.rows], models, parts, some, bounds, values, quality, met)
+        least = min(least, float(np.maximum(found, shared)[full].min()))
     return float(least)
+
+
+def _proved(models: Models, some: Some, values: np.ndarray, quality: np.ndarray, rounding: np.ndarray) -> np.ndarray:
+    """`[N, R]` what values and qualities prove of every policy in N boxes, by one inequality of Bellman's."""
+    costs = _least(quality, some.low[:, None], some.high[:, None])
+    residual = np.minimum((costs - values).min(axis=-1) - rounding, 0.0)
+    return values @ models.start + residual * models.ahead
+
+
+def _least(costs: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The least of `<row, costs>` over rows between bounds: the cheapest actions are filled up first."""
+    order = np.argsort(costs, axis=-1)
+    sizes = np.take_along_axis(np.broadcast_to(high - low, costs.shape), order, axis=-1)
+    before = np.cumsum(sizes, axis=-1) - sizes
+    filled = np.clip((1.0 - low.sum(axis=-1))[..., None] - before, 0.0, sizes)
+    return (filled * np.take_along_axis(costs, order, axis=-1)).sum(axis=-1) + (low * costs).sum(axis=-1)
+
+
+def _visits(arrays: dict[str, np.ndarray], models: Models, some: Some) -> np.ndarray:
+    """`[R, S]` how often every policy of a node's box meets each state, at least: 0 where the file says nothing."""
+    first, last = np.searchsorted(arrays["visits_node"], [some.rows[0], some.rows[0] + 1])
+    place = arrays["visits_state"][first:last]
+    values = arrays["visits_values"][first:last].astype(np.float64)
+    ones = np.zeros((len(place), 1, len(models.start), 1))
+    ones[np.arange(len(place)), 0, place] = 1.0
+    quality = models.onward(values, ones)
+    least = _proved(models, some, values, quality, models.rounding(values, 1.0))
+    met = np.zeros((len(models.share), len(models.start)))
+    for row, state in enumerate(place.tolist()):
+        # Of what is not a number nothing is known.
+        met[:, state] = np.where(least[row] > met[:, state], least[row], met[:, state])
+    return met
+
+
+def _shared(
+    weights: np.ndarray,
+    models: Models,
+    parts: list[tuple[float, float]],
+    some: Some,
+    bounds: np.ndarray,
+    values: np.ndarray,
+    quality: np.ndarray,
+    met: np.ndarray,
+) -> np.ndarray:
+    """`[N]` a bound that knows that all models share one policy.
+
+    With values v a model loses `<start, v> + sum_s m(s) (<row(s), q(s)> - v(s))` to a policy that meets s as often as
+    m(s); so, at least, its bound and what the least visits make of it. The worst row at each state is one for all.
+    """
+    weights = weights.astype(np.float64)
+    costs = met[..., None] * (quality - values[..., None])
+    price = (weights[:, :, None, None] * costs).sum(axis=1)
+    found = (weights * bounds).sum(axis=1) + _least(price, some.low, some.high).sum(axis=1)
+    largest = np.abs(bounds).max(axis=1) + np.abs(costs).max(axis=(1, 3)).sum(axis=1)
+    found -= EPSILON * 8 * (costs.shape[1] + costs.shape[2] + costs.shape[3]) * largest
+    return np.where(_weigh(weights, models.share, parts) & ~np.isnan(found), found, -np.inf)
+
+
+def _weigh(weights: np.ndarray, share: np.ndarray, parts: list[tuple[float, float]]) -> np.ndarray:
+    """`[N]` whether weights `[N, R]` are of the risk's envelope: no event weighs more than the risk of its indicator.
+
+    The events that could are those of the largest densities.
+    """
+    density = np.where(weights > 0.0, weights / share, 0.0)
+    order = np.argsort(-density, axis=-1)
+    total = np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1)
+    event = np.cumsum(share[order], axis=-1)
+    most = sum(weight * np.minimum(event / (1.0 - level), 1.0) for weight, level in parts)
+    inside = np.all((weights >= 0.0) & (total <= most + 1e-12), axis=-1)
+    return inside & (np.abs(weights.sum(axis=-1) - 1.0) <= 1e-12)
 
 
 def _risk(policy: np.ndarray, models: Models, parts: list[tuple[float, float]]) -> float:

@@ -17,6 +17,8 @@ def test_logs_are_as_they_are_said_to_be(monkeypatch):
     printed = CliRunner().invoke(app, ["fit", "--logs", "4"])
     assert printed.exit_code == 0, printed.output
     assert "right" in printed.output and "–" in printed.output
+    refused = CliRunner().invoke(app, ["fit", "--only", "left"])
+    assert refused.exit_code == 2 and "no kind of log begins with" in refused.output
 
 
 @pytest.mark.long

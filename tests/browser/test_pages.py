@@ -113,6 +113,15 @@ def test_a_page_is_drawn_fits_its_width_cuts_no_label_and_is_silent(driver, page
         }).map(function (element) { return element.outerHTML.slice(0, 200); })"""
     )
     assert beyond == []
+    # What does not fit scrolls in a box of its own, with a shadow where more is hidden.
+    boxes = visit.run(
+        """return Array.from(document.querySelectorAll(".scroll")).map(function (box) {
+          return [box.scrollWidth > box.clientWidth + 1, getComputedStyle(box).backgroundImage.includes("gradient")];
+        })"""
+    )
+    assert all(shadow for _, shadow in boxes)
+    if name in ("machine", "nasty") and width == 360:
+        assert any(hidden for hidden, _ in boxes)
     assert visit.run(CLIPPED) == []
     assert visit.run(OVERLAPPING) == []
     assert visit.console == []

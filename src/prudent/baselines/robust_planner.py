@@ -22,6 +22,10 @@ from ..risks import worst_rows
 # rounding of a sweep.
 TOLERANCE = 1e-12
 
+# Actions whose qualities differ by less, as a share of the largest, are as good as one another: the first is taken. In
+# wide balls most states have several, and rounding would choose among them.
+TIE = 1e-10
+
 # Twenty improvements are usual; a policy is evaluated until its own residual is this much smaller than the last.
 MOST_IMPROVEMENTS = 1000
 EVALUATED = 1e-2
@@ -43,7 +47,7 @@ class RobustPlan(eqx.Module):
     True
 
     Attributes:
-        policy: deterministic, best against its worst kernel.
+        policy: deterministic, best against its worst kernel; of actions that are as good, the first.
         values: `[S]` the least worst-case expected discounted cost from each state.
         quality: `[S, A]` the same for a first action.
         kernel: the worst case, along the support of the nominal kernel.
@@ -110,8 +114,9 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
         action = quality.argmin(axis=1)
         rows = (nominal[:, states, action], index[:, states, action], radii[states, action])
         values = _evaluate(*rows, cost[states, action], discount, quality.min(axis=1), EVALUATED * residual)
+    best = quality <= quality.min(axis=1, keepdims=True) + TIE * np.abs(quality).max()
     return RobustPlan(
-        policy=TabularPolicy.deterministic(quality.argmin(axis=1), support.actions).named(support.labels),
+        policy=TabularPolicy.deterministic(best.argmax(axis=1), support.actions).named(support.labels),
         values=quality.min(axis=1) + whole,
         quality=quality + whole,
         kernel=Kernel(support, np.moveaxis(worst, 0, 2)),

@@ -203,6 +203,11 @@ def believed(of: list[Bus], prior: Ageing, each_its_own: bool = False) -> Ageing
     return Ageing(own.sum(axis=0), own if each_its_own else None, prior.growth, prior.error)
 
 
+def state_names() -> list[str]:
+    """States as the problem file calls them."""
+    return [f"{step * STEP // 1000}k miles" for step in range(STATES)]
+
+
 def log_of(of: list[Bus]) -> list[tuple[str, int, str, int, int]]:
     """Rows `unit, time, action, state, next_state` of the unit's own decisions; time is the month since 1970."""
     rows = []

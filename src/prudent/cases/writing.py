@@ -16,7 +16,7 @@ from . import bus, hiv, nile
 BUS = f"""\
 # When to replace the engine of a bus. The model is in prudent itself, so: prudent solve problem.toml --trust
 title = "Engines of the buses of Madison"
-states = {bus.STATES}               # steps of {bus.STEP:,} miles on the engine
+states = {bus.state_names()}  # on the engine
 actions = ["keep", "replace"]
 family = "prudent.cases:bus_family"
 
@@ -99,7 +99,9 @@ def _text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _bus() -> dict[str, str]:
     header = ("unit", "time", "action", "state", "next_state")
-    return {"problem.toml": BUS, "log.csv": _text(header, bus.log_of(bus.buses()))}
+    names = bus.state_names()
+    rows = [(unit, time, act, names[state], names[then]) for unit, time, act, state, then in bus.log_of(bus.buses())]
+    return {"problem.toml": BUS.replace("'", '"'), "log.csv": _text(header, rows)}
 
 
 def _nile() -> dict[str, str]:

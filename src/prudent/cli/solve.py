@@ -222,14 +222,14 @@ def _show_decision(record: SolutionRecord) -> None:
         console().print(shown(line), markup=False, highlight=False, soft_wrap=True)
     if not decision.choices:
         return
-    order = sorted(decision.choices, key=lambda choice: -choice.time)[:MOST_CHOICES]
+    order = sorted(decision.choices, key=lambda choice: (not choice.plans, -choice.time))[:MOST_CHOICES]
     listed = [choice for choice in decision.choices if choice in order]
     left = len(decision.choices) - len(listed) + decision.left_out
     if decision.alike:
         same = f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do"
         console().print(same, markup=False, highlight=False, soft_wrap=True)
     table(
-        "the states that come up" + (f" most ({left:,} more are in solution.json)" if left else ""),
+        "states that come up" + (f", those where plans differ first ({left:,} more in solution.json)" if left else ""),
         [
             (each.state, each.act, percent(each.time), each.other or "–", cost_words(each), VERDICTS[each.verdict])
             for each in listed

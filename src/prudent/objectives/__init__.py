@@ -3,12 +3,10 @@
 from .base import (
     Averaged,
     Averages,
-    Boxes,
     Losses,
     Objective,
     Planned,
     Plans,
-    Relaxed,
     Size,
     Table,
     Unit,
@@ -16,10 +14,12 @@ from .base import (
     Weighted,
     objective_of,
 )
+from .boxes import Boxes, Relaxed
 from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective
+from .tabular_boxes import filled
 from .tabular_checks import check_models
 from .tabular_footing import costs_at, plainly
 from .tabular_plans import TabularPlans, linear_cost

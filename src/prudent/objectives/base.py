@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
 from ..risks import Risk
+from .boxes import Boxes
 from .footing import Footing
 
 
@@ -156,48 +157,6 @@ class Averages(eqx.Module):
         weigh: Callable[[Float[np.ndarray, " R"]], Float[np.ndarray, " R"]],
     ) -> Averaged:
         """Losses, and the derivative of `sum_k w_k C_k` with the weights w that `weigh` makes of them."""
-
-
-class Relaxed(NamedTuple):
-    """The least losses of R draws over N boxes of tables, each draw with a table of its own.
-
-    Attributes:
-        least: numbers at most the least loss of each draw in each box.
-        values: of each state, from which the next relaxation begins, and which prove the bound.
-        rows: each draw's own best table.
-        quality: what an action costs a draw from each state on.
-        visits: how often each draw's table meets a state.
-    """
-
-    least: Float[Array, "N R"]
-    values: Float[Array, "N S R"]
-    rows: Float[Array, "N S A R"]
-    quality: Float[Array, "N S A R"]
-    visits: Float[Array, "N S R"]
-
-
-class Boxes(eqx.Module):
-    """Capability: the least loss of each draw over tables between bounds, which proofs are made of."""
-
-    @abc.abstractmethod
-    def relaxed(
-        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
-    ) -> Relaxed:
-        """For N boxes at once, begun at values that are nearly right."""
-
-    @abc.abstractmethod
-    def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N S R"]]:
-        """Losses and visits of N tables at every draw."""
-
-    def listed(self) -> dict[str, np.ndarray] | None:
-        """The models as arrays by name, from which anyone can check a bound; None where arrays do not tell the loss."""
-        return None
-
-    def proved(
-        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
-    ) -> Float[Array, "N R"]:
-        """What these values prove as they are, of models that can be listed."""
-        raise NotImplementedError
 
 
 class Objective(eqx.Module):

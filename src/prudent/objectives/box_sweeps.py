@@ -174,6 +174,24 @@ def relax(
 
 
 @_compiled
+def meet(
+    successor, probability, discount, place, reach, low, high, target, tolerance, most, values, residual,
+):  # fmt: skip
+    """Of J boxes, each with a state to be met: policy iteration on a cost of 1 there; with `most` 0, only residuals."""
+    states, actions, _, draws = probability.shape
+    cost, quality = np.zeros((states, actions, draws)), np.empty((states, actions, draws))
+    rows, greedy = np.empty((states, actions, draws)), np.empty((states, actions, draws))
+    matrix, work, left = np.empty((states, states, draws)), np.empty((states, draws)), np.empty(draws)
+    for j in range(low.shape[0]):
+        cost[target[j]] = 1.0
+        iterate(
+            successor, probability, discount, cost, place, reach, low[j], high[j], tolerance, most,
+            values[j], quality, rows, greedy, residual[j], matrix, work, left,
+        )  # fmt: skip
+        cost[target[j]] = 0.0
+
+
+@_compiled
 def follow(successor, probability, discount, start, place, reach, tables, visits):
     """Visits `[N, S, R]` of N tables at every draw."""
     states, actions, _, draws = probability.shape

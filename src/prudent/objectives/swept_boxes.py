@@ -8,8 +8,11 @@ from jaxtyping import Float, Int
 from ..arrays import Array
 from ..occupancies import Elimination
 from . import box_sweeps
-from .base import Boxes, Relaxed
+from .boxes import Boxes, Relaxed
 from .tabular_boxes import MOST_IMPROVEMENTS, RESIDUAL, LinearBoxes, hidden
+
+# Residual of visits below which no improvement is made; what is left of it is taken off.
+VISIT_RESIDUAL = 1e-4
 
 
 class SweptBoxes(Boxes):
@@ -51,7 +54,7 @@ class SweptBoxes(Boxes):
             *self._models, self.cost, self._start, self.place, self.reach, low, high, RESIDUAL * largest,
             MOST_IMPROVEMENTS, values, quality, rows, residual, visits,
         )  # fmt: skip
-        least = self._proved(values, residual)
+        least = self._bound(values, residual, np.abs(self.cost).max(axis=(0, 1)))
         return Relaxed(least, values, rows, quality, visits)
 
     def followed(self, tables: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -61,18 +64,30 @@ class SweptBoxes(Boxes):
         box_sweeps.follow(*self._models, self._start, self.place, self.reach, tables, visits)
         return np.einsum("nsr,nsa,sar->nr", visits, tables, self.cost, optimize=True), visits
 
+    def met(self, low: Array, high: Array, target: Array, values: Array | None = None) -> tuple[Array, Array]:
+        """By policy iteration on a cost of 1 in that state."""
+        low, high = (np.ascontiguousarray(end, dtype=float) for end in (low, high))
+        shape, most = (len(low), self.cost.shape[0], self.cost.shape[2]), MOST_IMPROVEMENTS if values is None else 0
+        values = np.zeros(shape) if values is None else np.array(values, dtype=float)
+        residual = np.empty((len(low), shape[2]))
+        box_sweeps.meet(
+            *self._models, self.place, self.reach, low, high, np.asarray(target), VISIT_RESIDUAL, most, values, residual
+        )
+        return np.maximum(self._bound(values, residual, np.ones(shape[2])), 0.0), values
+
     def listed(self) -> dict[str, np.ndarray]:
         """As plain."""
         return self.plain.listed()
 
-    def proved(self, low: Array, high: Array, values: Array) -> Array:
+    def proved(self, low: Array, high: Array, values: Array) -> tuple[Array, Array]:
         """As plain."""
         return self.plain.proved(low, high, values)
 
-    def _proved(self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"]) -> np.ndarray:
-        """The bound that values and their residual prove, rounding taken off."""
-        size = np.abs(values).max(axis=1) + np.abs(self.cost).max(axis=(0, 1))
-        rounding = hidden(self.plain.models.support, size)
+    def _bound(
+        self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"], cost: Float[np.ndarray, " R"]
+    ) -> np.ndarray:
+        """The bound that values and their residual prove, rounding taken off; costs are at most so large."""
+        rounding = hidden(self.plain.models.support, np.abs(values).max(axis=1) + cost)
         paid = np.einsum("s,nsr->nr", self._start, values)
         return paid + (np.minimum(residual, 0.0) - rounding) / (1.0 - self._discount)
 

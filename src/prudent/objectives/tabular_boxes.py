@@ -26,7 +26,7 @@ from ..kernels import Kernel, Support, pull_batch
 from ..losses import ConvexLoss
 from ..models import MDP
 from ..occupancies import LinearSolver
-from .base import Boxes, Relaxed
+from .boxes import Boxes, Relaxed
 
 # Boxes that are worked on together: so few that their models stay in the processor's cache.
 BLOCK = 8
@@ -106,13 +106,15 @@ class LinearBoxes(Boxes):
         }
 
     @eqx.filter_jit
-    def proved(self, low: Array, high: Array, values: Array) -> Float[Array, "N R"]:
+    def proved(self, low: Array, high: Array, values: Array) -> tuple[Float[Array, "N R"], Float[Array, "N S A R"]]:
         """What these values prove as they are, without any improvement."""
 
-        def block(low: Array, high: Array, values: Array) -> Array:
+        def block(low: Array, high: Array, values: Array) -> tuple[Array, Array]:
             batch = _Batch(self.models, low, high)
             cost, flat = batch.tiled(self.cost), batch.packed(values)
-            return batch.apart(batch.proved(cost, flat, batch.residual(cost, flat)))
+            quality = batch.quality(cost, flat)
+            residual = ((filled(quality, batch.low, batch.high) * quality).sum(axis=1) - flat).min(axis=0)
+            return batch.apart(batch.proved(cost, flat, residual)), batch.apart(quality)
 
         return _in_blocks(block, low, high, values)
 
@@ -263,11 +265,6 @@ class _Batch:
         state = lax.while_loop(unfinished, improve, improve((0, rows)))
         _, _, rows, values, quality, visits, residual = state
         return _Iterated(self.proved(cost, values, residual), values, rows, quality, visits)
-
-    def residual(self, cost: Array, values: Array) -> Float[Array, " M"]:
-        """`min_s (T v - v)(s)`."""
-        quality = self.quality(cost, values)
-        return ((filled(quality, self.low, self.high) * quality).sum(axis=1) - values).min(axis=0)
 
     @eqx.filter_jit
     def proved(self, cost: Array, values: Array, residual: Array) -> Float[Array, " M"]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64, to_numpy
 from ..errors import InputError
 from ..files import write_whole
-from ..objectives import Boxes
+from ..objectives import Boxes, Relaxed
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
-from .relaxation import bounded, risk_of_least
+from .relaxation import risk_of_least, shared
 from .search import BATCH
-from .tree import Tree
+from .tree import Tree, tightened
+
+# Pairs of a box and a state whose visits are found together.
+PAIRS = 4096
 
 # Up to here values keep all their digits; beyond, half of them, and the bound is what those prove.
 DOUBLE_BYTES = 64 * 2**20
@@ -57,10 +62,9 @@ def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
             "only proofs of a loss that is linear in the occupancy, under the mean, CVaR or a mixture of these, can be "
             "written for the verifier, which knows no others"
         )
-    tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts)
+    tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts).without(proof.lower_bound)
     share = np.asarray(proof.draws.probabilities)
-    low, high = tree.boxes(tree.leaves())
-    bound, values = _leaf_values(boxes, proof.measure, share, low, high)
+    bound, shown = _Shown(boxes, proof.measure, share, tree).arrays()
     claims = {
         "lower_bound": min(bound, proof.risk),
         "risk": proof.risk,
@@ -75,8 +79,8 @@ def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
         **listed,
         "share": share,
         "policy": np.asarray(proof.policy.probabilities),
-        "values": values,
-        **{name: getattr(proof.cuts, name) for name in ("child", "state", "action", "at")},
+        **shown,
+        **{name: getattr(tree.cuts(), name) for name in ("child", "state", "action", "at")},
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return save(arrays, {"proof": json.dumps(claims, sort_keys=True)})
@@ -97,25 +101,88 @@ def _tails(risk: Risk) -> list[list[float]] | None:
     return [[weight * share, level] for weight, part in weighted for share, level in part or []]
 
 
-def _leaf_values(
-    boxes: Boxes, risk: Risk, share: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[float, Float[np.ndarray, "L R S"]]:
-    """Values that prove the bound of each leaf, and the least of these bounds."""
-    count, states = len(low), low.shape[1]
-    kind = np.float64 if 8 * count * share.size * states <= DOUBLE_BYTES else np.float32
-    least, parts = np.inf, []
-    for first in range(0, count, BATCH):
-        rows = np.minimum(np.arange(first, first + BATCH), count - 1)
-        values = np.zeros((BATCH, states, share.size), np.float32)
-        values = to_numpy(bounded(boxes, risk, share, False, low[rows], high[rows], values)).values.astype(kind)
-        proved = boxes.proved(low[rows], high[rows], values.astype(float))
-        bounds = to_numpy(_risks(risk, share, proved))
-        least = min(least, float(bounds.min()))
-        parts.append(values[: count - first].swapaxes(1, 2))
-    return least, np.concatenate(parts)
+class _Visits(NamedTuple):
+    """Pairs of a node and a state that its tables meet so often at least, and the values that show it."""
+
+    node: Int[np.ndarray, " J"]
+    state: Int[np.ndarray, " J"]
+    least: Float[np.ndarray, "J R"]
+    values: Float[np.ndarray, "J S R"]
+
+
+class _Shown:
+    """What shows the bounds of a tree's leaves to someone who believes nothing."""
+
+    def __init__(self, boxes: Boxes, risk: Risk, share: Float[np.ndarray, " R"], tree: Tree):
+        self.boxes, self.risk, self.share, self.tree = boxes, risk, share, tree
+        self.leaves, self.size = np.array(tree.leaves()), (tree.shape[0], share.size)
+        self.kind = np.float64 if 8 * len(self.leaves) * np.prod(self.size) <= DOUBLE_BYTES else np.float32
+
+    def arrays(self) -> tuple[float, dict[str, np.ndarray]]:
+        """The least bound of all leaves; their values and weights, and visits of nodes that leaves lie below."""
+        above = np.array([self.tree.visits_above(leaf) for leaf in self.leaves])
+        visits = self._visits(above)
+        bound, values, weights = zip(*(self._leaves(rows, above, visits) for rows in _batches(len(above))), strict=True)
+        return min(bound), {
+            "values": np.concatenate(values)[: len(above)].swapaxes(1, 2),
+            "weights": np.concatenate(weights)[: len(above)],
+            "visits_node": visits.node.astype(np.int32),
+            "visits_state": visits.state.astype(np.int32),
+            "visits_values": visits.values.swapaxes(1, 2),
+        }
+
+    def _visits(self, above: Int[np.ndarray, " L"]) -> _Visits:
+        """Of the nodes that leaves lie below, in their order."""
+        cuts = self.tree.cuts()
+        used = np.isin(cuts.visits_node, above)
+        nodes, states = cuts.visits_node[used], cuts.visits_state[used]
+        none = np.zeros((0, *self.size), self.kind)
+        found = [_Visits(nodes[:0], states[:0], np.zeros((0, self.size[1])), none)]
+        for first in range(0, len(nodes), PAIRS):
+            node, state = (part[first : first + PAIRS] for part in (nodes, states))
+            low, high = tightened(*self.tree.boxes(node))
+            visits = self.boxes.met(low, high, state)
+            if visits is not None:
+                values = np.asarray(visits[1], self.kind)
+                proved = self.boxes.met(low, high, state, values)
+                assert proved is not None
+                found.append(_Visits(node, state, np.asarray(proved[0]), values))
+        return _Visits(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+    def _leaves(
+        self, rows: Int[np.ndarray, " N"], above: Int[np.ndarray, " L"], visits: _Visits
+    ) -> tuple[float, Float[np.ndarray, "N S R"], Float[np.ndarray, "N R"]]:
+        """The least bound of some leaves, their values and weights."""
+        low, high = tightened(*self.tree.boxes(self.leaves[rows]))
+        values = np.asarray(self._relaxed(low, high).values).astype(self.kind)
+        met = np.zeros((len(rows), *self.size))
+        ends = np.searchsorted(visits.node, above[rows]), np.searchsorted(visits.node, above[rows], side="right")
+        for row, (first, last) in enumerate(zip(*ends, strict=True)):
+            met[row, visits.state[first:last]] = visits.least[first:last]
+        least, quality = self.boxes.proved(low, high, values.astype(float))
+        bound, weights = to_numpy(_risks(self.risk, self.share, low, high, least, values, quality, met))
+        return float(bound.min()), values, weights
+
+    def _relaxed(self, low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"]) -> Relaxed:
+        return self.boxes.relaxed(low, high, np.zeros((len(low), *self.size)))
+
+
+def _batches(count: int) -> list[Int[np.ndarray, " N"]]:
+    """Rows of one compiled call each; the last is filled up with its last row."""
+    return [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
 
 
 @eqx.filter_jit
-def _risks(risk: Risk, share: Array, least: Array) -> Array:
-    """`[N]` risks of least losses `[N, R]`."""
-    return risk_of_least(risk, share, least)[0]
+def _risks(
+    risk: Risk,
+    share: Array,
+    low: Array,
+    high: Array,
+    least: Array,
+    values: Array,
+    quality: Array,
+    met: Array,
+) -> tuple[Float[Array, " N"], Float[Array, "N R"]]:
+    """Bounds of boxes, and the weights behind what sharing a table adds to them."""
+    sharing, _, weights = shared(risk, share, low, high, least, values.astype(least.dtype), quality, met)
+    return jnp.maximum(sharing, risk_of_least(risk, share, least)[0]), weights

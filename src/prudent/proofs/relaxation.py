@@ -1,4 +1,15 @@
-"""Bounds of many boxes at once, and where each box had best be cut."""
+"""Bounds of many boxes at once, and where each box had best be cut.
+
+Within a box each draw may have a table of its own: the risk of the least losses is below that of every one table. How
+far below is told by what one table costs the others. With a draw's values v, their qualities `Q = c + discount P v`
+and its visits m, any table pi of the box loses `<start, v> + sum_s m_pi(s) (<pi(s), Q(s)> - v(s))`. If v is the draw's
+own best, no term is negative, and visits are no fewer than the least that a table of the box can have, n(s):
+
+    rho(C(pi)) >= sum_r w_r least_r + sum_s min_{row in box} <row, sum_r w_r n_r(s) (Q_r(s) - v_r(s))>
+
+for all weights w of the risk's envelope. The second term is what sharing a table costs at least; it is 0 in the box of
+all tables, where most states can be avoided, and nearly all of the gap in a narrow one.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +18,24 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Bool, Float
 
 from ..arrays import Array
-from ..objectives import Boxes, Relaxed
+from ..objectives import Boxes, Relaxed, filled
 from ..risks import Risk
 
 # Rounding of the risk of a few thousand least losses, as a share of the largest.
 ROUNDING = 1e-13
+
+# States of a box whose visits are looked for.
+MOST_MET = 6
+
+# Rounding of sums over states, actions and draws of what sharing a table costs, as a share of the largest term.
+SHARED_ROUNDING = 1e-13
+
+# How often the weights of the risk are moved to where sharing hurts.
+MOVES = 2
 
 # How much the width of a box counts, beside the draws' disagreement, for what first derivatives leave unexplained.
 WIDTH = 0.1
@@ -33,6 +54,7 @@ class Bounded(NamedTuple):
         at: by action, the average at which a state would be cut.
         disagreement: by action, how far the draws' rows are from it.
         values: from which the relaxation of a child begins.
+        met: how often every table of the box meets a state, at least; 0 where nobody asked.
     """
 
     bound: Float[Array, " N"]
@@ -43,14 +65,19 @@ class Bounded(NamedTuple):
     at: Float[Array, "N S A"]
     disagreement: Float[Array, "N S A"]
     values: Float[Array, "N S R"]
+    met: Float[Array, "N S R"]
 
 
 class Weighed(NamedTuple):
-    """The risk of each box's least losses, rounding taken off, the weights `p xi*` behind it, and their table."""
+    """The risk of each box's least losses, rounding taken off, the weights `p xi*` behind it, and their table.
+
+    And by state, how much is lost to the draws' own tables if each follows this one there.
+    """
 
     bound: Float[Array, " N"]
     weights: Float[Array, "N R"]
     table: Float[Array, "N S A"]
+    lost: Float[Array, "N S"]
 
 
 def bounded(
@@ -58,14 +85,33 @@ def bounded(
     risk: Risk,
     probabilities: Float[Array, " R"],
     deterministic: bool,
-    low: Float[Array, "N S A"],
-    high: Float[Array, "N S A"],
-    values: Float[Array, "N S R"],
+    low: Float[np.ndarray, "N S A"],
+    high: Float[np.ndarray, "N S A"],
+    values: Float[np.ndarray, "N S R"],
+    met: Float[np.ndarray, "N S R"],
+    fresh: Bool[np.ndarray, " N"],
 ) -> Bounded:
-    """`rho(min_box C)` of N boxes, begun at values of the boxes they were cut from."""
+    """Bounds of N boxes, begun at values, and with visits, of the boxes they were cut from; fresh ones find their own.
+
+    Visits take as long as several bounds, and those of a larger box hold as well.
+    """
     found = boxes.relaxed(low, high, values.astype(low.dtype))
     own = weighed(risk, probabilities, deterministic, high, found)
-    return _cut(risk, probabilities, low, high, found, own, *boxes.followed(own.table))
+    if fresh.any():
+        box, state = np.nonzero(wanted_states(np.asarray(own.lost)) & fresh[:, None])
+        visits = boxes.met(low[box], high[box], state)
+        if visits is not None:
+            met = np.where(fresh[:, None, None], 0.0, met)
+            met[box, state] = visits[0]
+    return _cut(risk, probabilities, low, high, found, own, *boxes.followed(own.table), met)
+
+
+def wanted_states(lost: Float[np.ndarray, "N S"]) -> Bool[np.ndarray, "N S"]:
+    """The few states of each box where most is lost."""
+    order = np.argsort(-lost, axis=1)[:, :MOST_MET]
+    wanted = np.zeros(lost.shape, bool)
+    np.put_along_axis(wanted, order, np.take_along_axis(lost, order, axis=1) > 0.0, axis=1)
+    return wanted
 
 
 def risk_of_least(
@@ -87,11 +133,54 @@ def weighed(
 ) -> Weighed:
     """The bounds, and the tables that their weights make."""
     bound, weights = risk_of_least(risk, probabilities, found.least)
-    table = _rows(weights[:, None] * found.visits, found.rows)
+    often = weights[:, None] * found.visits
+    table = _rows(often, found.rows)
+    lost = _lost(often, table, found)
     if deterministic:
         best = jnp.argmax(jnp.where(high > 0.5, table, -1.0), axis=2)
         table = jax.nn.one_hot(best, table.shape[2], dtype=table.dtype)
-    return Weighed(bound, weights, table)
+    return Weighed(bound, weights, table, lost)
+
+
+def _lost(often: Float[Array, "N S R"], table: Float[Array, "N S A"], found: Relaxed) -> Float[Array, "N S"]:
+    return jnp.maximum((often * ((table[..., None] - found.rows) * found.quality).sum(axis=2)).sum(axis=2), 0.0)
+
+
+def shared(
+    risk: Risk,
+    probabilities: Float[Array, " R"],
+    low: Float[Array, "N S A"],
+    high: Float[Array, "N S A"],
+    least: Float[Array, "N R"],
+    values: Float[Array, "N S R"],
+    quality: Float[Array, "N S A R"],
+    met: Float[Array, "N S R"],
+) -> tuple[Float[Array, " N"], Float[Array, "N S"], Float[Array, "N R"]]:
+    """The bound of tables that all draws share, what sharing costs by state, and the weights behind both; traced.
+
+    `least` is what the values prove of each draw, `met` how often tables of the box meet a state, at least.
+    """
+    costs = met[:, :, None] * (quality - values[:, :, None])
+
+    def priced(weights: Array) -> tuple[Array, Array, Array]:
+        price = (weights[:, None, None] * costs).sum(axis=3)
+        rows = jnp.moveaxis(filled(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
+        by_state = (rows * price).sum(axis=2)
+        losses = least + (rows[..., None] * costs).sum(axis=(1, 2))
+        return (weights * least).sum(axis=1) + by_state.sum(axis=1), by_state, losses
+
+    weigh = jax.vmap(lambda losses: probabilities * risk.density(losses, probabilities))
+    weights = best_weights = weigh(least)
+    best, by_state, losses = priced(weights)
+    for _ in range(MOVES):
+        # Halfway stays in the envelope, which is convex.
+        weights = 0.5 * (weights + weigh(losses))
+        bound, other, losses = priced(weights)
+        better = (bound > best)[:, None]
+        by_state, best_weights = jnp.where(better, other, by_state), jnp.where(better, weights, best_weights)
+        best = jnp.maximum(best, bound)
+    best -= SHARED_ROUNDING * (jnp.abs(least).max(axis=1) + jnp.abs(costs).max(axis=(2, 3)).sum(axis=1))
+    return jnp.where(jnp.isnan(best), -jnp.inf, best), by_state, best_weights
 
 
 @eqx.filter_jit
@@ -104,6 +193,7 @@ def _cut(
     own: Weighed,
     losses: Float[Array, "N R"],
     visits: Float[Array, "N S R"],
+    met: Float[Array, "N S R"],
 ) -> Bounded:
     """Where following one table costs most, by state and action.
 
@@ -115,18 +205,19 @@ def _cut(
     # The draws that make the bound and those that make the table's risk need not be the same: both have a say.
     either = own.weights[:, None] * found.visits + worst[:, None] * visits
     at = _rows(either, found.rows)
-    apart = at[..., None] - found.rows
-    lost = jnp.maximum((either * (apart * found.quality).sum(axis=2)).sum(axis=2), 0.0)
-    disagreement = (either[:, :, None] * jnp.abs(apart)).sum(axis=3)
+    disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)
     followed = (worst * losses).sum(axis=1)
-    gap = jnp.maximum(followed - own.bound, 0.0)
+    sharing, known, _ = shared(risk, probabilities, low, high, found.least, found.values, found.quality, met)
+    bound = jnp.maximum(own.bound, sharing)
+    lost = jnp.maximum(_lost(either, at, found) - known, 0.0)
+    gap = jnp.maximum(followed - bound, 0.0)
     missing = jnp.maximum(gap - lost.sum(axis=1), 0.0)
     unexplained = jnp.where(gap > 0.0, missing / jnp.where(gap > 0.0, gap, 1.0), 0.0)
     disagreement += WIDTH * unexplained[:, None, None] * either.sum(axis=2)[..., None] * (high - low)
     share = disagreement.sum(axis=2)
     total = share.sum(axis=1, keepdims=True)
     lost += missing[:, None] * share / jnp.where(total > 0.0, total, 1.0)
-    return Bounded(own.bound, own.table, followed, lost, unexplained, at, disagreement, found.values)
+    return Bounded(bound, own.table, followed, lost, unexplained, at, disagreement, found.values, met)
 
 
 def _rows(weights: Float[Array, "N S R"], rows: Float[Array, "N S A R"]) -> Float[Array, "N S A"]:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import in_float64, to_numpy
+from ..arrays import Array, in_float64, to_numpy
 from ..objectives import Boxes
 from ..risks import Risk
 from .relaxation import Bounded, bounded
-from .tree import NONE, Tree, tightened
+from .tree import NONE, Tree, fresh_at, tightened
 
 # Boxes of one compiled call.
 BATCH = 64
@@ -29,8 +29,8 @@ NARROW = 1e-9
 # No cut is nearer to the edge of its box than this share of the width, and this share more of what is unexplained.
 EDGE, UNEXPLAINED_EDGE = 0.01, 0.2
 
-# Values of open boxes that are kept for their children's relaxations to begin at; beyond, those begin at the root's.
-VALUE_BYTES = 2**30
+# Values and visits of open boxes that are kept for their children; beyond, those begin at the root's and without.
+VALUE_BYTES, LARGEST_SHORT = 2**31, 6e4
 
 # A table that is better by this share of the risk or more is looked at; less is rounding.
 BETTER = 1e-10
@@ -73,10 +73,11 @@ class Question(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """What is kept of an open box: what was lost to the average in its state, and values to begin at."""
+    """What is kept of an open box: what was lost to the average in its state, values to begin at, and visits."""
 
     lost: float
     values: Float[np.ndarray, "S R"] | None
+    met: Float[np.ndarray, "S R"] | None
 
 
 class Search:
@@ -109,14 +110,15 @@ class Search:
         # Of the boxes that are not cut again, the least bound.
         self.closed = np.inf
         low, high = np.zeros((1, *shape)), np.ones((1, *shape))
-        root = self._bounded(low, high, np.zeros((1, shape[0], len(question.probabilities)), np.float32))
+        nothing = np.zeros((1, shape[0], len(question.probabilities)), np.float16)
+        root = self._bounded(low, high, nothing, nothing, np.array([False]))
         self.root_values, self.root_bound = root.values[0], float(root.bound[0])
         self.tree = Tree(shape, question.deterministic) if tree is None else tree
         if tree is None:
             self._consider(root)
             self._enter(NONE, root, 0, low, high)
         for node in [] if tree is None else tree.leaves():
-            self._queue(node, Leaf(0.0, None))
+            self._queue(node, Leaf(0.0, None, None))
         self.history = [Moment(0.0, len(self.tree), self.bound, self.incumbent.risk)]
 
     @property
@@ -159,7 +161,9 @@ class Search:
         low[left + 1, state, action] = 1.0 if tree.deterministic else at
         low, high = tightened(low, high)
         values = np.stack([self.root_values if leaf.values is None else leaf.values for leaf in leaves])
-        found = self._bounded(low, high, values.repeat(2, axis=0))
+        met = np.stack([np.zeros_like(self.root_values) if leaf.met is None else leaf.met for leaf in leaves])
+        fresh = np.array([fresh_at(tree.depth[node] + 1) for node in parents]).repeat(2)
+        found = self._bounded(low, high, values.repeat(2, axis=0), met.repeat(2, axis=0), fresh)
         self._consider(found)
         for row in range(2 * len(parents)):
             parent, lost = parents[row // 2], leaves[row // 2].lost
@@ -167,9 +171,11 @@ class Search:
                 gain = max(0.0, float(found.bound[row]) - tree.bound[parent]) / lost
                 self.gains[row % 2, tree.state[parent]] += min(gain, LARGEST_GAIN)
                 self.cuts[row % 2, tree.state[parent]] += 1.0
-            self._enter(parent, found, row, low, high)
+            self._enter(parent, found, row, low, high, bool(fresh[row]))
 
-    def _enter(self, parent: int, found: Bounded, row: int, low: np.ndarray, high: np.ndarray) -> None:
+    def _enter(
+        self, parent: int, found: Bounded, row: int, low: np.ndarray, high: np.ndarray, fresh: bool = False
+    ) -> None:
         """A box in the tree, with where it would be cut, and in the queue."""
         # A child's box lies in its parent's, whatever rounding says of their bounds.
         bound = max(float(found.bound[row]), -np.inf if parent == NONE else self.tree.bound[parent])
@@ -183,9 +189,11 @@ class Search:
         at = float(np.clip(found.at[row, state, action], least + edge, most - edge))
         if apart[state, action] <= 0.0:
             at = np.nan
-        node = self.tree.add(parent, bound, state, action, at)
+        visits = np.flatnonzero(np.any(found.met[row], axis=1)).tolist() if fresh else []
+        node = self.tree.add(parent, bound, state, action, at, visits)
         kept = len(self.open) < self.most_values
-        self._queue(node, Leaf(float(lost[state]), np.asarray(found.values[row]) if kept else None))
+        begin = (np.array(found.values[row]), np.array(found.met[row])) if kept else (None, None)
+        self._queue(node, Leaf(float(lost[state]), *begin))
 
     def _queue(self, node: int, leaf: Leaf) -> None:
         """A leaf that can be cut waits for its turn; any other is closed at its bound."""
@@ -195,13 +203,15 @@ class Search:
             self.open[node] = leaf
             heapq.heappush(self.queue, (self.tree.bound[node], node))
 
-    def _bounded(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Bounded:
+    def _bounded(
+        self, low: np.ndarray, high: np.ndarray, values: np.ndarray, met: np.ndarray, fresh: np.ndarray
+    ) -> Bounded:
         """Bounds of any number of boxes, in batches of one shape."""
         question, count = self.question, len(low)
 
         @in_float64  # by thread, and the executor may have threads of its own
         def work(rows: np.ndarray) -> Bounded:
-            arrays = (part[rows] for part in (low, high, values))
+            arrays = (part[rows] for part in (low, high, values, met, fresh))
             return to_numpy(
                 bounded(question.boxes, question.risk, question.probabilities, question.deterministic, *arrays)
             )
@@ -209,8 +219,8 @@ class Search:
         batches = [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
         columns = zip(*self.executor(work, batches), strict=True)
         found = Bounded(*(np.concatenate(column)[:count] for column in columns))
-        # Half the digits will do where a search begins, and there are many of them.
-        return found._replace(values=found.values.astype(np.float32))
+        # A quarter of the digits will do where a search begins, and there are many of them.
+        return found._replace(values=_shortened(found.values), met=_shortened(found.met))
 
     def _consider(self, found: Bounded) -> None:
         """The best of the boxes' tables may be the new incumbent."""
@@ -223,3 +233,9 @@ class Search:
         best = int(risks.argmin())
         if risks[best] < self.incumbent.risk:
             self.incumbent = Incumbent(tables[best], float(risks[best]))
+
+
+def _shortened(numbers: Array) -> np.ndarray:
+    """In a quarter of the digits, towards 0."""
+    short = np.clip(numbers, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
+    return np.where(np.abs(short) > np.abs(numbers), np.nextafter(short, np.float16(0.0)), short)

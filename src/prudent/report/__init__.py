@@ -18,6 +18,7 @@ from .decision import DecisionRecord as DecisionRecord
 from .decision import act_words as act_words
 from .decision import cost_words as cost_words
 from .decision import rule_words as rule_words
+from .decision import speaks_of_order as speaks_of_order
 from .fitting import FitRecord as FitRecord
 from .fitting import fit_record as fit_record
 from .fitting import fit_words as fit_words

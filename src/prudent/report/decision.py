@@ -109,7 +109,7 @@ def rule_words(acts: Sequence[str], states: Sequence[str], numbers: Sequence[int
     if len(set(acts)) == 1:
         return f"always {acts[0]}"
     begins = [k for k in range(len(acts)) if k == 0 or acts[k] != acts[k - 1]]
-    if ordered and all(NUMBERED.match(state) for state in states) and len(acts) > 2 and len(begins) <= MOST_PIECES:
+    if ordered and speaks_of_order(states) and len(begins) <= MOST_PIECES:
         return _thresholds(acts, states, numbers, begins)
     groups: dict[str, list[str]] = {}
     for act, state in zip(acts, states, strict=True):
@@ -117,6 +117,15 @@ def rule_words(acts: Sequence[str], states: Sequence[str], numbers: Sequence[int
     if len(groups) > MOST_GROUPS:
         return ""
     return "; ".join(f"{act} in {_listed(names)}" for act, names in groups.items())
+
+
+def speaks_of_order(states: Sequence[str]) -> bool:
+    """Whether a rule for these states, if they are in an order, is one of thresholds: names are amounts.
+
+    >>> speaks_of_order(["0 miles", "5k miles", "10k miles"]), speaks_of_order(["new", "used", "worn"])
+    (True, False)
+    """
+    return len(states) > 2 and all(NUMBERED.match(state) for state in states)
 
 
 def _thresholds(acts: Sequence[str], states: Sequence[str], numbers: Sequence[int], begins: list[int]) -> str:

@@ -195,7 +195,7 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
         yaxis=axis(
             figure_text(title, 30),
             nticks=5,
-            **({"type": "log", "dtick": max(1, round(decades / 4)), "tickformat": "~g"} if powers else {}),
+            **({"type": "log", "dtick": max(1, round(decades / 4)), "tickformat": ".0e"} if powers else {}),
         ),
     )
     return figure
@@ -206,7 +206,7 @@ def driver_figure(drivers: tuple[DriverRecord, ...]) -> Any:
     graphs = plotly_graphs()
     places, room = named_places([driver.name for driver in drivers])
     shifts = [driver.shift if driver.shift is not None and drawable(driver.shift) else 0.0 for driver in drivers]
-    figure = blank(BOTTOM + 14 + 24 * len(drivers), left=room)
+    figure = blank(BOTTOM + 14 + 28 * len(drivers), left=room)
     figure.add_trace(
         graphs.Bar(
             x=shifts,

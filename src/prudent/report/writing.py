@@ -135,7 +135,10 @@ def warnings_of(record: SolutionRecord) -> list[str]:
         if test.fails:
             question, answer = QUESTIONS[test.name], test.answer
             said = f"{question[0].upper()}{question[1:]} {answer[0].upper()}{answer[1:]}"
-            found.append(f"The model does not fit the log. {said}.")
+            share = (
+                "" if test.strength is None else f" This explains {words.percent(test.strength)} of what is left open."
+            )
+            found.append(f"The model does not fit the log. {said}.{share}")
     return found
 
 

@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float, Int
 
 from ..arrays import in_float64
 from ..objectives import chunk_size, losses_on, slopes_on
-from ..report import ChoiceRecord, DecisionRecord, Difference, PolicyRecord, act_words, rule_words
+from ..report import ChoiceRecord, DecisionRecord, Difference, PolicyRecord, act_words, rule_words, speaks_of_order
 from .judging import Evaluator, risk_difference
 
-# From this share of discounted time on a state comes up; so many of them are listed.
-LEAST_TIME, MOST_CHOICES = 1e-3, 40
+# From this share of discounted time on a state comes up; so many of them are listed, and where a rule of thresholds
+# says the rest.
+LEAST_TIME, MOST_CHOICES, BESIDE_RULE = 1e-3, 40, 16
 
 # So many policies with one action changed are all judged; of more, in each state the one that is best to first order.
 MOST_TRIED = 64
@@ -71,7 +72,8 @@ def decision_of(
         unlike = np.asarray(plan.probabilities).argmax(axis=1) != table.argmax(axis=1)
         apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~left & ~walls
     known = np.flatnonzero(met | apart)
-    shown = np.sort(known[np.argsort(-times[known], kind="stable")[:MOST_CHOICES]])
+    by_order = ordered and speaks_of_order([states[int(s)] for s in known])
+    shown = _shown(known, [table, *(np.asarray(plan.probabilities) for plan in others)], apart, times, by_order)
     costs, draws, screened = _costs(evaluator, answer, table, shown[met[shown]])
     share, losses = evaluator.draws.probabilities, np.asarray(answer.losses)
     spread = float(np.sqrt(share @ (losses - share @ losses) ** 2))
@@ -119,6 +121,16 @@ def decision_of(
         ends=tuple(np.flatnonzero(ends).tolist()),
         walls=tuple(np.flatnonzero(walls).tolist()),
     )
+
+
+def _shown(known: np.ndarray, tables: list[np.ndarray], apart: np.ndarray, times: np.ndarray, ordered: bool) -> Any:
+    """Of the states that are known those to be listed: where a plan changes its action, where plans differ, by time."""
+    edge = np.zeros(len(known), bool)
+    for table in tables if ordered else ():
+        changes = np.flatnonzero(np.diff(table[known].argmax(axis=1)))
+        edge[changes] = edge[changes + 1] = True
+    order = np.lexsort((-times[known], ~apart[known], ~edge))
+    return np.sort(known[order[: BESIDE_RULE if ordered else MOST_CHOICES]])
 
 
 def _shares(plan: PolicyRecord) -> Float[np.ndarray, " S"]:

@@ -29,7 +29,7 @@ def packed(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> bytes:
     from safetensors.numpy import save
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return save(arrays, {"record": json.dumps(record, sort_keys=True, allow_nan=False)})
+    return save(arrays, {"record": json.dumps(record, allow_nan=False)})
 
 
 def unpacked(data: bytes, kind: str, source: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

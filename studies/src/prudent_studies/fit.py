@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prudent import InputError
 from prudent.fit import LEVEL, log_tests, outcomes_of
 from prudent.tables import Rows
 
@@ -98,7 +99,10 @@ def shares(kind: Kind, logs: int, seed: int) -> list[float]:
     return [float(np.nanmean(column)) if np.isfinite(column).any() else math.nan for column in columns]
 
 
-def compare(logs: int, seed: int) -> Iterator[tuple[str, list[float]]]:
-    """The shares of every kind of log, as they are found."""
-    for name, kind in KINDS.items():
-        yield name, shares(kind, logs, seed)
+def compare(logs: int, seed: int, only: str = "") -> Iterator[tuple[str, list[float]]]:
+    """The shares of every kind of log whose name begins so, as they are found."""
+    kinds = [name for name in KINDS if name.startswith(only)]
+    if not kinds:
+        raise InputError(f"no kind of log begins with {only!r}; there are {'; '.join(KINDS)}")
+    for name in kinds:
+        yield name, shares(KINDS[name], logs, seed)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from prudent import MCMC, CVaR, Expectation, Network, Point, SampleAverage, solve
+from prudent.plots import finish, pyplot
 
 from .worlds import Setting, cart_pole, pendulum
 
@@ -158,14 +159,9 @@ def difference(
 
 def draw(result: Result, path: Any) -> None:
     """The picture: what happens in each world under two of the policies, and the costs of all worlds in their order."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
     setting, tried = result.setting, result.tried
     shown = [0, len(tried) - 1]
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
+    figure, axes = pyplot().subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
     colours = ("tab:blue", "tab:green", "tab:orange")
     high = np.quantile(np.abs(result.walks[shown]), 0.995)
     for panel, k in zip(axes[:2], shown, strict=True):
@@ -183,5 +179,4 @@ def draw(result: Result, path: Any) -> None:
         title=f"Costs in {len(levels)} worlds of the belief", xlabel="share of worlds", ylabel="discounted cost"
     )
     axes[2].legend(fontsize=8)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    finish(figure, path)

@@ -44,17 +44,18 @@ def linear(
 def fit(
     logs: Annotated[int, typer.Option(help="Simulated logs of each kind.", min=2)] = 500,
     seed: Annotated[int, typer.Option(help="Seed of the first log.", min=0)] = 0,
+    only: Annotated[str, typer.Option(help="Kinds of logs whose names begin so, such as right or order.")] = "",
 ) -> None:
-    """How often the tests of `prudent check` raise a false alarm, and find what is wrong; about twenty minutes.
+    """How often the tests of `prudent check` raise a false alarm, and find what is wrong; about ten minutes.
 
-    Example: prudent fit --logs 50
+    Example: prudent fit --logs 50 --only order
     """
     with clear_errors():
         from . import fit as study
 
         title = f"Share of {logs} simulated logs in which a test says no at 5 %"
         table = empty_table(title, ("log", *study.NAMES, "any"), ("log",))
-        for kind, row in study.compare(logs, seed):
+        for kind, row in study.compare(logs, seed, only):
             table.add_row(kind, *(f"{100.0 * share:.1f} %" if share == share else "–" for share in row))
         console().print(table)
         console().print("single tests by their own p values; any: one of them says no, adjusted for their number")
