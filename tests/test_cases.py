@@ -169,7 +169,7 @@ def test_a_case_is_a_problem_file_with_the_belief_that_it_has_in_python(name, tm
         == {
             "bus": ["0 miles a month", "5,000 miles a month"],
             "nile": ["P(outcome 4)", "P(outcome 5)"],
-            "hiv": ["P(start: below 250, zdv, outcome below 250)", "P(start: below 250, zdv, outcome 250 to 349)"],
+            "hiv": ["P(start: below 250, zdv → below 250)", "P(start: below 250, zdv → 250 to 349)"],
         }[name]
     )
     assert len(names) == {"bus": 5, "nile": 12, "hiv": 16 * 4 + 16 * 5}[name]

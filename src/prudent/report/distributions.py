@@ -206,7 +206,7 @@ def driver_figure(drivers: tuple[DriverRecord, ...]) -> Any:
     graphs = plotly_graphs()
     places, room = named_places([driver.name for driver in drivers])
     shifts = [driver.shift if driver.shift is not None and drawable(driver.shift) else 0.0 for driver in drivers]
-    figure = blank(BOTTOM + 14 + 24 * len(drivers), left=room)
+    figure = blank(BOTTOM + 14 + 28 * len(drivers), left=room)
     figure.add_trace(
         graphs.Bar(
             x=shifts,

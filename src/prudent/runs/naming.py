@@ -80,8 +80,8 @@ def _outcome(case: Case, state: int, action: int, slot: int) -> str:
     """What an entry of a law is the chance of, with the law's name where there are several."""
     assert case.laid is not None and case.facts.outcomes is not None
     law, laws = int(case.laid.law[state, action]), case.facts.outcomes.laws
-    outcome = f"outcome {case.follower(state, action, slot)}"
-    return outcome if len(laws) < 2 or law >= len(laws) else f"{laws[law]}, {outcome}"
+    outcome = case.follower(state, action, slot)
+    return f"outcome {outcome}" if len(laws) < 2 or law >= len(laws) else f"{laws[law]} → {outcome}"
 
 
 def _follower(case: Case, state: int, action: int, slot: int) -> str | None:
