@@ -114,7 +114,7 @@ class Search:
         # Without visits, it is the bound of policies that are told theta, who share nothing.
         told = self._bounded(low, high, nothing, nothing, np.array([False]))
         self.root_values, self.root_bound = told.values[0], float(told.bound[0])
-        root = self._bounded(low, high, told.values, nothing, np.array([True]))
+        root = self._bounded(low, high, np.asarray(told.values), nothing, np.array([True]))
         self.tree = Tree(shape, question.deterministic) if tree is None else tree
         if tree is None:
             self._consider(root)
