@@ -16,7 +16,7 @@ import typer.main
 import prudent as pr
 from prudent.cli import app
 from prudent.files import locked, read_manifest, settle
-from prudent.runs import advising, keeping, linear_runs, proving, reporting, solving
+from prudent.runs import adding, advising, keeping, linear_runs, proving, reporting, solving
 from prudent.runs.folder import FILES, UNFINISHED
 
 from .disk_faults import ERRORS, FAULTS, KILLED, Disk, Killed
@@ -75,7 +75,7 @@ def computed():
     patch.setattr(solving, "_found", replayed)
     patch.setattr(solving, "rival_records", lambda *_: [])
     patch.setattr(solving, "fit_of", lambda case: None)
-    for module in (solving, reporting, proving, advising):
+    for module in (solving, reporting, adding):
         patch.setattr(module, "page_file", lambda record: b"<p>page</p>")
     patch.setattr(linear_runs, "solve", linear)
     for module, name in ((proving, "prove"), (advising, "frontier"), (advising, "worth_of_data")):

@@ -51,6 +51,36 @@ def test_every_candidate_holds_what_it_says():
     assert study.open_support("lake_4x4").allowed()[5, 0].sum() == 1, "a hole is not left"
 
 
+def test_probes_add_to_what_is_known_what_is_better_or_is_not():
+    known, listed = study.environment("machines"), study.known_support("machines")
+    values = pr.plan(known.mdp()).values
+    both = [np.zeros((*known.shape, known.shape[0]), dtype=bool) for _ in range(3)]
+    for possible, support in zip(
+        both, (listed, *(study.lucky_support("machines", better) for better in (True, False))), strict=True
+    ):
+        for s, a, b in np.argwhere(support.allowed()):
+            possible[s, a, support.index()[s, a, b]] = True
+    least, better, worse = both
+    assert np.array_equal(better & worse, least) and np.all(better | worse)
+    for s, a, t in np.argwhere(better & ~least):
+        assert values[t] < np.asarray(known.table)[s, a] @ values
+    question = study.Question(known, known.walk(60, 1))
+    for make in study.PROBES.values():
+        np.testing.assert_allclose(np.asarray(make(question).mean()).sum(axis=2), 1.0, atol=1e-12)
+    assert study.chosen(None, list(study.CANDIDATES), "candidate", list(study.PROBES)) == list(study.CANDIDATES)
+    assert study.chosen(["pooled, known or worse"], list(study.CANDIDATES), "candidate", list(study.PROBES))
+
+
+def test_candidates_are_compared_log_by_log():
+    rows = [record(log=k, regret=0.1 * k) for k in range(3)]
+    rows += [record(log=k, candidate="known", regret=0.1 * k + (0.1, 0.2, 0.3)[k]) for k in range(3)]
+    rows += [record(log=7, candidate="known", regret=5.0), record(log=0, candidate="all", regret=0.0)]
+    everywhere, here = promise_tables.differences(rows)
+    assert (everywhere.label, here.label, here.candidate, here.first) == ("all logs", "a 500 steps", "known", "pooled")
+    assert (here.logs, here.regret, here.error) == (3, pytest.approx(0.2), pytest.approx(0.1 / np.sqrt(3)))
+    assert promise_tables.differences([]) == [] == promise_tables.differences(rows[:3])
+
+
 def test_the_optimum_and_the_losses_are_those_of_the_environment():
     least, uniform = study.truth("river_swim")
     known = study.environment("river_swim")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from ..advice import frontier, limit_frontier, worth_of_data
 from ..errors import InputError
-from ..files import locked, settle
 from ..problems import Case, risk_name
 from ..report import (
     FrontierRecord,
@@ -21,9 +19,8 @@ from ..report import (
     worth_record,
 )
 from ..risks import CVaR
-from .checkpoint import Saved, checkpoint_from, episode_seed
-from .folder import CHECKPOINT, FILES, PROOF, REPORT, read_record, read_run, record_files, require_run
-from .reporting import add_to_run, can_report, page_file
+from .adding import added
+from .checkpoint import Saved
 
 # Levels of CVaR whose policies make a frontier of mean against tail.
 LEVELS = (0.0, 0.5, 0.8, 0.9, 0.95)
@@ -54,7 +51,7 @@ def frontier_run(
     prudent.errors.InputError: no-such-folder: there is no such folder; name the --out folder of prudent solve
     """
 
-    def made(saved: Saved, arguments: dict[str, Any]) -> FrontierRecord:
+    def found(saved: Saved, arguments: dict[str, Any], _: SolutionRecord) -> FrontierRecord:
         limits = arguments.pop("subject_to", [])
         if caution or not limits:
             tail = arguments["risk"]
@@ -70,7 +67,7 @@ def frontier_run(
         curve = limit_frontier(model, belief, limits, which=which, points=points, **arguments)
         return limit_frontier_record(curve, which)
 
-    return _added(folder, "frontier", made, trust, wait)
+    return added(Path(folder), found, lambda curve: ({"frontier": curve}, {}), trust, wait)
 
 
 def worth_run(
@@ -100,12 +97,12 @@ def worth_run(
     prudent.errors.InputError: no-such-folder: there is no such folder; name the --out folder of prudent solve
     """
 
-    def made(saved: Saved, arguments: dict[str, Any]) -> WorthRecord:
+    def found(saved: Saved, arguments: dict[str, Any], record: SolutionRecord) -> WorthRecord:
         case = saved.case
         if case.family is not None and not hasattr(arguments["belief"], "update"):
             raise InputError(f"{folder}: its belief cannot be updated, so nothing can be said of more data")
-        places = _met(read_record(folder), case, pairs)
-        found = worth_of_data(
+        places = _met(record, case, pairs)
+        worth = worth_of_data(
             arguments["model"],
             arguments["belief"],
             observations=observations,
@@ -115,10 +112,10 @@ def worth_run(
             loss=arguments["loss"],
             seed=arguments["seed"],
         )
-        names = [", ".join(_place(case, row.place)) for row in found.rows]
-        return worth_record(found, names)
+        names = [", ".join(_place(case, row.place)) for row in worth.rows]
+        return worth_record(worth, names)
 
-    return _added(folder, "worth", made, trust, wait)
+    return added(Path(folder), found, lambda worth: ({"worth": worth}, {}), trust, wait)
 
 
 def _place(case: Case, place: tuple[int, ...]) -> tuple[str, ...]:
@@ -138,24 +135,3 @@ def _met(record: SolutionRecord, case: Case, most: int) -> list[tuple[int, ...]]
     if not chosen:
         raise InputError("the policy meets no pair that could lead to more than one state; there is nothing to observe")
     return chosen
-
-
-def _added(folder: str | Path, name: str, made: Callable[[Saved, dict[str, Any]], Any], trust: bool, wait: bool) -> Any:
-    """What is found of a run, once it is in its record and on its page."""
-    folder = Path(folder)
-    require_run(folder)
-    with locked(folder, wait):
-        settle(folder, FILES)
-        read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
-        saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
-        # Before the work: what cannot be added to is refused at once.
-        record = read_record(folder)
-        arguments = saved.case.arguments()
-        arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
-        found = made(saved, arguments)
-        record = record.model_copy(update={name: found})
-        contents = record_files(record)
-        if (folder / REPORT).is_file() and can_report():
-            contents[REPORT] = page_file(record)
-        add_to_run(folder, contents)
-    return found

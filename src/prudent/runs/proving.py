@@ -10,13 +10,12 @@ from typing import Any
 import prudent_verifier
 
 from ..errors import InputError
-from ..files import locked, settle
 from ..problems import Case
 from ..proofs import Moment, Proof, proof_file, prove
-from ..report import proof_record
-from .checkpoint import checkpoint_from, episode_seed
-from .folder import CHECKPOINT, FILES, PROOF, REPORT, read_record, read_run, record_files, require_run
-from .reporting import add_to_run, can_report, page_file
+from ..report import SolutionRecord, proof_record
+from .adding import added
+from .checkpoint import Saved, checkpoint_from
+from .folder import CHECKPOINT, PROOF, read_run, require_run
 
 
 @dataclass(frozen=True)
@@ -65,25 +64,17 @@ def prove_run(
     >>> proof.lower_bound <= proof.risk
     True
     """
+    how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
+
+    def found(saved: Saved, arguments: dict[str, Any], _: SolutionRecord) -> tuple[Proof, bytes | None]:
+        return proved(saved.case, arguments, saved.policy, **how, replications=replications, progress=progress)
+
+    def kept(found: tuple[Proof, bytes | None]) -> tuple[dict[str, Any], dict[str, bytes]]:
+        proof, content = found
+        return {"proof": proof_record(proof)}, {} if content is None else {PROOF: content}
+
     folder = Path(folder)
-    require_run(folder)
-    with locked(folder, wait):
-        settle(folder, FILES)
-        read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
-        saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
-        # Before the search: what cannot be added to is refused at once.
-        record = read_record(folder)
-        arguments = saved.case.arguments()
-        arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
-        how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
-        proof, content = proved(
-            saved.case, arguments, saved.policy, **how, replications=replications, progress=progress
-        )
-        record = record.model_copy(update={"proof": proof_record(proof)})
-        contents = record_files(record) | ({} if content is None else {PROOF: content})
-        if (folder / REPORT).is_file() and can_report():
-            contents[REPORT] = page_file(record)
-        add_to_run(folder, contents)
+    proof, content = added(folder, found, kept, trust, wait)
     return ProvedRun(proof, None if content is None else folder / PROOF)
 
 

@@ -95,6 +95,8 @@ def differences(records: Sequence[dict[str, Any]]) -> list[Apart]:
     """Of each candidate but the first, in all logs and by environment and size where it has two or more."""
     records = [record for record in records if not record.get("full")]
     names = list(dict.fromkeys(record["candidate"] for record in records))
+    if not names:
+        return []
     found: dict[tuple[str, str], list[float]] = {}
     places = ("environment", "steps", "log")
     first = {tuple(record[place] for place in places): record for record in records if record["candidate"] == names[0]}
