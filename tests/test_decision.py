@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import prudent as pr
 from prudent.report import rule_words
 from prudent.report.writing import report_html
+from prudent.runs import deciding
 from prudent.runs.deciding import SMALL, decision_of
 from prudent.runs.judging import Evaluator
 
@@ -157,3 +158,16 @@ def test_a_rule_speaks_of_amounts_or_lists_names():
         "keep below 80,000 miles, replace from 80,000 miles on"
     )
     assert rule_words(acts, ["new", "used", "worn"], [0, 1, 2], True) == "keep in new and used; replace in worn"
+
+
+def test_beside_a_rule_of_thresholds_the_states_near_them_are_listed():
+    known, times = np.arange(100, 160), np.zeros(200)
+    times[100:140] = 0.02
+    ours, theirs = (np.eye(2)[(np.arange(200) >= from_).astype(int)] for from_ in (135, 150))
+    apart = (np.arange(200) >= 135) & (np.arange(200) < 150)
+    shown = deciding._shown(known, [ours, theirs], apart, times, ordered=True)
+    # The edges of both; then what is met, from the first one's edge outwards.
+    assert shown.tolist() == [*range(126, 140), 149, 150]
+    assert len(shown) == deciding.BESIDE_RULE
+    listed = deciding._shown(known, [ours, theirs], apart, times, ordered=False)
+    assert set(range(135, 150)) <= set(listed.tolist()) and len(listed) == deciding.MOST_CHOICES

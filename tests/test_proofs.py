@@ -299,6 +299,19 @@ def corners(low, high):
     return np.array(list(itertools.product(*rows)))
 
 
+def test_what_policies_that_are_told_theta_cannot_beat():
+    """The risk of each atom's own least cost, by SciPy's linear program of its occupancy; they share no policy."""
+    problem = AtomProblem(9, states=2, actions=2, most=2)
+    proof = proved(problem)
+    least = []
+    for kernel, costs in zip(problem.kernels, problem.costs, strict=True):
+        flow = (np.eye(2)[:, None] - problem.discount * kernel).reshape(4, 2).T
+        least.append(optimize.linprog(costs.ravel(), A_eq=flow, b_eq=[1.0, 0.0]).fun)
+    known = tail_mean(np.array([least]), problem.shares, problem.level)[0]
+    assert proof.known_bound == pytest.approx(min(known, proof.lower_bound), rel=1e-6)
+    assert proof.known_bound < proof.lower_bound
+
+
 def test_of_a_sampled_posterior_the_optimum_has_limits():
     lake = pr.envs.frozen_lake("SF\nHG")
     proof = pr.prove(lake, lake.prior, risk=pr.CVaR(0.5), samples=8, replications=3, gap=0.01, seconds=6.0, workers=1)

@@ -222,7 +222,8 @@ def _show_decision(record: SolutionRecord) -> None:
         console().print(shown(line), markup=False, highlight=False, soft_wrap=True)
     if not decision.choices:
         return
-    order = sorted(decision.choices, key=lambda choice: (not choice.plans, -choice.time))[:MOST_CHOICES]
+    order = sorted(decision.choices, key=lambda choice: (choice.verdict == "rare", not choice.plans, -choice.time))
+    order = order[:MOST_CHOICES]
     listed = [choice for choice in decision.choices if choice in order]
     left = len(decision.choices) - len(listed) + decision.left_out
     if decision.alike:

@@ -111,12 +111,14 @@ class Search:
         self.closed = np.inf
         low, high = np.zeros((1, *shape)), np.ones((1, *shape))
         nothing = np.zeros((1, shape[0], len(question.probabilities)), np.float16)
-        root = self._bounded(low, high, nothing, nothing, np.array([False]))
-        self.root_values, self.root_bound = root.values[0], float(root.bound[0])
+        # Without visits, it is the bound of policies that are told theta, who share nothing.
+        told = self._bounded(low, high, nothing, nothing, np.array([False]))
+        self.root_values, self.root_bound = told.values[0], float(told.bound[0])
+        root = self._bounded(low, high, np.asarray(told.values), nothing, np.array([True]))
         self.tree = Tree(shape, question.deterministic) if tree is None else tree
         if tree is None:
             self._consider(root)
-            self._enter(NONE, root, 0, low, high)
+            self._enter(NONE, root, 0, low, high, fresh=True)
         for node in [] if tree is None else tree.leaves():
             self._queue(node, Leaf(0.0, None, None))
         self.history = [Moment(0.0, len(self.tree), self.bound, self.incumbent.risk)]

@@ -35,7 +35,7 @@ def tightened(
 
 def fresh_at(depth: int) -> bool:
     """Whether boxes of this depth find visits of their own; others have those of the next such box above them."""
-    return depth % FRESH == 1
+    return depth % FRESH == 0
 
 
 class Cuts(NamedTuple):

@@ -124,13 +124,22 @@ def decision_of(
 
 
 def _shown(known: np.ndarray, tables: list[np.ndarray], apart: np.ndarray, times: np.ndarray, ordered: bool) -> Any:
-    """Of the states that are known those to be listed: where a plan changes its action, where plans differ, by time."""
+    """Of the states that are known those to be listed.
+
+    Where they are in an order, those where a plan changes its action, and then those that are met, the nearest to a
+    change of the first table's before others; else those where plans differ, and then those with the most time.
+    """
+    if not ordered:
+        order = np.lexsort((-times[known], ~apart[known]))
+        return np.sort(known[order[:MOST_CHOICES]])
+    changes = [np.flatnonzero(np.diff(table[known].argmax(axis=1))) for table in tables]
     edge = np.zeros(len(known), bool)
-    for table in tables if ordered else ():
-        changes = np.flatnonzero(np.diff(table[known].argmax(axis=1)))
-        edge[changes] = edge[changes + 1] = True
-    order = np.lexsort((-times[known], ~apart[known], ~edge))
-    return np.sort(known[order[: BESIDE_RULE if ordered else MOST_CHOICES]])
+    for found in changes:
+        edge[found] = edge[found + 1] = True
+    own = changes[0] + 0.5
+    away = np.abs(np.arange(len(known))[:, None] - own).min(axis=1) if len(own) else -times[known]
+    order = np.lexsort((away, times[known] < LEAST_TIME, ~edge))
+    return np.sort(known[order[:BESIDE_RULE]])
 
 
 def _shares(plan: PolicyRecord) -> Float[np.ndarray, " S"]:
