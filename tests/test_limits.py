@@ -169,6 +169,10 @@ def test_two_limits_that_contradict_one_another_are_proved_to():
     assert solution.status is pr.Status.INFEASIBLE
     assert not all(answer.proved for answer in solution.limits)
     assert np.isnan(solution.limits[0].multiplier)
+    # Nor has a chance that no policy reaches a price.
+    likely = pr.solve(family, pr.Point(0.5), subject_to=[pr.Limit(pr.Visits([0], per=1), at_most=0.05, chance=0.9)])
+    assert likely.status is pr.Status.INFEASIBLE and likely.limits[0].proved
+    assert np.isnan(likely.limits[0].multiplier) and "one unit more" not in str(likely)
 
 
 def test_binomial_intervals_hold_what_they_say():

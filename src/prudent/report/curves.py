@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .advice import FrontierRecord
+from .distributions import add_bars, add_mark
 from .limits import LimitRecord
 from .page import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, plan_colour, plotly_graphs
 from .words import figure_text, number
@@ -19,43 +20,16 @@ LABEL = 36
 
 def limit_figure(limit: LimitRecord, shares: np.ndarray) -> Any:
     """The histogram of a limit's loss, what is beyond the limit in full colour, with the limit marked."""
-    graphs, losses = plotly_graphs(), limit.losses
+    losses = limit.losses
     low, high = min(float(losses.min()), limit.at_most), max(float(losses.max()), limit.at_most)
     margin = 0.02 * (high - low) or 0.05 * abs(high) or 0.5
     width = (high - low + 2.0 * margin) / BINS
     # The limit is an edge, so that no bar is on both sides of it.
     first = limit.at_most - width * np.ceil((limit.at_most - low + margin) / width)
     edges = first + width * np.arange(BINS + 2)
-    figure, below = blank(190, bottom=BOTTOM), np.zeros(len(edges) - 1)
-    for beyond, strength in ((False, 0.4), (True, 1.0)):
-        part = (losses > limit.at_most) == beyond
-        heights = 100.0 * np.histogram(losses[part], edges, weights=shares[part])[0]
-        figure.add_trace(
-            graphs.Bar(
-                x=0.5 * (edges[1:] + edges[:-1]),
-                y=heights,
-                base=below,
-                width=0.94 * (edges[1] - edges[0]),
-                marker={"color": faded(TAIL if beyond else plan_colour(0), strength), "line": {"width": 0}},
-                hovertext=[
-                    f"{number(a)} to {number(b)}<br>{number(h, 3)} % of the posterior"
-                    for a, b, h in zip(edges[:-1], edges[1:], heights, strict=True)
-                ],
-                hoverinfo="text",
-            )
-        )
-        below = below + heights
-    top = 1.08 * max(float(below.max()), 1e-9)
-    figure.add_trace(
-        graphs.Scatter(
-            x=[limit.at_most] * 2,
-            y=[0.0, top],
-            mode="lines",
-            line={"color": TAIL, "width": 2},
-            hovertext=f"limit {number(limit.at_most)}",
-            hoverinfo="text",
-        )
-    )
+    figure, beyond = blank(190, bottom=BOTTOM), losses > limit.at_most
+    parts = [(~beyond, faded(plan_colour(0), 0.4)), (beyond, faded(TAIL, 1.0))]
+    add_mark(figure, limit.at_most, add_bars(figure, losses, shares, edges, parts), "limit")
     figure.update_layout(xaxis=axis(figure_text(limit.unit or limit.name, LABEL)), yaxis=axis("% of the posterior"))
     figure.update_layout(barmode="overlay", showlegend=False)
     return figure

@@ -51,7 +51,6 @@ def _range_of(plan: PolicyRecord, shares: np.ndarray, most: float) -> tuple[floa
 
 def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, float]) -> Any:
     """The histogram of one plan's losses, its tail in full colour, with VaR and CVaR marked."""
-    graphs = plotly_graphs()
     plan, shares, last = record.plans[position], record.draw_probabilities, position == len(record.plans) - 1
     losses = plan.losses
     edges = np.linspace(*limits, BINS + 1)
@@ -59,16 +58,34 @@ def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, floa
     edge = plan.value_at_risk if plan.value_at_risk is not None and drawable(plan.value_at_risk) else np.inf
     colour = plan_colour(position)
     figure = blank(168 if last else 140, bottom=BOTTOM if last else 22)
-    below = np.zeros(BINS)
-    for part, strength in ((drawn & (losses <= edge), 0.5), (drawn & (losses > edge), 1.0)):
+    parts = [(drawn & (losses <= edge), faded(colour, 0.5)), (drawn & (losses > edge), faded(colour, 1.0))]
+    top = add_bars(figure, losses, shares, edges, parts)
+    for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
+        if value is not None and limits[0] <= value <= limits[1]:
+            add_mark(figure, value, top, name, dash)
+    figure.update_layout(
+        xaxis=axis(figure_text(record.loss_name, 40) if last else "", range=list(limits), showgrid=False),
+        yaxis=axis("% of posterior", range=[0.0, top], nticks=4, rangemode="tozero"),
+        bargap=0,
+        barmode="overlay",
+    )
+    return figure
+
+
+def add_bars(
+    figure: Any, losses: np.ndarray, shares: np.ndarray, edges: np.ndarray, parts: list[tuple[np.ndarray, str]]
+) -> float:
+    """Histograms of parts of the losses, each with its colour, one upon the other; how high the figure has to be."""
+    below = np.zeros(len(edges) - 1)
+    for part, colour in parts:
         heights = 100.0 * np.histogram(losses[part], edges, weights=shares[part])[0]
         figure.add_trace(
-            graphs.Bar(
+            plotly_graphs().Bar(
                 x=0.5 * (edges[1:] + edges[:-1]),
                 y=heights,
                 base=below,
                 width=0.94 * (edges[1] - edges[0]),
-                marker={"color": faded(colour, strength), "line": {"width": 0}},
+                marker={"color": colour, "line": {"width": 0}},
                 hovertext=[
                     f"{number(low)} to {number(high)}<br>{number(height, 3)} % of the posterior"
                     for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
@@ -77,26 +94,21 @@ def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, floa
             )
         )
         below = below + heights
-    top = 1.08 * max(float(below.max()), 1e-9)
-    for name, value, dash in (("VaR", plan.value_at_risk, "dot"), ("CVaR", plan.tail_mean, "solid")):
-        if value is not None and limits[0] <= value <= limits[1]:
-            figure.add_trace(
-                graphs.Scatter(
-                    x=[value, value],
-                    y=[0.0, top],
-                    mode="lines",
-                    line={"color": TAIL, "width": 2, "dash": dash},
-                    hovertext=f"{name} {number(value)}",
-                    hoverinfo="text",
-                )
-            )
-    figure.update_layout(
-        xaxis=axis(figure_text(record.loss_name, 40) if last else "", range=list(limits), showgrid=False),
-        yaxis=axis("% of posterior", range=[0.0, top], nticks=4, rangemode="tozero"),
-        bargap=0,
-        barmode="overlay",
+    return 1.08 * max(float(below.max()), 1e-9)
+
+
+def add_mark(figure: Any, value: float, top: float, name: str, dash: str = "solid") -> None:
+    """A line up from a number of the losses."""
+    figure.add_trace(
+        plotly_graphs().Scatter(
+            x=[value, value],
+            y=[0.0, top],
+            mode="lines",
+            line={"color": TAIL, "width": 2, "dash": dash},
+            hovertext=f"{name} {number(value)}",
+            hoverinfo="text",
+        )
     )
-    return figure
 
 
 def losses_left_out(plan: PolicyRecord, shares: np.ndarray, limits: tuple[float, float] | None) -> str:

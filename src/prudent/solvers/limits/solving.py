@@ -90,7 +90,7 @@ def solve_limited(
     point = np.asarray(point_at(objectives[0], parameters))
     answer = judge(objectives[0], risk, point, fresh)
     answer = dataclasses.replace(answer, notes=objectives[0].notes(belief, point, fresh))
-    multipliers, prices = _multipliers(search, candidate)
+    multipliers, prices = _multipliers(search, candidate, proofs.proved)
     kept = []
     for j, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
         level = search.levels[j]
@@ -139,17 +139,19 @@ def limit_objectives(limits: tuple[Limit, ...], made: Any) -> tuple[Objective, .
     return tuple(found)
 
 
-def _multipliers(search: Search, candidate: Candidate) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
+def _multipliers(
+    search: Search, candidate: Candidate, hopeless: bool
+) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
     """Multipliers and prices on both sides, in the user's units: of the objective for one of the limit.
 
-    NaN where a limit is broken on the sample itself. A CVaR that stands in for a chance need not be kept: then it is
-    priced where it is.
+    NaN where a limit is broken on the sample itself, or no policy keeps them. A CVaR that stands in for a chance need
+    not be kept: then it is priced where it is.
     """
     question, point = candidate.question, candidate.point
     chances = np.array([limit.chance is not None for limit in search.limits])
     values = point.here.values[1:]
     over = question.breach(point.here.values) > 1e-6 * question.units[1:]
-    if point.step is None or np.any(over & ~chances):
+    if hopeless or point.step is None or np.any(over & ~chances):
         return np.full(question.limits, np.nan), np.full((question.limits, 2), np.nan)
     scales = np.array([unit.scale for unit in search.units])
     ratio = scales[0] / scales[1:]
