@@ -13,9 +13,9 @@ from ..objectives import chunk_size, losses_on, slopes_on
 from ..report import ChoiceRecord, DecisionRecord, Difference, PolicyRecord, act_words, rule_words, speaks_of_order
 from .judging import Evaluator, risk_difference
 
-# From this share of discounted time on a state comes up; so many of them are listed, and where a rule of thresholds
-# says the rest.
-LEAST_TIME, MOST_CHOICES, BESIDE_RULE = 1e-3, 40, 16
+# From this share of discounted time on a state comes up; so many of them are listed, so many where a rule of thresholds
+# says the rest, and there so many beside those where a plan changes.
+LEAST_TIME, MOST_CHOICES, BESIDE_RULE, NEAREST = 1e-3, 40, 16, 4
 
 # So many policies with one action changed are all judged; of more, in each state the one that is best to first order.
 MOST_TRIED = 64
@@ -139,7 +139,7 @@ def _shown(known: np.ndarray, tables: list[np.ndarray], apart: np.ndarray, times
     own = changes[0] + 0.5
     away = np.abs(np.arange(len(known))[:, None] - own).min(axis=1) if len(own) else -times[known]
     order = np.lexsort((away, times[known] < LEAST_TIME, ~edge))
-    return np.sort(known[order[:BESIDE_RULE]])
+    return np.sort(known[order[: min(BESIDE_RULE, int(edge.sum()) + NEAREST)]])
 
 
 def _shares(plan: PolicyRecord) -> Float[np.ndarray, " S"]:
