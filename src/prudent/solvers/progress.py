@@ -32,7 +32,7 @@ class RunState(NamedTuple):
     >>> solution = pr.solve(lake, lake.prior, solver=pr.BRPG(iterations=3), progress=states.append)
     >>> [(state.iteration, state.iterations) for state in states]
     [(1, 3), (2, 3), (3, 3)]
-    >>> states[-1].objective == solution.history.objective[-1]
+    >>> bool(states[-1].objective == solution.history.objective[-1])
     True
     """
 
