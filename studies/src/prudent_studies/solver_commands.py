@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,7 +105,7 @@ def proofs(
 ) -> None:
     """How far the gap to the best stationary policy is proved closed, on posteriors of 36 or 64 atoms; minutes.
 
-    Stopped by Ctrl-C, it shows what it has.
+    What was proved of each is said as it comes.
 
     Example: prudent proofs --seconds 10 --only lake
     """
@@ -137,9 +136,9 @@ def proofs(
             words=["posterior"],
         )
         rows = []
-        with contextlib.suppress(KeyboardInterrupt):
-            for row in proved(seconds, only, verify):
-                rows.append(row)
+        for row in proved(seconds, only, verify):
+            rows.append(row)
+            console().print(f"{row.name}, CVaR {row.level:g}: {row.gaps[-1]:.3%} after {row.seconds:.1f} s")
         for row in rows:
             notes = [f"{gap:.3%}" for gap in row.gaps[:-1]] + [""] * (len(reached) + 1 - len(row.gaps))
             table.add_row(
