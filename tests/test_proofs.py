@@ -278,7 +278,7 @@ def test_every_table_of_a_box_meets_states_as_often_as_said_and_costs_what_shari
             np.testing.assert_allclose(met.reshape(8, 4, draws)[row], visits.min(axis=0), atol=2e-3)
             assert np.all(met.reshape(8, 4, draws)[row] <= visits.min(axis=0) + 1e-9)
             least = problem.risk(tables).min()
-            assert alone.bound[row] <= own.bound[row] <= least + 1e-9
+            assert alone.bound[row] - 1e-9 <= own.bound[row] <= least + 1e-9
             gained += own.bound[row] > alone.bound[row] + 0.5 * (least - alone.bound[row])
     # Sharing explains most of the gap of a narrow box.
     assert gained >= 6

@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from ..arrays import Array, in_float64, to_numpy
 from ..errors import InputError
 from ..files import write_whole
-from ..objectives import Boxes, Relaxed
+from ..objectives import Boxes
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
 from .relaxation import risk_of_least, shared
-from .search import BATCH
+from .search import batches
 from .tree import Tree, tightened
 
 # Pairs of a box and a state whose visits are found together.
@@ -122,7 +122,7 @@ class _Shown:
         """The least bound of all leaves; their values and weights, and visits of nodes that leaves lie below."""
         above = np.array([self.tree.visits_above(leaf) for leaf in self.leaves])
         visits = self._visits(above)
-        bound, values, weights = zip(*(self._leaves(rows, above, visits) for rows in _batches(len(above))), strict=True)
+        bound, values, weights = zip(*(self._leaves(rows, above, visits) for rows in batches(len(above))), strict=True)
         return min(bound), {
             "values": np.concatenate(values)[: len(above)].swapaxes(1, 2),
             "weights": np.concatenate(weights)[: len(above)],
@@ -154,7 +154,8 @@ class _Shown:
     ) -> tuple[float, Float[np.ndarray, "N S R"], Float[np.ndarray, "N R"]]:
         """The least bound of some leaves, their values and weights."""
         low, high = tightened(*self.tree.boxes(self.leaves[rows]))
-        values = np.asarray(self._relaxed(low, high).values).astype(self.kind)
+        found = self.boxes.relaxed(low, high, np.zeros((len(low), *self.size)))
+        values = np.asarray(found.values).astype(self.kind)
         met = np.zeros((len(rows), *self.size))
         ends = np.searchsorted(visits.node, above[rows]), np.searchsorted(visits.node, above[rows], side="right")
         for row, (first, last) in enumerate(zip(*ends, strict=True)):
@@ -162,14 +163,6 @@ class _Shown:
         least, quality = self.boxes.proved(low, high, values.astype(float))
         bound, weights = to_numpy(_risks(self.risk, self.share, low, high, least, values, quality, met))
         return float(bound.min()), values, weights
-
-    def _relaxed(self, low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"]) -> Relaxed:
-        return self.boxes.relaxed(low, high, np.zeros((len(low), *self.size)))
-
-
-def _batches(count: int) -> list[Int[np.ndarray, " N"]]:
-    """Rows of one compiled call each; the last is filled up with its last row."""
-    return [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
 
 
 @eqx.filter_jit

@@ -7,7 +7,7 @@ own best, no term is negative, and visits are no fewer than the least that a tab
 
     rho(C(pi)) >= sum_r w_r least_r + sum_s min_{row in box} <row, sum_r w_r n_r(s) (Q_r(s) - v_r(s))>
 
-for all weights w of the risk's envelope. The second term is what sharing a table costs at least; it is 0 in the box of
+for all weights w of the risk's envelope. The second term is what sharing a table costs at least: little in the box of
 all tables, where most states can be avoided, and nearly all of the gap in a narrow one.
 """
 
@@ -31,8 +31,7 @@ ROUNDING = 1e-13
 # States of a box whose visits are looked for.
 MOST_MET = 6
 
-# Rounding of sums over states, actions and draws of what sharing a table costs, as a share of the largest term.
-SHARED_ROUNDING = 1e-13
+EPSILON = float(np.finfo(np.float64).eps)
 
 # How often the weights of the risk are moved to where sharing hurts.
 MOVES = 2
@@ -179,7 +178,9 @@ def shared(
         better = (bound > best)[:, None]
         by_state, best_weights = jnp.where(better, other, by_state), jnp.where(better, weights, best_weights)
         best = jnp.maximum(best, bound)
-    best -= SHARED_ROUNDING * (jnp.abs(least).max(axis=1) + jnp.abs(costs).max(axis=(2, 3)).sum(axis=1))
+    # What rounding may hide in the sums over states, actions and draws.
+    largest = jnp.abs(least).max(axis=1) + jnp.abs(costs).max(axis=(2, 3)).sum(axis=1)
+    best -= 8 * EPSILON * sum(costs.shape[1:]) * largest
     return jnp.where(jnp.isnan(best), -jnp.inf, best), by_state, best_weights
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64, to_numpy
 from ..objectives import Boxes
@@ -218,8 +218,7 @@ class Search:
                 bounded(question.boxes, question.risk, question.probabilities, question.deterministic, *arrays)
             )
 
-        batches = [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
-        columns = zip(*self.executor(work, batches), strict=True)
+        columns = zip(*self.executor(work, batches(count)), strict=True)
         found = Bounded(*(np.concatenate(column)[:count] for column in columns))
         # A quarter of the digits will do where a search begins, and there are many of them.
         return found._replace(values=_shortened(found.values), met=_shortened(found.met))
@@ -235,6 +234,11 @@ class Search:
         best = int(risks.argmin())
         if risks[best] < self.incumbent.risk:
             self.incumbent = Incumbent(tables[best], float(risks[best]))
+
+
+def batches(count: int) -> list[Int[np.ndarray, " N"]]:
+    """Rows of one compiled call each; the last is filled up with its last row."""
+    return [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
 
 
 def _shortened(numbers: Array) -> np.ndarray:
