@@ -255,22 +255,20 @@ def test_compiled_sweeps_find_what_the_plain_relaxation_does():
 @in_float64
 def test_every_table_of_a_box_pays_its_tolls_and_what_sharing_costs():
     """What is paid, and the shared bound, against the tables of a box."""
-    problem = AtomProblem(4, states=4, actions=3, most=5)
+    problem = AtomProblem(4, states=3, actions=3, most=5)
     thetas, shares = problem.belief().as_atoms()[:2]
     boxes, random = objective_of(problem.family, None, None, None).boxes(thetas), np.random.default_rng(8)
     risk, draws = pr.CVaR(problem.level), len(thetas)
     every, gained = np.ones((8, draws), bool), 0
     for width in (0.6, 0.1):
-        centre = random.dirichlet(np.ones(3), size=(8, 4))
+        centre = random.dirichlet(np.ones(3), size=(8, 3))
         low, high = tightened(np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0))
-        found = boxes.relaxed(low, high, np.zeros((8, 4, draws)))
-        own = bounded(boxes, risk, shares, False, low, high, np.zeros((8, 4, draws)))
-        state = np.array([random.permutation(4)[:2] for _ in range(8)])
+        found = boxes.relaxed(low, high, np.zeros((8, 3, draws)))
+        own = bounded(boxes, risk, shares, False, low, high, np.zeros((8, 3, draws)))
+        state = np.array([random.permutation(3)[:2] for _ in range(8)])
         alone = boxes.tolls(low, high, found.values, state[:, :1], every)
         both = boxes.tolls(low, high, found.values, state, every)
-        np.testing.assert_array_equal(
-            boxes.tolls(low, high, found.values, state, every, both.paid).visits, both.visits
-        )
+        np.testing.assert_array_equal(boxes.tolls(low, high, found.values, state, every, both.paid).visits, both.visits)
         some = random.random((8, draws)) < 0.5
         np.testing.assert_allclose(
             boxes.tolls(low, high, found.values, state, some).visits, np.where(some[:, None], both.visits, 0.0),
@@ -278,8 +276,8 @@ def test_every_table_of_a_box_pays_its_tolls_and_what_sharing_costs():
         )  # fmt: skip
         for row in range(8):
             tables = corners(low[row], high[row])
-            inner = random.dirichlet(np.ones(len(tables)), size=50) @ tables.reshape(-1, 12)
-            tables = np.concatenate([tables, inner.reshape(-1, 4, 3)])
+            inner = random.dirichlet(np.ones(len(tables)), size=50) @ tables.reshape(-1, 9)
+            tables = np.concatenate([tables, inner.reshape(-1, 3, 3)])
             visits = boxes.followed(tables)[1]
             above = np.einsum("ksa,sar->ksr", tables, found.quality[row]) - found.values[row]
             paid = (visits * above).sum(axis=1)

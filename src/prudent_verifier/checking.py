@@ -11,20 +11,18 @@ from typing import Any
 import numpy as np
 
 from .reading import NoProof, Refused, read
+from .tails import measure, tails_of, weigh
 
 EPSILON = float(np.finfo(np.float64).eps)
 
 # Boxes whose inequality is checked together, and how many of their numbers.
 BLOCK, BLOCK_NUMBERS = 64, 2**21
 
-# Tails of a risk, and states with tolls in a box.
-MOST_PARTS, MOST_TOLLS = 100, 8
+# States with tolls in a box.
+MOST_TOLLS = 8
 
 # What a small file could ask for is bounded as well: products of values and moves, and eliminations of chains.
 MOST_STATES, MOST_PRODUCTS, MOST_ELIMINATIONS = 1024, 10**10, 10**12
-
-# Of what is wrong, as much as can be read.
-LONGEST_WORDS = 200
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Verdict:
 def verify(proof: str | Path | bytes) -> Verdict:
     """Check a proof, a file or its content; raises `Refused` with what is wrong."""
     arrays, claims = read(proof)
-    parts = _tails(claims)
+    parts = tails_of(claims)
     # What overflows is looked at where it could matter.
     with np.errstate(all="ignore"):
         models = _models(arrays, claims)
@@ -246,7 +244,7 @@ def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[floa
             raise Refused("the values of a box are so large that they prove nothing")
         if not full.any():
             continue
-        found = _measure(bounds, models.share, parts)
+        found = measure(bounds, models.share, parts)
         tolls = np.minimum(np.searchsorted(arrays["toll_leaf"], some.rows), len(arrays["toll_leaf"]) - 1)
         for row, toll in enumerate(tolls.tolist()):
             if toll >= 0 and arrays["toll_leaf"][toll] == some.rows[row]:
@@ -290,10 +288,10 @@ def _least(costs: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def _visits(models: Models, box: Box, place: np.ndarray, paid: np.ndarray) -> np.ndarray:
     """`[R, K]` numbers n such that every policy of the box pays at least `sum_k n_k (<row_k, q> - v)` above the bound.
 
-    Above the values, and what they may be short of, a row costs from nothing to a toll. If it is the toll in some of the
-    K states and nothing in the others of them, a policy pays at least what Bellman's inequality shows of `paid`, one set
-    of states after the other. That is concave in the costs at the K states, so it is enough that the tolls of every set,
-    times n, are no more.
+    Above the values, and what they may be short of, a row costs from nothing to a toll. If it is the toll in some of
+    the K states and nothing in the others of them, a policy pays at least what Bellman's inequality shows of `paid`,
+    one set of states after the other. That is concave in the costs at the K states, so it is enough that the tolls of
+    every set, times n, are no more.
     """
     costs = _least(box.quality, box.low, box.high)
     short = np.minimum((costs - box.values).min(axis=-1) - box.rounding, 0.0)
@@ -329,7 +327,7 @@ def _shared(
 ) -> float:
     """A bound that knows that all models share one policy, whose worst row at each state is one for all."""
     weights = weights.astype(np.float64)
-    if not _weigh(weights[None], models.share, parts)[0]:
+    if not weigh(weights[None], models.share, parts)[0]:
         return -np.inf
     costs = visits[..., None] * (box.quality[:, place] - box.values[:, place, None])
     price = (weights[:, None, None] * costs).sum(axis=0)
@@ -337,20 +335,6 @@ def _shared(
     largest = np.abs(box.bounds).max() + np.abs(costs).max(axis=(0, 2)).sum()
     found -= EPSILON * 8 * sum(costs.shape) * largest
     return -np.inf if np.isnan(found) else float(found)
-
-
-def _weigh(weights: np.ndarray, share: np.ndarray, parts: list[tuple[float, float]]) -> np.ndarray:
-    """`[N]` whether weights `[N, R]` are of the risk's envelope: no event weighs more than the risk of its indicator.
-
-    The events that could are those of the largest densities.
-    """
-    density = np.where(weights > 0.0, weights / share, 0.0)
-    order = np.argsort(-density, axis=-1)
-    total = np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1)
-    event = np.cumsum(share[order], axis=-1)
-    most = sum(weight * np.minimum(event / (1.0 - level), 1.0) for weight, level in parts)
-    inside = np.all((weights >= 0.0) & (total <= most + 1e-12), axis=-1)
-    return inside & (np.abs(weights.sum(axis=-1) - 1.0) <= 1e-12)
 
 
 def _risk(policy: np.ndarray, models: Models, parts: list[tuple[float, float]]) -> float:
@@ -361,38 +345,7 @@ def _risk(policy: np.ndarray, models: Models, parts: list[tuple[float, float]]) 
         np.add.at(chain, (np.arange(states)[:, None, None], models.successor), policy[:, :, None] * probability)
         values = np.linalg.solve(np.eye(states) - models.discount * chain, (policy * cost).sum(axis=1))
         losses.append(models.start @ values)
-    return float(_measure(np.array([losses]), models.share, parts)[0])
-
-
-def _tails(claims: dict[str, Any]) -> list[tuple[float, float]]:
-    """The risk as a mixture of means of tails: weights and levels, level 0 being the mean."""
-    parts = claims.get("risk_parts")
-    if not isinstance(parts, list) or not 0 < len(parts) <= MOST_PARTS:
-        raise Refused("the file does not say the risk as a mixture of CVaR, which is all that is known here")
-    found = []
-    for part in parts:
-        try:
-            weight, level = (float(number) for number in part)
-        except (TypeError, ValueError, OverflowError):
-            weight, level = -1.0, -1.0
-        if not (0.0 <= weight <= 1.0 and 0.0 <= level < 1.0):
-            raise Refused(f"{repr(part)[:LONGEST_WORDS]} is no weight and level of a tail")
-        found.append((weight, level))
-    if abs(sum(weight for weight, _ in found) - 1.0) > 1e-9:
-        raise Refused("the weights of the tails do not sum to 1")
-    return found
-
-
-def _measure(losses: np.ndarray, share: np.ndarray, parts: list[tuple[float, float]]) -> np.ndarray:
-    """`[N]` the risk of each row of losses `[N, R]`."""
-    order = np.argsort(-losses, axis=-1, kind="stable")
-    shares, worst = share[order], np.take_along_axis(losses, order, axis=-1)
-    before = np.cumsum(shares, axis=-1) - shares
-    total = np.zeros(len(losses))
-    for weight, level in parts:
-        taken = np.clip((1.0 - level) - before, 0.0, shares)
-        total += weight * (taken * worst).sum(axis=-1) / (1.0 - level)
-    return total
+    return float(measure(np.array([losses]), models.share, parts)[0])
 
 
 def _number(claims: dict[str, Any], name: str) -> float:

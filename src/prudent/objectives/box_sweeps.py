@@ -145,7 +145,7 @@ def iterate(
     successor, probability, discount, cost, place, reach, low, high, tolerance, most,
     rows, values, quality, greedy, residual, matrix, work, left,
 ):  # fmt: skip
-    """Policy iteration from `rows`, until no residual is below `-tolerance`, or `most` times; values are of the rows."""
+    """Policy iteration from `rows` until no residual is below `-tolerance`, or `most` times; values are of the rows."""
     states, actions, draws = rows.shape
     for turn in range(most):
         if turn > 0:

@@ -94,7 +94,7 @@ class SweptBoxes(Boxes):
         return self.plain.proved(low, high, values)
 
     def _bound(
-        self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"], cost: Float[np.ndarray, "..."]
+        self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"], cost: Float[np.ndarray, ...]
     ) -> np.ndarray:
         """The bound that values and their residual prove, rounding taken off; costs are at most so large."""
         rounding = hidden(self.plain.models.support, np.abs(values).max(axis=1) + cost)

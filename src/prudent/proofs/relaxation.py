@@ -208,12 +208,10 @@ def _cut(
     at = _rows(either, found.rows)
     disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)
     followed = (worst * losses).sum(axis=1)
-    sharing, known, _ = shared(
-        risk, probabilities, low, high, found.least, found.values, found.quality, state, charged
-    )
+    sharing, known, _ = shared(risk, probabilities, low, high, found.least, found.values, found.quality, state, charged)
     bound = jnp.maximum(own.bound, sharing)
     there = (jnp.arange(len(state))[:, None], state)
-    lost = jnp.maximum(_lost(either, at, found).at[there].add(-known), 0.0)
+    lost = jnp.maximum(jnp.asarray(_lost(either, at, found)).at[there].add(-known), 0.0)
     gap = jnp.maximum(followed - bound, 0.0)
     missing = jnp.maximum(gap - lost.sum(axis=1), 0.0)
     unexplained = jnp.where(gap > 0.0, missing / jnp.where(gap > 0.0, gap, 1.0), 0.0)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, in_float64, to_numpy
+from ..arrays import in_float64, to_numpy
 from ..objectives import Boxes
 from ..risks import Risk
 from .relaxation import Bounded, bounded
@@ -162,7 +162,7 @@ class Search:
         values = np.stack([self.root_values if leaf.values is None else leaf.values for leaf in leaves])
         found = self._bounded(low, high, values.repeat(2, axis=0))
         self._consider(found)
-        self._learn(parents, [leaf.lost for leaf in leaves], found.bound)
+        self._learn(parents, [leaf.lost for leaf in leaves], np.asarray(found.bound))
         self._enter(parents, found, low, high)
 
     def _learn(self, parents: list[int], lost: list[float], bound: Float[np.ndarray, " N"]) -> None:

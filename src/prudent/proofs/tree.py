@@ -17,6 +17,7 @@ from ..errors import InputError
 
 NONE = -1
 
+
 def tightened(
     low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"]
 ) -> tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]]:
