@@ -19,6 +19,7 @@ STAGES = [
     ("errors",),
     ("files",),
     ("interrupts",),
+    ("phases",),
     ("workers",),
     ("tables",),
     ("arrays",),
