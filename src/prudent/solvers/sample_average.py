@@ -195,7 +195,9 @@ class SampleAverage(Optimiser):
                     if not scoring:
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
-                bar.advance(max(search.iterations for search in searches), trace.T[None])
+                stage = max(search.stage for search in searches)
+                name = f"growing the sample to {self.size(stage)} draws" if stage else "searching"
+                bar.advance(max(search.iterations for search in searches), trace.T[None], name)
                 if watch is not None:
                     watch(lambda: self._outcome(searches[0], searches[0].answer(), histories[0], unit))
         return [
