@@ -210,3 +210,10 @@ class Page(html.parser.HTMLParser):
     @property
     def text(self):
         return " ".join(" ".join(self.texts).split())
+
+
+def drawn(figure):
+    """A figure, or its JSON, as plotly reads it, which refuses what it does not know."""
+    from plotly import graph_objects
+
+    return graph_objects.Figure(figure if isinstance(figure, dict) else json.loads(figure.to_json()))

@@ -19,11 +19,13 @@ STAGES = [
     ("errors",),
     ("files",),
     ("interrupts",),
+    ("phases",),
     ("workers",),
     ("tables",),
     ("arrays",),
     ("settings",),
     ("programs",),
+    ("loops",),
     ("kernels",),
     ("models",),
     ("transitions",),
@@ -187,6 +189,13 @@ def test_importing_and_the_command_line_do_not_import_jax():
     # The help names the commands of other packages, too.
     shown = "from prudent.cli import app; app(['--help'], standalone_mode=False)"
     assert run(f"import sys; {shown}; print({heavy} & set(sys.modules))").splitlines()[-1] == "set()"
+
+
+def test_reading_and_judging_a_problem_import_nothing_that_is_slow_and_not_needed(tmp_path):
+    pr.write_example(tmp_path)
+    slow = "{'pandas', 'plotly', 'matplotlib', 'cvxpy', 'numba', 'optax', 'scipy.optimize', 'scipy.stats'}"
+    read = f"case = runs.solving.read_problem({str(tmp_path / 'problem.toml')!r}); case.arguments()"
+    assert run(f"import sys; from prudent import runs; {read}; print({slow} & set(sys.modules))") == "set()"
 
 
 def test_every_benchmark_finds_what_it_measures():

@@ -10,7 +10,12 @@ from typer.testing import CliRunner
 
 from prudent.cli import app, compiled
 
-SETTINGS = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_COMPILATION_CACHE_MAX_SIZE")
+SETTINGS = (
+    "JAX_COMPILATION_CACHE_DIR",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+    "JAX_COMPILATION_CACHE_MAX_SIZE",
+    "PRUDENT_NO_CACHE",
+)
 
 
 @pytest.fixture
@@ -49,6 +54,23 @@ def test_a_folder_that_cannot_be_made_is_done_without(settings, monkeypatch):
     settings.parent.write_text("a file where the folder should be")
     assert run().exit_code == 2
     assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+
+
+@pytest.mark.parametrize("how", ["kept", "switched off", "nowhere"])
+def test_loops_are_kept_where_that_can_be(how, monkeypatch):
+    numba = pytest.importorskip("numba")
+    from prudent import loops
+
+    monkeypatch.setenv("PRUDENT_NO_CACHE", "1" if how == "switched off" else "")
+    if how == "nowhere":
+        monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+    found = loops.compiled(_twice)
+    assert type(found._cache).__name__ == ("FunctionCache" if how == "kept" else "NullCache")
+    assert how == "kept" or found(2.0) == 4.0
+
+
+def _twice(x):
+    return 2.0 * x
 
 
 def test_half_an_entry_of_a_killed_command_is_removed(settings):

@@ -15,6 +15,8 @@ from prudent.fit.testing import LogTest, _adjusted
 from prudent.problems import fit_of
 from prudent.tables import Keeper, Names, Rows, count_log
 
+from .report_examples import Page, drawn
+
 ROWS = np.random.default_rng(0)
 WHICH = ROWS.integers(0, 3, 60)
 LABEL, GROUP, SCALE = ROWS.integers(0, 3, 60), ROWS.integers(0, 4, 60), ROWS.normal(size=60)
@@ -206,6 +208,7 @@ def test_the_page_shows_questions_and_bands_and_a_run_goes_on_with_them(problem)
     fit = run.record.fit
     assert fit.tests[0].fails and {band.name for band in fit.bands} == {"time", "unit", "order"}
     page = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert all(drawn(figure).data for figure in Page(page).figures)
     assert 'id="fit"' in page and "Steps by what came before" in page
     assert pr.continue_run(run.folder, iterations=1, report=False).record.fit == fit
 

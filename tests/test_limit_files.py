@@ -11,6 +11,8 @@ from prudent.cli import app
 from prudent.report.advice import CautionRecord, FrontierRecord, LevelRecord, frontier_rows
 from prudent.report.curves import frontier_figure, limit_figure
 
+from .report_examples import drawn
+
 # Running wears; what is broken stays so until it is replaced, which is dear.
 PROBLEM = """
 states = ["fine", "broken"]
@@ -124,7 +126,7 @@ def test_the_figure_of_a_frontier_has_every_level_and_its_interval():
     """Ends that are 0 or not known, crosses for what is not kept, the shade where nothing is; labels that fit."""
     levels = (level(1.0, False, (None, None)), level(2.0, True, (-3.0, 0.0)), level(3.0, True, (None, -2.0)))
     record = FrontierRecord(limit="l" * 80, unit="u" * 80, levels=levels, least=1.5)
-    figure = frontier_figure(record, "CVaR 0.9")
+    figure = drawn(frontier_figure(record, "CVaR 0.9"))
     curve, crosses = figure.data[0], figure.data[-1]
     assert list(curve.x) == [2.0, 3.0] and list(crosses.x) == [1.0]
     assert list(curve.error_y.array) == [2.0, 1.0] and list(curve.error_y.arrayminus) == [1.0, 0.0]
@@ -137,14 +139,14 @@ def test_the_figure_of_a_frontier_has_every_level_and_its_interval():
         )
         for k, name in enumerate(names)
     ]
-    drawn = FrontierRecord(tail_name="CVaR 0.9", caution=tuple(caution))
-    assert list(frontier_figure(drawn, "").data[0].text) == ["1", "3"]
-    assert [row[0] for row in frontier_rows(drawn)[1]] == ["1 least CVaR 0", "2 plug-in", "3 theta known"]
+    cautious = FrontierRecord(tail_name="CVaR 0.9", caution=tuple(caution))
+    assert list(drawn(frontier_figure(cautious, "")).data[0].text) == ["1", "3"]
+    assert [row[0] for row in frontier_rows(cautious)[1]] == ["1 least CVaR 0", "2 plug-in", "3 theta known"]
 
 
 def test_no_bar_of_a_limit_is_on_both_sides_of_it(run):
     limit = pr.read_record(run).limits[0]
-    within, beyond = limit_figure(limit, np.full(len(limit.losses), 1.0 / len(limit.losses))).data[:2]
+    within, beyond = drawn(limit_figure(limit, np.full(len(limit.losses), 1.0 / len(limit.losses)))).data[:2]
     half = 0.5 * within.width / 0.94
     assert all(x + half <= 20.0 + 1e-9 for x, y in zip(within.x, within.y, strict=True) if y > 0)
     assert all(x - half >= 20.0 - 1e-9 for x, y in zip(beyond.x, beyond.y, strict=True) if y > 0)

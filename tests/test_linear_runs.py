@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 
+from .report_examples import Page, drawn
+
 QUICK = {"solver.samples": 32, "solver.largest": 32, "solver.starts": 2, "solver.evaluation": 100}
 
 
@@ -60,6 +62,7 @@ def test_the_record_holds_what_the_closed_loops_are(solved):
 def test_the_page_shows_gain_stability_and_responses(solved):
     _, _, run = solved
     page = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert all(drawn(figure).data for figure in Page(page).figures)
     for heading in ("The gain", "Stability", "Responses", "N / (m/s)", "real part", "imaginary part"):
         assert heading in page
     assert pr.report_run(run.folder).read_text(encoding="utf-8") == page

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
+from prudent import phases
 
 from .test_docs import fences
 
@@ -76,6 +77,66 @@ def test_what_cannot_be_told_is_refused_and_what_a_function_raises_is_the_caller
 
     with pytest.raises(ArithmeticError, match="enough"):
         pr.solve(LAKE, BELIEF, solver=QUICK, progress=enough)
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What the line of the terminal says: each phase once, and everything."""
+    lines = []
+    monkeypatch.setattr(phases.Line, "say", lambda line, *words: lines.append(words))
+    return lines
+
+
+def names(said):
+    """Phases by their first word, in their order, each as often as it is begun."""
+    first = [name.split()[0] for name, *_ in said]
+    return [name for k, name in enumerate(first) if k == 0 or name != first[k - 1]]
+
+
+def test_a_run_of_a_file_names_what_it_does(said, tmp_path):
+    problem = pr.write_example(tmp_path)[0]
+    changes = {"solver.samples": 8, "solver.largest": 32, "solver.evaluation": 64}
+    pr.solve_problem(problem, tmp_path / "run", changes=changes, progress=True)
+    assert names(said) == ["reading", "compiling", "searching", "growing", "certifying", "rivals", "page"]
+    assert all(left is None for *_, left in said), "a search has no end that could be counted to"
+    said.clear()
+    pr.continue_run(tmp_path / "run", iterations=2, report=False, progress=True)
+    assert names(said)[:2] == ["reading", "compiling"] and names(said)[-1] == "certifying"
+
+
+def test_only_iterations_that_are_all_made_are_counted_to(said):
+    pr.solve(LAKE, BELIEF, solver=pr.BRPG(iterations=12, evaluation=64), progress=True, certify=False)
+    assert names(said) == ["compiling", "searching", "judging"]
+    left = [left for name, _, left in said if name == "searching"]
+    assert left[-1] == 0.0 and all(each >= 0.0 for each in left)
+
+
+def test_nothing_is_said_where_nothing_is_shown(said):
+    pr.solve(LAKE, BELIEF, **RUNS["default"], progress=False)
+    pr.solve(LAKE, BELIEF, **RUNS["default"], progress=lambda state: None)
+    assert not said
+    with phases.status_line(True):
+        phases.phase("rivals")
+        pr.solve(LAKE, BELIEF, **RUNS["default"], progress=False)
+    assert names(said) == ["rivals"]
+
+
+def test_a_line_appears_counts_and_goes(capsys, monkeypatch):
+    monkeypatch.setattr(phases, "QUIET_SECONDS", 0.0)
+    with phases.status_line(True):
+        phases.phase("searching", "iteration 3", left=90.0)
+        line = phases._open.get()
+        assert line.text() == "searching  iteration 3  0:00, about 1:30 left at most"
+        line.timer.join()
+    assert "searching  iteration 3" in capsys.readouterr().err and phases._open.get() is None
+    with phases.status_line(True):
+        last = phases._open.get()
+        monkeypatch.setattr(phases, "QUIET_SECONDS", 60.0)
+    with phases.status_line(True):
+        quick = phases._open.get()
+    last.timer.join()
+    quick.timer.join()
+    assert quick.live is None, "what is over soon shows nothing"
 
 
 class Recorder:

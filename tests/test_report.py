@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.report import compared, figure_html, figure_text, number, plotly_graphs, write_report
+from prudent.report import Figure, bar, compared, figure_html, figure_text, number, write_report
 from prudent.report.distributions import loss_figure, loss_range
 from prudent.report.page import figures_script, plotly_script
 from prudent.report.words import clean
 from prudent.report.writing import report_html
 
-from .report_examples import NAMES, NASTY, Page, apart, certificate, changed, made_up, nasty_report
+from .report_examples import NAMES, NASTY, Page, apart, certificate, changed, drawn, made_up, nasty_report
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_posterior_used_whole_is_said_to_be_exact():
     assert "No policy is better by more" in page.text
     for words in ("standard error", "confidence", "fresh posterior draw", "by chance", "explains"):
         assert words not in page.text
-    bars = loss_figure(whole, 0, loss_range(whole))
+    bars = drawn(loss_figure(whole, 0, loss_range(whole)))
     assert sum(sum(bar.y) for bar in bars.data[:2]) == pytest.approx(100.0)
     assert sum(bars.data[1].y) == pytest.approx(10.0), "beyond VaR lies the last point alone"
 
@@ -228,8 +228,8 @@ def test_names_are_text_in_the_page_and_inside_the_figures():
 
 
 def test_the_json_of_a_figure_cannot_end_its_script():
-    graphs = plotly_graphs()
-    figure = graphs.Figure(graphs.Bar(x=["</script><!--<script>", "\u2028&"], y=[1, 2]))
+    figure = Figure()
+    figure.add_trace(bar(x=["</script><!--<script>", "\u2028&"], y=[1, 2]))
     text = str(figure_html(figure, '"><script>'))
     assert re.findall(r"</?script", text) == ["<script", "</script"]
     assert "<!--" not in text

@@ -17,7 +17,7 @@ from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, p
 from prudent.report.page import faded, named_places, plan_colour
 from prudent.report.writing import report_html
 
-from .report_examples import Page, apart, changed, large_report, made_up
+from .report_examples import Page, apart, changed, drawn, large_report, made_up
 
 DIRECTIONS = ("left", "down", "right", "up")
 
@@ -25,13 +25,24 @@ DIRECTIONS = ("left", "down", "right", "up")
 def test_a_plan_has_one_colour_in_every_figure():
     data = made_up(("a", "b"), ("x", "y"))
     assert len({plan_colour(position) for position in range(40)}) == 40
-    occupancy = occupancy_figure(data)
+    occupancy = drawn(occupancy_figure(data))
     limits = loss_range(data)
     for position in range(len(data.plans)):
         colour = plan_colour(position)
         assert occupancy.data[position].marker.color == colour
-        assert loss_figure(data, position, limits).data[1].marker.color == faded(colour, 1.0)
-        assert policy_figure(data, position).data[0].colorscale[1][1] == faded(colour, 0.75)
+        assert drawn(loss_figure(data, position, limits)).data[1].marker.color == faded(colour, 1.0)
+        assert drawn(policy_figure(data, position)).data[0].colorscale[1][1] == faded(colour, 0.75)
+
+
+def test_plotly_knows_every_setting_of_every_figure():
+    plain = made_up(("new", "worn", "broken"), ("run", "repair"))
+    grid = made_up("abcd", DIRECTIONS, grid=(2, 2), directions=DIRECTIONS)
+    for page in (Page(report_html(data)) for data in (plain, grid)):
+        assert len(page.figures) > 5
+        for figure in page.figures:
+            assert drawn(figure).data
+    with pytest.raises(ValueError, match="colour"):
+        drawn({"data": [{"type": "bar", "colour": "red"}]})
 
 
 def test_the_histogram_holds_every_draw_and_says_what_it_leaves_out():
@@ -39,7 +50,7 @@ def test_the_histogram_holds_every_draw_and_says_what_it_leaves_out():
     losses = np.append(data.losses[1:], 1e9)
     data = changed(data, losses=losses)
     limits = loss_range(data)
-    figure = loss_figure(data, 0, limits)
+    figure = drawn(loss_figure(data, 0, limits))
     shown = sum(sum(bar.y) for bar in figure.data[:2]) / 100.0
     assert shown == pytest.approx(((losses >= limits[0]) & (losses <= limits[1])).sum() / losses.size)
     tail = (losses > data.value_at_risk) & (losses <= limits[1])
@@ -58,7 +69,7 @@ def test_one_outlying_rival_does_not_squash_the_others():
     said = losses_left_out(squashing.rivals[1], squashing.draw_probabilities, alone)
     assert said == "100 % of the posterior lies further right"
     # Its marks are not drawn where they are not.
-    assert len(loss_figure(squashing, 2, alone).data) == 2
+    assert len(drawn(loss_figure(squashing, 2, alone)).data) == 2
 
 
 def test_a_long_name_takes_two_lines_and_is_not_cut():
@@ -84,7 +95,7 @@ def test_arrows_point_where_actions_aim():
         data = made_up("abcdef", "ldru", grid=(2, 3), directions=DIRECTIONS)
         probabilities = np.zeros((6, 4))
         probabilities[4, action] = 1.0
-        path = arrow_figure(changed(data, probabilities=probabilities), 0).layout.shapes[1].path
+        path = drawn(arrow_figure(changed(data, probabilities=probabilities), 0)).layout.shapes[1].path
         points = np.array([float(n) for n in re.findall(r"-?\d+\.\d+", path)]).reshape(-1, 2) - (1.0, 1.0)
         tip = points[3]
         np.testing.assert_allclose(tip, 0.325 * np.array([x, y]), atol=1e-3)
@@ -106,9 +117,9 @@ def test_hundreds_of_states_are_cut_down_and_the_page_says_so():
     assert "The other 485 are left out here" in page.text
     assert "Each point is the mean of 27 iterations" in page.text
     busiest = np.argsort(-data.plans[0].occupancy.sum(axis=1))[:40]
-    shown = policy_figure(data, 0).data[0].z
+    shown = drawn(policy_figure(data, 0)).data[0].z
     np.testing.assert_array_equal(shown, data.plans[0].probabilities[np.sort(busiest)])
-    assert all(len(label) <= 60 for label in counts_figure(data).layout.yaxis.ticktext)
+    assert all(len(label) <= 60 for label in drawn(counts_figure(data)).layout.yaxis.ticktext)
     assert len(json.dumps(page.figures)) < 1_500_000
 
 
@@ -163,7 +174,7 @@ def test_odd_losses_are_still_drawn_or_said(value):
     page = Page(report_html(data))
     assert ("nothing to draw" in page.text) == (abs(value) > 1e100)
     if abs(value) < 1e100:
-        assert sum(loss_figure(data, 0, loss_range(data)).data[0].y) == pytest.approx(100.0)
+        assert sum(drawn(loss_figure(data, 0, loss_range(data))).data[0].y) == pytest.approx(100.0)
     assert next(shown for name, shown, _ in page.values if name == "risk") == repr(value)
 
 

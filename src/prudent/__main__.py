@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import NoReturn
 
 from . import interrupts
+
+# New objects between two searches for garbage; Python's 700 are for programs that import less.
+BETWEEN_SEARCHES = 50_000
 
 # As a process ends that writes to a pipe nobody reads.
 BROKEN_PIPE = 141
@@ -17,6 +21,8 @@ def main() -> NoReturn:
     # First the streams: what the handler opens must not take the numbers of those that are closed.
     _open_streams()
     interrupts.install()
+    # Libraries make a million objects that stay, and a short command would look through them again and again.
+    gc.set_threshold(BETWEEN_SEARCHES, *gc.get_threshold()[1:])
     code: int | str | None = 0
     try:
         from .cli import app

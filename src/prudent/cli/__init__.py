@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -33,7 +34,9 @@ def _main(
 
         typer.echo(installed("prudent"))
         raise typer.Exit
-    if not no_cache:
+    if no_cache:
+        os.environ["PRUDENT_NO_CACHE"] = "1"
+    else:
         keep_compiled()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..interrupts import working_on
+from ..phases import phase, status_line
 from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, Wait, show_run
 from .terminal import apart, clear_errors, console, meaning, over, say, table
 
@@ -136,23 +137,26 @@ def continue_(
 
     Example: prudent continue run --data this-week.csv
     """
+    progress = False if quiet or as_json else None
     with clear_errors():
-        from ..runs import continue_run
+        with status_line(progress):
+            phase("reading")
+            from ..runs import continue_run
 
-        working_on(folder if out is None else out)
-        run = continue_run(
-            folder,
-            data=list(data) if data else None,
-            again=again,
-            iterations=iterations,
-            tolerance=tolerance,
-            out=out,
-            force=force,
-            wait=wait,
-            trust=trust,
-            report=not no_report,
-            progress=False if quiet or as_json else None,
-        )
+            working_on(folder if out is None else out)
+            run = continue_run(
+                folder,
+                data=list(data) if data else None,
+                again=again,
+                iterations=iterations,
+                tolerance=tolerance,
+                out=out,
+                force=force,
+                wait=wait,
+                trust=trust,
+                report=not no_report,
+                progress=progress,
+            )
         show_run(run, as_json, quiet, no_report)
     if not run.solved:
         raise typer.Exit(1)

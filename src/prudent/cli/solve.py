@@ -9,6 +9,7 @@ import typer
 
 from ..errors import InputError
 from ..interrupts import working_on
+from ..phases import phase, status_line
 from .terminal import apart, clear_errors, console, meaning, over, say, shown, table
 
 if TYPE_CHECKING:
@@ -136,24 +137,27 @@ def solve(
 
     Example: prudent solve problem.toml --out run
     """
+    progress = False if quiet or as_json else None
     with clear_errors():
-        from ..problems import risk_from_words
-        from ..runs import solve_problem
+        with status_line(progress):
+            phase("reading")
+            from ..problems import risk_from_words
+            from ..runs import solve_problem
 
-        working_on(out)
-        changes: dict[str, Any] = {"risk": risk_from_words(risk)} if risk else {}
-        changes |= {} if seed is None else {"seed": seed}
-        changes |= {} if iterations is None else {"solver.iterations": iterations}
-        run = solve_problem(
-            problem,
-            out,
-            force=force,
-            wait=wait,
-            trust=trust,
-            report=not no_report,
-            progress=False if quiet or as_json else None,
-            changes=changes,
-        )
+            working_on(out)
+            changes: dict[str, Any] = {"risk": risk_from_words(risk)} if risk else {}
+            changes |= {} if seed is None else {"seed": seed}
+            changes |= {} if iterations is None else {"solver.iterations": iterations}
+            run = solve_problem(
+                problem,
+                out,
+                force=force,
+                wait=wait,
+                trust=trust,
+                report=not no_report,
+                progress=progress,
+                changes=changes,
+            )
         show_run(run, as_json, quiet, no_report)
     if not run.solved:
         raise typer.Exit(1)

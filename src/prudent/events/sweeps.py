@@ -10,8 +10,9 @@ Arguments: `index` are the successors `[S, A, E]`, `classes` `[S, A]`, `events` 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ..loops import compiled
 
 # States whose mass is looked at together: those of a block without any are passed over.
 BLOCK = 256
@@ -19,11 +20,8 @@ BLOCK = 256
 # Probabilities of actions below this share of a row are lost in its rounding.
 NOTHING = 1e-18
 
-# Products may be added in one rounding, which is as exact; sums keep their order, so that bits do not change.
-_compiled = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 
-
-@_compiled
+@compiled
 def push(index, classes, events, policy, discount, visits, mass, hot, forward, least):
     """Mass of every state that has more than `least` of it is counted as visits and sent on to its successors.
 
@@ -69,7 +67,7 @@ def push(index, classes, events, policy, discount, visits, mass, hot, forward, l
                         hot[index[s, a, e] // BLOCK] = True
 
 
-@_compiled
+@compiled
 def pull(index, classes, events, policy, discount, paid, values, order, forward):
     """Values of a policy, `v <- c_pi + discount P_pi v`, at the states of `order`; the range of their changes."""
     actions, outcomes = index.shape[1:]
@@ -96,7 +94,7 @@ def pull(index, classes, events, policy, discount, paid, values, order, forward)
     return low, high
 
 
-@_compiled
+@compiled
 def slopes(index, classes, events, discount, visits, values, shares, order, found):
     """Adds `discount sum_n share_n mu_n(s) (P_n v_n)(s, a)`, what an action's future is worth, to `found`."""
     actions, outcomes = index.shape[1:]
@@ -113,7 +111,7 @@ def slopes(index, classes, events, discount, visits, values, shares, order, foun
             found[s, a] += discount * total
 
 
-@_compiled
+@compiled
 def improve(index, classes, events, cost, discount, values, action, forward):
     """`v <- min_a c + discount P v`, and the first action that attains it; nothing but this shrinks every error."""
     states, actions, outcomes = index.shape
@@ -134,7 +132,7 @@ def improve(index, classes, events, cost, discount, values, action, forward):
             action[s, n] = chosen
 
 
-@_compiled
+@compiled
 def follow(index, classes, events, cost, discount, values, action, forward):
     """Values of each draw's own actions, one sweep."""
     states, _, outcomes = index.shape
@@ -155,7 +153,7 @@ def follow(index, classes, events, cost, discount, values, action, forward):
             values[s, n] = (paid + discount * onward) / (1.0 - discount * stay)
 
 
-@_compiled
+@compiled
 def residuals(index, classes, events, cost, discount, values, depth, low, high):
     """The least and the largest `min_a c + discount P v - v` of the states at each depth, `[T, N]`; values stay."""
     states, actions, outcomes = index.shape
@@ -176,7 +174,7 @@ def residuals(index, classes, events, cost, discount, values, depth, low, high):
             low[t, n], high[t, n] = min(low[t, n], left), max(high[t, n], left)
 
 
-@_compiled
+@compiled
 def depths(index, start):
     """The fewest steps in which each state can be reached from a start; -1 where it cannot."""
     states, actions, outcomes = index.shape

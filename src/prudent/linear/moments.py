@@ -177,6 +177,12 @@ class LinearOccupancy(eqx.Module):
         mean = self.mean
         return self.second / self.mass - mean[:, None] * mean
 
+    def state_moments(self, states: int) -> Float[Array, "x x"]:
+        """`sum_t gamma^t E[x_t x_t']` of `x = (1, s)`, for states of this dimension."""
+        first = self.first[:states]
+        below = jnp.concatenate([first[:, None], self.second[:states, :states]], axis=1)
+        return jnp.concatenate([jnp.concatenate([self.mass[None], first])[None], below])
+
     @in_float64
     def expect(self, function: Callable[[Array, Array], Any], steps: int = 64) -> Any:
         """`sum_t gamma^t E[f(s_t, a_t)]`, the integral of a function under the occupancy.

@@ -112,13 +112,29 @@ class LinearObjective(Objective):
         """The loss at every draw, infinite where the closed loop is unstable."""
         repeats = thetas.shape[0] // points.shape[0]
 
-        def one(point: Array, theta: Array) -> Array:
+        def one(point: Array, theta: Array) -> tuple[Array, Array]:
             system = self.family.system(theta)
             occupancy, finite = ClosedLoop.of(system, point, self.horizon).occupancy()
             value = jnp.asarray(self.loss(occupancy, system)) / self.unit
-            return jnp.where(finite, value, jnp.inf)
+            return jnp.where(finite, value, jnp.inf), occupancy.state_moments(self.family.states).ravel()
 
-        return Losses(jax.vmap(one)(jnp.repeat(points, repeats, axis=0), thetas), None)
+        return Losses(*jax.vmap(one)(jnp.repeat(points, repeats, axis=0), thetas))
+
+    def metric(self) -> int:
+        """`E[x x']` of `x = (1, s)` under the occupancy."""
+        return (self.family.states + 1) ** 2
+
+    def natural(self, slopes: Float[np.ndarray, "K m x"], visits: Float[np.ndarray, "K q"]) -> np.ndarray:
+        """`Sigma slope E[x x']^-1`: the Fisher information of `N(K x, Sigma)` is `E[x x']` times the inverse of Sigma.
+
+        Sigma is the family's noise of actions, or 1 where that leaves a direction out.
+        """
+        size, noise = self.family.states + 1, np.asarray(self.family.action_noise)
+        kept = slice(None) if self.biased else slice(1, None)
+        moments = visits.reshape(-1, size, size)[:, kept, kept]
+        sigma = noise if np.linalg.matrix_rank(noise, hermitian=True) == len(noise) else np.eye(len(noise))
+        # Where the state never goes there is neither a slope nor a metric.
+        return sigma @ slopes[..., kept] @ np.linalg.pinv(moments, hermitian=True)
 
     def arrange(self, thetas: Float[np.ndarray, "N n q"]) -> np.ndarray:
         """As they are."""

@@ -28,7 +28,8 @@ class Losses(NamedTuple):
 
     Attributes:
         losses: of each.
-        visits: how often each row of a table is met, the metric of a natural step; None without a table.
+        visits: what the metric of a natural step is made of: how often each row of a table is met, or `metric()`
+            numbers; None where there is none.
     """
 
     losses: Float[Array, " N"]
@@ -241,6 +242,16 @@ class Objective(eqx.Module):
     def mixed(self, point: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
         """A point off the edge of the set of points, near this one."""
         return point
+
+    def metric(self) -> int:
+        """How many numbers the visits of a loss are that `natural` takes, where points are no tables; 0 for none."""
+        return 0
+
+    def natural(
+        self, slopes: Float[np.ndarray, "K ..."], visits: Float[np.ndarray, "K S"]
+    ) -> Float[np.ndarray, "K ..."]:
+        """Derivatives by the points as directions in parameters, divided by the metric of visits under xi*."""
+        raise NotImplementedError
 
     def averages(self) -> Averages | None:
         """Losses and derivatives found by the objective itself, where its models are large."""

@@ -10,14 +10,12 @@ stands in the order of elimination, `reach` `[S]` one past the last position tha
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-# Products may be added in one rounding, which is as exact; sums keep their order, so that bits do not change.
-_compiled = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")
+from ..loops import compiled
 
 
-@_compiled
+@compiled
 def factorise(successor, probability, discount, rows, place, reach, matrix):
     """`I - discount P_rows = L U` of every draw, without pivoting; diagonals of U inverted."""
     states, actions, outcomes, draws = probability.shape
@@ -43,7 +41,7 @@ def factorise(successor, probability, discount, rows, place, reach, matrix):
                     matrix[i, j, r] -= matrix[i, k, r] * matrix[k, j, r]
 
 
-@_compiled
+@compiled
 def solve(matrix, reach, right):
     """`L U x = right`, in place and in the order of elimination."""
     states, draws = right.shape
@@ -59,7 +57,7 @@ def solve(matrix, reach, right):
             right[k, r] *= matrix[k, k, r]
 
 
-@_compiled
+@compiled
 def visited(matrix, place, reach, start, visits, work):
     """`(L U)^T visits = start`."""
     states, draws = work.shape
@@ -81,7 +79,7 @@ def visited(matrix, place, reach, start, visits, work):
             visits[s, r] = work[place[s], r]
 
 
-@_compiled
+@compiled
 def improve(successor, probability, discount, cost, low, high, values, quality, rows, residual, left):
     """`c + discount P v`, the rows of a box that are greedy for it, and `min_s (T v - v)(s)`."""
     states, actions, outcomes, draws = probability.shape
@@ -123,7 +121,7 @@ def improve(successor, probability, discount, cost, low, high, values, quality, 
             residual[r] = min(residual[r], left[r])
 
 
-@_compiled
+@compiled
 def pay(cost, place, reach, rows, values, matrix, work):
     """Values of rows whose chains are factorised."""
     states, actions, draws = cost.shape
@@ -140,7 +138,7 @@ def pay(cost, place, reach, rows, values, matrix, work):
             values[s, r] = work[place[s], r]
 
 
-@_compiled
+@compiled
 def iterate(
     successor, probability, discount, cost, place, reach, low, high, tolerance, most,
     rows, values, quality, greedy, residual, matrix, work, left,
@@ -163,7 +161,7 @@ def iterate(
             break
 
 
-@_compiled
+@compiled
 def relax(
     successor, probability, discount, cost, start, place, reach, low, high, tolerance, most,
     values, quality, rows, residual, visits,
@@ -183,7 +181,7 @@ def relax(
         visited(matrix, place, reach, start, visits[n], work)
 
 
-@_compiled
+@compiled
 def dearest(cost, low, high):
     """The most that a row between bounds can cost."""
     actions = cost.shape[0]
@@ -200,9 +198,14 @@ def dearest(cost, low, high):
     return total
 
 
-@_compiled
+@compiled
 def charge(
     successor, probability, discount, cost, place, reach, low, high, values, state, sets, slack, tolerance, most, paid,
+=======
+@compiled
+def meet(
+    successor, probability, discount, place, reach, low, high, target, tolerance, most, values, residual,
+>>>>>>> main
 ):  # fmt: skip
     """Of one box with `values` `[S, R]`: tolls `[K, R]`, and residuals `[R]` of what is paid, `[S, R]`.
 
@@ -238,7 +241,7 @@ def charge(
     return tolls, residual
 
 
-@_compiled
+@compiled
 def charge_counted(
     successor, probability, discount, cost, place, reach, low, high, values, state, counted, slack, tolerance, most,
     tolls, paid, residual,
@@ -264,7 +267,7 @@ def charge_counted(
             residual[n, sets[j], draws[j]] = short[j]
 
 
-@_compiled
+@compiled
 def follow(successor, probability, discount, start, place, reach, tables, visits):
     """Visits `[N, S, R]` of N tables at every draw."""
     states, actions, _, draws = probability.shape

@@ -29,7 +29,7 @@ class ModelSlopes(NamedTuple):
     Attributes:
         losses: of each.
         slopes: `dC/dpoint`.
-        visits: of the rows of a table; empty without one.
+        visits: of the rows of a table, or what else a metric is made of; empty without one.
     """
 
     losses: Float[np.ndarray, " M"]

@@ -16,12 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Float
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from ..arrays import Array
 from ..kernels import Support
-from .elimination import entries_of, invert, multiply, times
+from .elimination import entries_of, invert, multiply, narrow_order, times
 from .krylov import LinearSolver
 
 # States eliminated in one step.
@@ -65,10 +63,7 @@ class Banded(LinearSolver):
         as_given = np.arange(support.states)
         if support.graph is None:
             return Banded(tuple(as_given.tolist()), _band(as_given, support))
-        rows, columns = entries_of(support)
-        pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(support.states,) * 2).tocsr()
-        narrow = reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
-        order = min((as_given, narrow), key=lambda order: _band(order, support))
+        order = min((as_given, narrow_order(support)), key=lambda order: _band(order, support))
         return Banded(tuple(order.tolist()), _band(order, support))
 
     def fits(self, support: Support) -> bool:

@@ -15,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import optimization_barrier
 from jaxtyping import Float
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from ..arrays import Array
 from ..kernels import Support, transition_matrix_batch
@@ -66,11 +64,9 @@ class Elimination(LinearSolver):
     def of(support: Support) -> Elimination:
         """Plan the elimination of a support's state graph."""
         as_given = np.arange(support.states)
-        if support.graph is None:
+        if support.graph is None or support.states <= BLOCK:
             return Elimination(tuple(as_given.tolist()), _reach(as_given, support))
-        rows, columns = entries_of(support)
-        pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(support.states,) * 2).tocsr()
-        banded = reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
+        banded = narrow_order(support)
         given_reach, banded_reach = _reach(as_given, support), _reach(banded, support)
         # Reordering moves every entry once, so it must save a good deal to pay.
         if _work(given_reach) <= 1.3 * _work(banded_reach):
@@ -162,6 +158,16 @@ def entries_of(support: Support) -> tuple[np.ndarray, np.ndarray]:
         return np.divmod(np.arange(support.states**2), support.states)
     successor = np.asarray(support.graph.successor).reshape(support.states, -1)
     return np.repeat(np.arange(support.states), successor.shape[1]), successor.ravel()
+
+
+def narrow_order(support: Support) -> np.ndarray:
+    """An order of the states in which moves lead to near ones (reverse Cuthill and McKee)."""
+    from scipy.sparse import coo_matrix  # slow to import, both
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    rows, columns = entries_of(support)
+    pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(support.states,) * 2).tocsr()
+    return reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
 
 
 def _reach(order: np.ndarray, support: Support) -> tuple[int, ...]:

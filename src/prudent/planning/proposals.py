@@ -19,7 +19,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 from scipy import sparse
-from scipy.optimize import linprog
 
 from ..arrays import Array
 from ..kernels import pull_batch
@@ -143,6 +142,8 @@ def _least_cut(mdp: MDP, flow: sparse.csr_matrix, cuts: list[Cut]) -> tuple[np.n
 
     The program is for `(1 - discount) lambda`, whose entries sum to 1.
     """
+    from scipy.optimize import linprog  # slow to import
+
     rest, pairs = 1.0 - float(mdp.discount), mdp.cost.size
     slopes = np.stack([cut.slope.ravel() for cut in cuts]) / rest
     result = linprog(

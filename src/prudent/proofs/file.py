@@ -159,7 +159,7 @@ def _shown(
     if tolls is None:
         visits, paid = np.zeros((*state.shape, len(share))), np.zeros((len(low), 0, *values.shape[1:]), kind)
     else:
-        paid = tolls.paid.astype(kind)
+        paid = np.asarray(tolls.paid, kind)
         again = boxes.tolls(low, high, values, state, every, paid)
         assert again is not None
         visits = again.visits

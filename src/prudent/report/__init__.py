@@ -19,6 +19,9 @@ from .decision import act_words as act_words
 from .decision import cost_words as cost_words
 from .decision import rule_words as rule_words
 from .decision import speaks_of_order as speaks_of_order
+from .drawing import Figure as Figure
+from .drawing import bar as bar
+from .drawing import scatter as scatter
 from .fitting import FitRecord as FitRecord
 from .fitting import fit_record as fit_record
 from .fitting import fit_words as fit_words
@@ -34,7 +37,6 @@ from .page import blank as blank
 from .page import faded as faded
 from .page import figure_html as figure_html
 from .page import named_places as named_places
-from .page import plotly_graphs as plotly_graphs
 from .page import render as render
 from .parts import CertificateRecord as CertificateRecord
 from .parts import CoverageRecord as CoverageRecord

@@ -8,8 +8,9 @@ import numpy as np
 
 from .advice import FrontierRecord
 from .distributions import add_bars, add_mark
+from .drawing import scatter
 from .limits import LimitRecord
-from .page import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, plan_colour, plotly_graphs
+from .page import BOTTOM, NEUTRAL, TAIL, axis, blank, faded, plan_colour
 from .words import figure_text, number
 
 BINS = 60
@@ -41,7 +42,6 @@ def frontier_figure(record: FrontierRecord, risk_name: str) -> Any:
 
 
 def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
-    graphs = plotly_graphs()
     figure = blank(320, bottom=BOTTOM)
     good = [level for level in record.levels if level.kept and level.risk is not None]
     bad = [level for level in record.levels if not level.kept and level.risk is not None]
@@ -49,7 +49,7 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
     y = [level.risk for level in good]
     if good:
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=x,
                 y=y,
                 mode="lines+markers",
@@ -82,7 +82,7 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
                     if price is not None
                 ]
                 figure.add_trace(
-                    graphs.Scatter(
+                    scatter(
                         x=[level.at_most + side for side, _ in sides],
                         y=[level.risk - side * price for side, price in sides],
                         mode="lines",
@@ -92,7 +92,7 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
                 )
     if bad:
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=[level.at_most for level in bad],
                 y=[level.risk for level in bad],
                 mode="markers",
@@ -104,20 +104,19 @@ def _of_limit(record: FrontierRecord, risk_name: str) -> Any:
     levels = [level.at_most for level in record.levels]
     left = min(levels) - 0.1 * (max(levels) - min(levels) or 1.0)
     if record.least is not None and record.least > left:
-        figure.add_vrect(x0=left, x1=record.least, fillcolor=faded(TAIL, 0.15), line_width=0, layer="below")
+        figure.add_column(left, record.least, fillcolor=faded(TAIL, 0.15), line={"width": 0}, layer="below")
     words = f"at most, {figure_text(record.unit or record.limit, LABEL)}"
     figure.update_layout(xaxis=axis(words), yaxis=axis(figure_text(risk_name, 40)), showlegend=False)
-    figure.update_xaxes(range=[left, max(levels) + 0.05 * (max(levels) - left)])
+    figure.update_layout(xaxis={"range": [left, max(levels) + 0.05 * (max(levels) - left)]})
     return figure
 
 
 def _of_caution(record: FrontierRecord) -> Any:
-    graphs = plotly_graphs()
     figure = blank(320, bottom=BOTTOM)
     points = [(k, each) for k, each in enumerate(record.caution, 1) if each.mean is not None and each.tail is not None]
     bars = {"type": "data", "color": NEUTRAL, "thickness": 1}
     figure.add_trace(
-        graphs.Scatter(
+        scatter(
             x=[each.mean for _, each in points],
             y=[each.tail for _, each in points],
             mode="markers+text",

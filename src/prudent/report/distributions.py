@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .page import BOTTOM, LARGEST, NEUTRAL, TAIL, axis, blank, drawable, faded, named_places, plan_colour, plotly_graphs
+from .drawing import Figure, bar, scatter
+from .page import BOTTOM, LARGEST, NEUTRAL, TAIL, axis, blank, drawable, faded, named_places, plan_colour
 from .parts import DriverRecord
 from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, percent, with_error
@@ -73,14 +74,14 @@ def loss_figure(record: SolutionRecord, position: int, limits: tuple[float, floa
 
 
 def add_bars(
-    figure: Any, losses: np.ndarray, shares: np.ndarray, edges: np.ndarray, parts: list[tuple[np.ndarray, str]]
+    figure: Figure, losses: np.ndarray, shares: np.ndarray, edges: np.ndarray, parts: list[tuple[np.ndarray, str]]
 ) -> float:
     """Histograms of parts of the losses, each with its colour, one upon the other; how high the figure has to be."""
     below = np.zeros(len(edges) - 1)
     for part, colour in parts:
         heights = 100.0 * np.histogram(losses[part], edges, weights=shares[part])[0]
         figure.add_trace(
-            plotly_graphs().Bar(
+            bar(
                 x=0.5 * (edges[1:] + edges[:-1]),
                 y=heights,
                 base=below,
@@ -97,10 +98,10 @@ def add_bars(
     return 1.08 * max(float(below.max()), 1e-9)
 
 
-def add_mark(figure: Any, value: float, top: float, name: str, dash: str = "solid") -> None:
+def add_mark(figure: Figure, value: float, top: float, name: str, dash: str = "solid") -> None:
     """A line up from a number of the losses."""
     figure.add_trace(
-        plotly_graphs().Scatter(
+        scatter(
             x=[value, value],
             y=[0.0, top],
             mode="lines",
@@ -122,7 +123,6 @@ def losses_left_out(plan: PolicyRecord, shares: np.ndarray, limits: tuple[float,
 
 def risk_figure(record: SolutionRecord) -> Any | None:
     """Every plan's risk with two standard errors to each side; None if no risk can be drawn."""
-    graphs = plotly_graphs()
     rows: list[tuple[str, float | None, float | None, str, str]] = [
         (plan.name, plan.risk, plan.risk_standard_error, plan_colour(position), "circle")
         for position, plan in enumerate(record.plans)
@@ -140,7 +140,7 @@ def risk_figure(record: SolutionRecord) -> Any | None:
     for place, (name, value, error, colour, symbol) in enumerate(rows):
         error = error if error is not None and drawable(error) else 0.0
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=[value],
                 y=[place],
                 mode="markers",
@@ -168,13 +168,12 @@ def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 
 def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: bool = False) -> Any:
     """One number an iteration, as it was and, where it is noisy and long, smoothed by a running mean."""
-    graphs = plotly_graphs()
     places, means, _ = thinned(values)
     means = np.where(drawable(means) & ((means > 1.0 / LARGEST) | (not logarithmic)), means, np.nan)
     window = max(1, len(means) // 30)
     figure = blank(240, left=64)
     figure.add_trace(
-        graphs.Scatter(
+        scatter(
             x=places,
             y=means,
             mode="lines" if len(means) > 1 else "markers",
@@ -191,7 +190,7 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
         first = np.maximum(np.arange(1, len(sums)) - window, 0)
         smooth = (sums[1:] - sums[first]) / (np.arange(1, len(sums)) - first)
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=places,
                 y=smooth,
                 mode="lines",
@@ -215,12 +214,11 @@ def history_figure(values: np.ndarray, title: str, colour: str, *, logarithmic: 
 
 def driver_figure(drivers: tuple[DriverRecord, ...]) -> Any:
     """How far the risk's weights move each unknown, in posterior standard deviations."""
-    graphs = plotly_graphs()
     places, room = named_places([driver.name for driver in drivers])
     shifts = [driver.shift if driver.shift is not None and drawable(driver.shift) else 0.0 for driver in drivers]
     figure = blank(BOTTOM + 14 + 28 * len(drivers), left=room)
     figure.add_trace(
-        graphs.Bar(
+        bar(
             x=shifts,
             y=list(range(len(drivers))),
             orientation="h",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..problems import Fit
-from .page import NEUTRAL, TAIL, axis, blank, faded, figure_html, named_places, plan_colour, plotly_graphs
+from .drawing import bar, scatter
+from .page import NEUTRAL, TAIL, axis, blank, faded, figure_html, named_places, plan_colour
 from .parts import Count, MaybeShare, Part, Several
 from .words import figure_text, number, percent
 
@@ -129,7 +130,7 @@ def p_value(p: float | None) -> str:
 
 def band_figure(record: FitRecord, band: BandRecord) -> Any:
     """Groups as bars of what the belief foretells, with a dot for what happened, red outside of its bar."""
-    graphs, title = plotly_graphs(), MEASURES[record.measure]
+    title = MEASURES[record.measure]
     many = len(band.labels)
     places, left = named_places(band.labels)
     figure = blank(60 + 16 * many, left=left)
@@ -139,7 +140,7 @@ def band_figure(record: FitRecord, band: BandRecord) -> Any:
     ]
     position = list(range(many))
     figure.add_trace(
-        graphs.Bar(
+        bar(
             x=[high - low for low, high in zip(band.low, band.high, strict=True)],
             base=list(band.low),
             y=position,
@@ -150,7 +151,7 @@ def band_figure(record: FitRecord, band: BandRecord) -> Any:
         )
     )
     figure.add_trace(
-        graphs.Scatter(
+        scatter(
             x=list(band.observed),
             y=position,
             mode="markers",

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .page import NEUTRAL, axis, blank, faded, figure_html, plan_colour, plotly_graphs
+from .drawing import scatter
+from .page import NEUTRAL, axis, blank, faded, figure_html, plan_colour
 from .parts import Array, Part, Several, Table, Two
 from .words import figure_text, number
 
@@ -113,7 +114,6 @@ def linear_figures(record: LinearRecord | None) -> dict[str, Any]:
 
 
 def _plane(record: LinearRecord) -> Any:
-    graphs = plotly_graphs()
     figure = blank(None, top=12)
     turn = np.linspace(0.0, 2.0 * np.pi, 121)
     edge = 1.0 / np.sqrt(record.discount) if record.discount > 0 else np.inf
@@ -121,7 +121,7 @@ def _plane(record: LinearRecord) -> Any:
     circles += [(edge, "dot", "the loss is finite inside")] if np.isfinite(edge) and edge < 4.0 else []
     for radius, dash, said in circles:
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=radius * np.cos(turn),
                 y=radius * np.sin(turn),
                 mode="lines",
@@ -131,7 +131,7 @@ def _plane(record: LinearRecord) -> Any:
             )
         )
     figure.add_trace(
-        graphs.Scatter(
+        scatter(
             x=record.real.ravel(),
             y=record.imaginary.ravel(),
             mode="markers",
@@ -140,26 +140,23 @@ def _plane(record: LinearRecord) -> Any:
         )
     )
     most = 1.08 * max(1.0, *(radius for radius, _, _ in circles), float(np.hypot(record.real, record.imaginary).max()))
-    figure.update_xaxes(**axis("real part", range=[-most, most], zeroline=True, zerolinecolor=faded(NEUTRAL, 0.4)))
-    figure.update_yaxes(**axis("imaginary part", range=[-most, most], scaleanchor="x"))
+    figure.update_layout(xaxis=axis("real part", range=[-most, most], zeroline=True, zerolinecolor=faded(NEUTRAL, 0.4)))
+    figure.update_layout(yaxis=axis("imaginary part", range=[-most, most], scaleanchor="x"))
     return figure
 
 
 def _response(record: LinearRecord, place: int) -> Any:
-    graphs = plotly_graphs()
     figure = blank(LOW)
     low, middle, high = record.responses[:, :, place]
     steps = np.arange(len(middle))
     colour = plan_colour(0)
     line = {"mode": "lines", "hoverinfo": "skip"}
-    figure.add_trace(graphs.Scatter(x=steps, y=low, line={"width": 0}, **line))
-    figure.add_trace(
-        graphs.Scatter(x=steps, y=high, line={"width": 0}, fill="tonexty", fillcolor=faded(colour, 0.25), **line)
-    )
+    figure.add_trace(scatter(x=steps, y=low, line={"width": 0}, **line))
+    figure.add_trace(scatter(x=steps, y=high, line={"width": 0}, fill="tonexty", fillcolor=faded(colour, 0.25), **line))
     hover = "step %{x}: %{y:.4g}<extra>" + figure_text(record.names[place]) + "</extra>"
-    figure.add_trace(graphs.Scatter(x=steps, y=middle, mode="lines", line={"color": colour}, hovertemplate=hover))
+    figure.add_trace(scatter(x=steps, y=middle, mode="lines", line={"color": colour}, hovertemplate=hover))
     if record.others is not None:
         dashed = {"color": plan_colour(1), "dash": "dash"}
-        figure.add_trace(graphs.Scatter(x=steps, y=record.others[:, place], line=dashed, **line))
-    figure.update_xaxes(**axis("step"))
+        figure.add_trace(scatter(x=steps, y=record.others[:, place], line=dashed, **line))
+    figure.update_layout(xaxis=axis("step"))
     return figure

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .decision import DecisionRecord
-from .page import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, plotly_graphs, shades
+from .drawing import bar, heatmap, scatter
+from .page import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, shades
 from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, several, short_names
 
@@ -43,13 +44,12 @@ def has_arrows(record: SolutionRecord) -> bool:
 def arrow_figure(record: SolutionRecord, position: int) -> Any:
     """The policy as arrows on the grid, longer for likelier actions, over the share of time spent in each cell."""
     assert record.grid is not None and record.directions is not None
-    graphs = plotly_graphs()
     rows, columns = record.grid
     plan = record.plans[position]
     shares = visits(plan) / max(float(visits(plan).sum()), 1e-100)
     figure = blank(None, left=2, right=2, top=2, bottom=2)
     figure.add_trace(
-        graphs.Heatmap(
+        heatmap(
             z=shares.reshape(rows, columns),
             zmin=0.0,
             zmax=max(float(shares.max()), 1e-12),
@@ -61,7 +61,7 @@ def arrow_figure(record: SolutionRecord, position: int) -> Any:
     )
     if max(len(state) for state in record.state_names) <= 36 // columns + 1:
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=np.arange(rows * columns) % columns - 0.5,
                 y=np.arange(rows * columns) // columns - 0.44,
                 mode="text",
@@ -73,7 +73,7 @@ def arrow_figure(record: SolutionRecord, position: int) -> Any:
         )
     for places, mark in () if record.decision is None else _marks(record.decision):
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=[place % columns + 0.32 for place in places],
                 y=[place // columns + 0.32 for place in places],
                 mode="text",
@@ -155,7 +155,6 @@ def table_figure(
     record: SolutionRecord, values: np.ndarray, states: np.ndarray, colour: str, unit: str, top: float
 ) -> Any:
     """A heat map with one row a state and one column an action, its numbers written in where there is room."""
-    graphs = plotly_graphs()
     values = values[states]
     names = record.state_names
     places, room = named_places([names[state] for state in states])
@@ -167,7 +166,7 @@ def table_figure(
     above = 14 + 7 * longest if slanted else 30
     figure = blank(above + 12 + max(22 * len(states), 40), left=room, top=above, bottom=8)
     figure.add_trace(
-        graphs.Heatmap(
+        heatmap(
             z=values,
             zmin=0.0,
             zmax=top if top > 0 else 1.0,
@@ -223,7 +222,6 @@ def policy_figure(record: SolutionRecord, position: int) -> Any:
 
 def occupancy_figure(record: SolutionRecord) -> Any:
     """Discounted visits of the busiest states, one bar for each plan."""
-    graphs = plotly_graphs()
     every = np.stack([visits(plan) for plan in record.plans])
     states = np.sort(np.argsort(-every.max(axis=0), kind="stable")[:BARS])
     names = record.state_names
@@ -231,7 +229,7 @@ def occupancy_figure(record: SolutionRecord) -> Any:
     figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(record.plans)), left=room)
     for position, (plan, seen) in enumerate(zip(record.plans, every, strict=True)):
         figure.add_trace(
-            graphs.Bar(
+            bar(
                 x=seen[states],
                 y=list(range(len(states))),
                 orientation="h",
@@ -266,6 +264,6 @@ def counts_figure(record: SolutionRecord) -> Any:
     counts = record.counts
     states = busiest(record.plans[0], ROWS)
     figure = table_figure(record, counts, states, NEUTRAL, "times seen", float(counts[states].max()))
-    figure.data[0].z = np.sqrt(counts[states])
-    figure.data[0].zmax = max(float(np.sqrt(counts[states].max())), 1.0)
+    figure.data[0]["z"] = np.sqrt(counts[states])
+    figure.data[0]["zmax"] = max(float(np.sqrt(counts[states].max())), 1.0)
     return figure

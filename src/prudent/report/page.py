@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from .drawing import Figure
 from .words import clean, figure_text, in_lines, short_names
 
 # What would end a script element or a line of JavaScript inside a JSON string, written so that it cannot.
@@ -58,31 +59,23 @@ def figures_script() -> str:
     return _script(_template("figures.js"))
 
 
-def figure_html(figure: Any, label: str = "", *, aspect: float | None = None, widest: int | None = None) -> str:
-    """A plotly figure as a div that holds its data, without the library.
+def figure_html(figure: Figure, label: str = "", *, aspect: float | None = None, widest: int | None = None) -> str:
+    """A figure as a div that holds its data, without the library.
 
     Args:
-        figure: a `plotly.graph_objects.Figure`; its layout has a height, unless there is an aspect.
+        figure: its layout has a height, unless there is an aspect.
         label: what it shows, for readers that cannot see it.
         aspect: width by height, for a figure whose height follows its width.
         widest: pixels it takes at most; the width of the page when left out.
     """
     markup = _needs("markupsafe").Markup
-    data = markup(figure.to_json(engine="json").translate(INERT))
+    data = markup(figure.to_json().translate(INERT))
     # The height is kept free before the figure is drawn, so that the page does not jump.
-    size = f"height:{int(figure.layout.height or 400)}px" if aspect is None else f"aspect-ratio:{aspect:.4f}"
+    size = f"height:{int(figure.layout.get('height') or 400)}px" if aspect is None else f"aspect-ratio:{aspect:.4f}"
     limit = f";max-width:{widest}px" if widest is not None else ""
     return markup(
         '<div class="figure" role="img" aria-label="{}" style="{}{}"><script type="application/json">{}</script></div>'
     ).format(label, size, limit, data)
-
-
-def plotly_graphs() -> Any:
-    """`plotly.graph_objects`, or an error that names the extra."""
-    _needs("plotly")
-    import plotly.graph_objects
-
-    return plotly.graph_objects
 
 
 def _needs(module: str) -> Any:
@@ -116,10 +109,10 @@ def _template(name: str) -> str:
 @functools.cache
 def _library() -> str:
     _needs("plotly")
-    from plotly.offline import get_plotlyjs
-
+    # Read as a file: Python's side of the library takes longer to import than the page to be written.
+    library = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
     # Inside a string of JavaScript the two mean the same; in a page the first would end the script.
-    return get_plotlyjs().replace("</script", r"<\/script")
+    return library.replace("</script", r"<\/script")
 
 
 def _styles() -> str:
@@ -161,23 +154,20 @@ def shades(colour: str, strongest: float = 0.75) -> list[list[Any]]:
     return [[0.0, faded(colour, 0.0)], [1.0, faded(colour, strongest)]]
 
 
-def blank(height: int | None, left: int = LEFT, right: int = 12, top: int = 10, bottom: int = BOTTOM) -> Any:
+def blank(height: int | None, left: int = LEFT, right: int = 12, top: int = 10, bottom: int = BOTTOM) -> Figure:
     """An empty figure, as high as its place in the page if no height is given; a finger on it scrolls the page."""
-    return plotly_graphs().Figure(
-        layout={
-            "template": "none",
-            "height": height,
-            "margin": {"l": left, "r": right, "t": top, "b": bottom, "pad": 4 if left > 8 else 0},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "dragmode": False,
-            "showlegend": False,
-            "hovermode": "closest",
-            "font": {"size": 12},
-            "hoverlabel": {"align": "left", "namelength": -1},
-            "xaxis": axis(),
-            "yaxis": axis(),
-        }
+    return Figure(
+        height=height,
+        margin={"l": left, "r": right, "t": top, "b": bottom, "pad": 4 if left > 8 else 0},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        dragmode=False,
+        showlegend=False,
+        hovermode="closest",
+        font={"size": 12},
+        hoverlabel={"align": "left", "namelength": -1},
+        xaxis=axis(),
+        yaxis=axis(),
     )
 
 

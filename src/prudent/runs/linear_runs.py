@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..evaluation import Evaluation
 from ..files import commit
 from ..linear import LinearGaussianPolicy, linear_plan, robust_gain
+from ..phases import phase
 from ..problems import Counted, LinearCase, parse_linear, risk_name
 from ..report import LinearRecord, PolicyRecord, SolutionRecord, message_of, solution_record
 from ..risks import Expectation
@@ -194,6 +195,7 @@ def carry_out_linear(planned: LinearPlanned, report: bool, progress: Shown) -> t
         raise not_written(planned.target, error, list(contents)) from error
     written = list(contents)
     if report and can_report():
+        phase("page")
         add_to_run(planned.target, {places.REPORT: page_file(record)})
         written.append(places.REPORT)
     return solution, record, tuple(planned.target / name for name in written)
@@ -207,6 +209,8 @@ def linear_record(
     evaluator = Evaluator(**arguments, draws=solution.evaluation.draws)
     status = solution.status.name
     answer = evaluator.record("this policy", solution.policy, known=solution.evaluation, status=status)
+    if report:
+        phase("rivals")
     others = rival_gains(case) if report else {}
     rivals, lost = [], []
     for name, policy in others.items():

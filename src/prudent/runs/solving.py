@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
+from ..phases import phase, status_line
 from ..problems import Case, LinearCase, fit_of, parse, read_problem
 from ..proofs import check_provable
 from ..report import (
@@ -23,7 +24,7 @@ from ..report import (
     proof_record,
     solution_record,
 )
-from ..solvers import Shown, Solution, solve
+from ..solvers import Shown, Solution, shown_on, solve
 from . import folder as places
 from .checkpoint import Saved, checkpoint_file, checkpoint_from, episode_seed, restored
 from .deciding import decision_of
@@ -103,11 +104,17 @@ def solve_problem(
     ...     sorted(path.suffix for path in run.files), run.solution.iterations
     (['.csv', '.csv', '.csv', '.json', '.safetensors', '.safetensors'], 3)
     """
-    known = isinstance(problem, Case | LinearCase)
-    case: Any = problem if known else read_problem(problem, trust=trust, changes=changes)  # pyright: ignore[reportArgumentType]
-    places.require_free(Path(out), force)
+    with status_line(shown_on(progress)):
+        phase("reading")
+        known = isinstance(problem, Case | LinearCase)
+        case: Any = problem if known else read_problem(problem, trust=trust, changes=changes)  # pyright: ignore[reportArgumentType]
+        return _solved(case, Path(out), force, wait, report, progress)
+
+
+def _solved(case: Any, out: Path, force: bool, wait: bool, report: bool, progress: Shown) -> Run:
+    places.require_free(out, force)
     arguments = case.arguments()
-    target = places.prepare(Path(out), force)
+    target = places.prepare(out, force)
     with locked(target, wait):
         places.require_free(target, force)
         settle(target, places.FILES)
@@ -163,7 +170,8 @@ def continue_run(
     places.require_run(folder)
     if target != folder:
         places.prepare(target, force)
-    with locked(target, wait):
+    with locked(target, wait), status_line(shown_on(progress)):
+        phase("reading")
         if target != folder:
             places.require_free(target, force)
         settle(target, places.FILES)
@@ -268,6 +276,7 @@ def _carry_out(plan: Plan, report: bool, progress: Shown) -> Run:
     solution, record = _found(plan, report, progress, keeper)
     proof = None
     if asked.prove:
+        phase("proving")
         how = asked.model_dump(exclude={"prove"})
         found, proof = proved(plan.case, plan.arguments, solution, **how)
         record = record.model_copy(update={"proof": proof_record(found)})
@@ -289,6 +298,8 @@ def _found(plan: Plan, report: bool, progress: Shown, keeper: Keeper) -> tuple[S
     known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
     answer = evaluator.record("this policy", solution.policy, **known)
     plain = {name: part for name, part in arguments.items() if name != "subject_to"}
+    if report:
+        phase("rivals")
     rivals = rival_records(evaluator, case, plain, answer, solution.iterations) if report else []
     certain = best_deterministic(evaluator, [answer, *rivals])
     beside = [] if certain is None else [certain]
@@ -348,6 +359,7 @@ def _write(
         raise _keep_least(plan, solution, contents, error) from error
     written = list(contents)
     if report and can_report():
+        phase("page")
         try:
             add_to_run(target, {places.REPORT: page_file(record)})
         except OSError as error:

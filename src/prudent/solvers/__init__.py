@@ -19,7 +19,7 @@ from .limits import (
 from .natural import NaturalGradient
 from .optimiser import Optimiser, digest_of
 from .outputs import BestHeldOut, LastIterate, RandomIterate
-from .progress import RunState, Shown
+from .progress import RunState, Shown, shown_on
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage

@@ -312,7 +312,7 @@ def _iterate(
     traces = [np.empty((0, 3, len(draws.jobs)))]
     iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
     iteration = start
-    with Progress(progress, start, end, watched=reached is not None) as bar:
+    with Progress(progress, start, end, watched=reached is not None, sure=True) as bar:
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
             first = iteration - iteration % length
             last = min(first + length, end)

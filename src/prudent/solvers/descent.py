@@ -40,10 +40,17 @@ PATIENCE = 25
 
 
 class Space(NamedTuple):
-    """Where points live: what makes them of parameters, and their rows where these can be chosen one by one."""
+    """Where points live: what makes them of parameters, and their rows where these can be chosen one by one.
+
+    Attributes:
+        objective: of the points.
+        table: their rows; None where points are no tables, or not free.
+        metric: without a table, how many numbers the metric of a natural step is made of; 0 where none is asked for.
+    """
 
     objective: Objective
     table: Table | None
+    metric: int = 0
 
     @property
     def within(self) -> ParameterSet:
@@ -56,10 +63,13 @@ class Space(NamedTuple):
         return tuple(jax.eval_shape(self.objective.point, one).shape)
 
     def visits(self, found: Slopes) -> Float[np.ndarray, "K S"]:
-        """The metric of a natural step; empty without a table."""
-        if self.table is None:
-            return np.zeros((len(found.value), 0))
-        return found.visits if found.visits.shape[1] else np.zeros(found.slope.shape[:2])
+        """What the metric of a natural step is made of; empty without one."""
+        width = self.width(found.slope.shape[1:])
+        return found.visits if found.visits.shape[1] == width else np.zeros((len(found.value), width))
+
+    def width(self, shape: tuple[int, ...]) -> int:
+        """How many numbers that is for points of a shape."""
+        return self.metric if self.table is None else shape[0]
 
 
 class Iterates(eqx.Module):
@@ -71,7 +81,7 @@ class Iterates(eqx.Module):
         spread: of the losses behind them over the draws, or what there is to gain, whichever is larger; tolerances are
             relative to it, never to the level, so that a constant added to all costs changes nothing.
         size: of the losses and of what could be lost, to which rounding is relative.
-        slope, visits: derivative by the point, and its metric where points are tables.
+        slope, visits: derivative by the point, and what its metric is made of.
         gradient: derivative by the parameters, flat.
         norm: length of the projected gradient of a unit step.
         gap: the stationarity gap: at most this is gained by any change of the policy, to first order.
@@ -127,6 +137,11 @@ class Step(eqx.Module):
     def needs_table(self) -> bool:
         """Whether it moves the rows of a table."""
         return True
+
+    @property
+    def takes_metric(self) -> bool:
+        """Whether the objective's own metric will do where there is no table."""
+        return False
 
     @property
     def keeps_risk(self) -> bool:
@@ -216,7 +231,7 @@ def begin(space: Space, parameters: Any) -> Iterates:
         spread=nothing,
         size=nothing,
         slope=zeros,
-        visits=np.zeros((count, 0 if space.table is None else shape[0])),
+        visits=np.zeros((count, space.width(shape))),
         gradient=np.zeros((count, size)),
         norm=nothing,
         gap=nothing,

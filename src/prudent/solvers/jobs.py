@@ -16,6 +16,7 @@ from ..evaluation import Evaluation, check_question, judge, usual_draws
 from ..gradients import Adjoint, GradientEstimator
 from ..objectives import Objective, objective_of, point_at
 from ..parameter_sets import projected
+from ..phases import phase, status_line
 from ..posteriors import Posterior
 from ..risks import CVaR, Risk, check_envelope
 from ..workers import mapped, workers
@@ -26,7 +27,7 @@ from .certificates import certify as certified
 from .draws import Job, JobDraws, fresh_draws
 from .limits import Limit, checked_limits, limit_objectives, solve_limited
 from .optimiser import Optimiser, Outcome, digest_of
-from .progress import Shown, checked_progress
+from .progress import Shown, checked_progress, shown_on
 from .sample_average import SampleAverage
 from .solution import Asked, Checkpoint, History, Solution, Status, checkpoint_of, resumable
 
@@ -71,7 +72,7 @@ def solve(
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
-        progress: show a bar; when left out, only on a terminal and only if the run takes a while. A function is
+        progress: show a line that says what is done; when left out, only on a terminal. A function is
             called with a `RunState` after every iteration instead, in this process alone.
         certify: find the solution's `certificate` and `footing`, for at most about what the solution cost.
         subject_to: limits that the policy has to keep; `solution.limits` says whether it does, and what each costs.
@@ -88,21 +89,24 @@ def solve(
     risks = [CVaR(0.9) if risk is None else risk]
     progress = checked_progress(progress)
     objective = objective_of(model, loss, policy, occupancy)
-    if subject_to:
+    with status_line(shown_on(progress)):
+        phase("compiling")
         parts = Parts(objective, risks, gradient, solver, certify)
-        limits = checked_limits(subject_to)
-        others = limit_objectives(limits, lambda own: objective_of(model, own, policy, occupancy))
-        return _limited([objective, *others], limits, belief, risks[0], parts, as_key(seed), start, resume, progress)
-    return solve_grid(
-        [belief],
-        risks,
-        [as_key(seed)],
-        Parts(objective, risks, gradient, solver, certify),
-        None if start is None else [[start]],
-        None if resume is None else [[resume]],
-        progress,
-        keep,
-    )[0][0]
+        if subject_to:
+            limits = checked_limits(subject_to)
+            others = limit_objectives(limits, lambda own: objective_of(model, own, policy, occupancy))
+            own = [objective, *others]
+            return _limited(own, limits, belief, risks[0], parts, as_key(seed), start, resume, progress)
+        return solve_grid(
+            [belief],
+            risks,
+            [as_key(seed)],
+            parts,
+            None if start is None else [[start]],
+            None if resume is None else [[resume]],
+            progress,
+            keep,
+        )[0][0]
 
 
 @in_float64
@@ -178,7 +182,10 @@ def solve_many(
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
     keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
     parts = Parts(objective_of(model, loss, policy, occupancy), risks, gradient, solver, certify)
-    return solve_grid(beliefs, risks, keys, parts, start, resume, checked_progress(progress))
+    progress = checked_progress(progress)
+    with status_line(shown_on(progress)):
+        phase("compiling")
+        return solve_grid(beliefs, risks, keys, parts, start, resume, progress)
 
 
 def default_solver(gradient: GradientEstimator, risks: Sequence[Risk]) -> Optimiser:
@@ -319,6 +326,7 @@ def _solve_batch(work: Work, batch: Batch) -> list[Solution]:
 def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tuple[Evaluation, Certificate | None]:
     """An answer on fresh draws, and its certificate where one is wanted and can be had."""
     objective, slopes = parts.objective, None
+    phase("certifying" if parts.certify else "judging")
     fresh = fresh_draws(job.belief, job.words, parts.evaluation)
     if parts.gradient.by_values or not parts.certify or objective.by_chance:
         answer = judge(objective, job.risk, point, fresh)

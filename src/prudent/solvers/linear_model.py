@@ -195,12 +195,13 @@ class _Program:
         """Tables within reach, no plane yet."""
         table, extra = self.reach.table, self._extra
         low, high = self.reach.rows.bounds(table, self.reach.radius)
-        sums = sparse.kron(sparse.eye(len(table)), np.ones((1, table.shape[1])))
+        each = np.arange(table.size), table.shape[1] * np.arange(len(table) + 1)
+        sums = sparse.csr_matrix((np.ones(table.size), *each), shape=(len(table), table.size + extra + 1))
         program = CutProgram(
             np.append(np.zeros(table.size + extra), 1.0),
             np.concatenate([(low - table).ravel(), np.zeros(extra), [-np.inf]]),
             np.concatenate([(high - table).ravel(), np.ones(extra), [np.inf]]),
-            sparse.hstack([sums, sparse.csr_matrix((len(table), extra + 1))]),
+            sums,
         )
         if extra:
             program.add(*_ratios(table, self.reach.rows.ratio))

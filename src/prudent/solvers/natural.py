@@ -1,8 +1,9 @@
-"""Natural gradient for tabular policies: policy mirror descent with the risk-weighted occupancy as its metric.
+"""Natural gradient: for tables policy mirror descent, for gains the slope divided by the moments of the state.
 
-The derivative of the objective by the table is `sum_k w_k mu_k(s) Q_k(s, a)` with `w_k = p_k xi*_k`. Divided by the
+The derivative of the objective by a table is `sum_k w_k mu_k(s) Q_k(s, a)` with `w_k = p_k xi*_k`. Divided by the
 visits `sum_k w_k mu_k(s)` it is an average advantage, which says what an action is worth whether or not its state is
-visited often; the plain gradient hardly moves states that are rarely met.
+visited often; the plain gradient hardly moves states that are rarely met. Of a gain the rows are actions, and the
+metric is the objective's own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..policies import LOWEST_LOGIT
-from .descent import Iterates, Space, Step, Trial, project_all
+from .descent import Iterates, Space, Step, Trial, flat, project_all
 from .sample import Sample, Slopes
 
 # How a row's step grows where the slope still points the same way after a step, and shrinks where it has turned; the
@@ -29,6 +30,10 @@ class NaturalGradient(Step):
     own, which grows while the slope keeps its direction and shrinks when it turns; a step that does not lower the
     objective on the sample as predicted is taken back. There is nothing to tune.
 
+    For the gain of a `LinearFamily` steps are `K <- K - eta Sigma G E[x x']^-1`, with the slope G, the moments of `x =
+    (1, s)` under the occupancy averaged with weights `xi*_k`, and a length eta for each action: they do not depend on
+    the coordinates of the state.
+
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> solver = pr.SampleAverage(samples=32, largest=32, starts=1, step=pr.NaturalGradient())
@@ -36,18 +41,33 @@ class NaturalGradient(Step):
     True
     """
 
+    @property
+    def takes_metric(self) -> bool:
+        """That of a gain."""
+        return True
+
     def blank(self, iterates: Iterates) -> Any:
-        """Step lengths `[K, S]`."""
+        """Step lengths `[K, S]`, of states or of the rows of a gain."""
         return np.ones(iterates.points.shape[:2])
 
     def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
-        """Step lengths `[K, S]`: the largest change of a logit is 1 at first."""
+        """Step lengths `[K, S]`: the largest change of a logit is 1 at first, and of a gain what could gain it all."""
+        if space.table is None:
+            gain = np.where(iterates.spread > 0, iterates.spread, iterates.size)
+            slope = (iterates.gradient * flat(_natural(space, iterates))).sum(axis=1)
+            # Where the losses are infinite, there is nothing to begin with.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                first = np.nan_to_num(gain / slope, nan=1.0, posinf=1.0)
+            return np.repeat(first[:, None], iterates.points.shape[1], axis=1)
         size = np.abs(advantage(iterates.points, iterates.slope, iterates.visits)).max(axis=(1, 2))
         first = 1.0 / np.where(size > 0, size, 1.0)
         return np.repeat(first[:, None], iterates.points.shape[1], axis=1)
 
     def propose(self, space: Space, iterates: Iterates) -> Any:
-        """A step of each row's own length along the advantages."""
+        """A step of each row's own length along the advantages, or along the natural slope of a gain."""
+        if space.table is None:
+            moved = iterates.parameters - iterates.memory[:, :, None] * _natural(space, iterates)
+            return np.asarray(project_all(space.within, moved))
         moved = iterates.parameters - iterates.memory[:, :, None] * advantage(
             iterates.points, iterates.slope, iterates.visits
         )
@@ -62,11 +82,16 @@ class NaturalGradient(Step):
     def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
         """Longer steps where the slope still agrees with the move, shorter ones where it has turned."""
         points, found = trial.sample.points, trial.found
-        there = advantage(points, found.slope, found.visits)
+        there = found.slope if space.table is None else advantage(points, found.slope, found.visits)
         turned = ((points - iterates.points) * there).sum(axis=2) > 0
         after = np.where(turned, TURNED, GROW)
         without = np.where(turned, REJECTED, OTHERS)
         return np.minimum(iterates.memory * np.where(trial.accept[:, None], after, without), LONGEST)
+
+
+def _natural(space: Space, iterates: Iterates) -> Float[np.ndarray, "K m d"]:
+    """The natural slope by the parameters, whose axes are those of the points, where there is no table."""
+    return space.objective.natural(iterates.slope, iterates.visits)
 
 
 def advantage(tables: np.ndarray, slope: np.ndarray, visits: np.ndarray) -> Float[np.ndarray, "K S A"]:

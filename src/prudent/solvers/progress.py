@@ -1,4 +1,4 @@
-"""Who is told how a run gets on: a bar that stays out of the way, or a function of the user's."""
+"""Who is told how a run gets on: a line of the terminal, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..phases import phase, status_line
 
-# A bar appears only for runs that outlast this, and is redrawn about this often.
-QUIET_SECONDS = 1.0
+# The line is given other words about this often.
 REFRESH_SECONDS = 0.25
 
 
@@ -44,7 +44,7 @@ class RunState(NamedTuple):
     seconds: float
 
 
-# Whether to show a bar, None for where there is a terminal; or who is told of every iteration.
+# Whether to show a line, None for where there is a terminal; or who is told of every iteration.
 Shown = bool | Callable[[RunState], Any] | None
 
 
@@ -55,30 +55,41 @@ def checked_progress(progress: Any) -> Shown:
     raise InputError(f"progress must be True, False, None or a function of a RunState, got {progress!r}")
 
 
-class Progress:
-    """Shows iteration, objective and time left, and picks how many iterations run between updates."""
+def shown_on(progress: Shown) -> bool | None:
+    """What a line of the terminal is opened with: a function is told instead."""
+    return False if callable(progress) else progress
 
-    def __init__(self, show: Shown, start: int, end: int, watched: bool = False):
+
+class Progress:
+    """Names phase, iteration and objective, tells whoever asked, and picks how many iterations run between updates."""
+
+    def __init__(self, show: Shown, start: int, end: int, watched: bool = False, sure: bool = False):
+        """For iterations after `start`, of which `end` is the last, or, unless that is sure, the last there may be."""
         self.told = show if callable(show) else None
         self.show = False if callable(show) else sys.stderr.isatty() if show is None else show
         self.watched = watched or self.told is not None
-        self.end = end
+        self.end, self.sure = end, sure
         self.iteration = start
-        self.bar: Any = None
-        self.task: Any = None
+        self.line = status_line(shown_on(show))
         self.began = self.seen = time.perf_counter()
         # The first call is short so that a slow problem shows a sign of life soon; it changes no bits.
         self.stride = 1 if self.show or self.watched else end - start or 1
 
     def __enter__(self) -> Progress:
+        self.line.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+    def __exit__(self, *exception: Any) -> None:
+        self.line.__exit__(*exception)
 
-    def advance(self, iteration: int, trace: np.ndarray) -> None:
-        """Note that the run has reached `iteration`; `trace` is `[T, 3, G]`, its first column the objective."""
+    def advance(self, iteration: int, trace: np.ndarray, name: str = "searching") -> None:
+        """Note that the run has reached `iteration`; `trace` is `[T, 3, G]`, its first column the objective.
+
+        Args:
+            iteration: how many were made.
+            trace: the newest lines of the history.
+            name: of the phase.
+        """
         if not (self.show or self.watched):
             return
         now = time.perf_counter()
@@ -90,28 +101,8 @@ class Progress:
         rate = (iteration - self.iteration) / max(now - self.seen, 1e-9)
         self.stride = max(1, int(rate * REFRESH_SECONDS))
         self.iteration, self.seen = iteration, now
-        if not self.show:
-            return
-        objective = float(np.mean(trace[-1, 0])) if trace.size else float("nan")
-        if self.bar is None and now - self.began > QUIET_SECONDS and iteration < self.end:
-            self._open(iteration, objective)
-        if self.bar is not None:
-            self.bar.update(self.task, completed=iteration, objective=objective)
-
-    def _open(self, iteration: int, objective: float) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        self.bar = RichProgress(
-            TextColumn("optimising"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("objective {task.fields[objective]:.4f}"),
-            TimeRemainingColumn(),
-            # Asked for by name, the bar is drawn even where the terminal cannot be recognised.
-            console=Console(stderr=True, force_terminal=True),
-            transient=True,
-        )
-        self.task = self.bar.add_task("optimising", total=self.end, completed=iteration, objective=objective)
-        self.bar.start()
+        if self.show:
+            objective = float(np.mean(trace[-1, 0])) if trace.size else float("nan")
+            # A limit that a search seldom reaches says nothing of how long it takes.
+            left = (self.end - iteration) / rate if self.sure and rate > 0 else None
+            phase(name, f"iteration {iteration}, objective {objective:.4f}", left)

@@ -45,7 +45,7 @@ class Slopes(NamedTuple):
         value: the risk.
         losses, weights: of each draw, and the density xi* behind the risk.
         slope: `sum_k p_k xi*_k dC_k/dpoint`.
-        visits: `sum_k p_k xi*_k mu_k(s)`, the metric of a natural step; empty without a table.
+        visits: `sum_k p_k xi*_k mu_k(s)`, what the metric of a natural step is made of; empty without one.
         each: `[R, ...]` for each point, the slopes of all draws, for steps that keep the risk; None where they were
             not kept, being too large together.
         models: how many losses with derivatives were found for it.

@@ -106,10 +106,14 @@ class SampleAverage(Optimiser):
                 f"gradient must be Adjoint() for a SampleAverage solver; estimators go with BRPG(), got "
                 f"{type(gradient).__name__}"
             )
-        if self.step is not None and self.step.needs_table and space_of(objective, theta).table is None:
+        if self.step is None or not self.step.needs_table:
+            return
+        space = space_of(objective, theta, self.step)
+        if space.table is None and not space.metric:
+            others = ", or the gain of a linear system" if self.step.takes_metric else ""
             raise InputError(
                 f"{type(self.step).__name__}() needs a policy whose rows can be chosen one by one, such as Softmax() "
-                "or Direct(); use LBFGS()"
+                f"or Direct(){others}; use LBFGS()"
             )
 
     def sizes(self) -> set[int]:
@@ -128,7 +132,8 @@ class SampleAverage(Optimiser):
     @in_float64
     def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> Search:
         """The job's search."""
-        space, initial = space_of(objective, theta), to_numpy(projected(objective.within, objective.initial()))
+        space = space_of(objective, theta, self.step)
+        initial = to_numpy(projected(objective.within, objective.initial()))
         steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
         return restored(arrays, space, jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
 
@@ -163,7 +168,7 @@ class SampleAverage(Optimiser):
         del gradient
         thetas = draws.first(4)
         objective, unit = objective.in_units(thetas)
-        space = space_of(objective, thetas[0])
+        space = space_of(objective, thetas[0], self.step)
         entries = int(np.prod(space.shape(jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws.jobs[0].start))))
         steps = self.steps_for(space, entries)
         searches = (
@@ -190,7 +195,9 @@ class SampleAverage(Optimiser):
                     if not scoring:
                         histories[g].append(searches[g].entry(unit))
                 trace = np.array([history[-1] for history in histories if history])
-                bar.advance(max(search.iterations for search in searches), trace.T[None])
+                stage = max(search.stage for search in searches)
+                name = f"growing the sample to {self.size(stage)} draws" if stage else "searching"
+                bar.advance(max(search.iterations for search in searches), trace.T[None], name)
                 if watch is not None:
                     watch(lambda: self._outcome(searches[0], searches[0].answer(), histories[0], unit))
         return [
@@ -235,10 +242,12 @@ class SampleAverage(Optimiser):
         return search
 
 
-def space_of(objective: Objective, theta: np.ndarray) -> Space:
-    """The space of an objective's points, as one draw of theta tells it."""
+def space_of(objective: Objective, theta: np.ndarray, step: Step | None = None) -> Space:
+    """The space of an objective's points, as one draw of theta tells it; with its metric where the step takes one."""
     table = objective.table(theta)
-    return Space(objective, table if table is not None and table.free else None)
+    if table is not None and table.free:
+        return Space(objective, table)
+    return Space(objective, None, objective.metric() if step is not None and step.takes_metric else 0)
 
 
 def _polished(space: Space, job: Job, search: Search, steps: tuple[Step, ...]) -> Incumbent:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import InputError
 from .names import INDEX_BITS, Names, as_name, require_name
-from .reading import Batch, read_batches
+from .reading import Batch, numpy_of, read_batches
 from .rows import TIME, UNIT, Keeper
 from .trajectories import EPISODE, Steps
 
@@ -208,9 +208,10 @@ class Tally:
 
     def add(self, codes: np.ndarray, count: np.ndarray | None, cost: np.ndarray | None = None) -> None:
         """Add rows: a code each, how often it counts (once when None), and what it cost each time."""
-        encoded = pa.array(codes).dictionary_encode()
-        place = encoded.indices.to_numpy(zero_copy_only=False)
-        distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
+        codes = np.ascontiguousarray(codes, np.int64)
+        # `pa.array` would import pandas wherever that is installed.
+        encoded = pa.Array.from_buffers(pa.int64(), len(codes), [None, pa.py_buffer(codes)]).dictionary_encode()
+        place, distinct = numpy_of(encoded.indices), numpy_of(encoded.dictionary)
         number = np.bincount(place, count, minlength=len(distinct)).astype(np.float64)
         none = np.zeros(len(distinct))
         if cost is None:

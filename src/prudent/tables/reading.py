@@ -66,8 +66,9 @@ class Batch(NamedTuple):
             raise InputError(f"{self.place(_first_null(array))}: {column} is empty; give a number")
         if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
             raise InputError(f"{self.place(0)}: {column} holds {array.type} values, not numbers")
-        values = array.to_numpy(zero_copy_only=False).astype(np.float64)
-        bad = ~np.isfinite(values) & ~array.is_null().to_numpy(zero_copy_only=False)
+        whole = array.cast(pa.float64(), safe=False).fill_null(np.nan) if array.null_count else array
+        values = numpy_of(whole).astype(np.float64)
+        bad = ~np.isfinite(values) & ~_nulls(array)
         if bad.any():
             position = int(np.argmax(bad))
             raise InputError(f"{self.place(position)}: {column} {values[position]} is not a finite number")
@@ -89,13 +90,22 @@ class Batch(NamedTuple):
             values = array.dictionary.to_pylist()
             if self.guarded:
                 values = [unguarded(value) if isinstance(value, str) else value for value in values]
-            return values, array.indices.to_numpy(zero_copy_only=False)
+            return values, numpy_of(array.indices)
         except UnicodeDecodeError:
             raise InputError(f"{self.source}: is not UTF-8 text; save it as UTF-8") from None
 
 
+def numpy_of(array: pa.Array) -> np.ndarray:
+    """The numbers of an array without empty cells; its own `to_numpy` imports pandas wherever that is installed."""
+    return np.from_dlpack(array)
+
+
+def _nulls(array: pa.Array) -> np.ndarray:
+    return numpy_of(array.is_null().cast(pa.uint8())).astype(bool)
+
+
 def _first_null(array: pa.Array) -> int:
-    return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+    return int(np.argmax(_nulls(array)))
 
 
 def read_batches(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .reading import Batch
+from .reading import Batch, numpy_of
 
 # Columns that say which rows belong together and in which order; both may be missing.
 UNIT, TIME = "unit", "time"
@@ -103,7 +103,7 @@ class Keeper:
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         number = np.array([self.units.setdefault(name, len(self.units)) for name in names], np.int64)
-        return number[encoded.indices.to_numpy(zero_copy_only=False)]
+        return number[numpy_of(encoded.indices)]
 
     def rows(self) -> Rows | None:
         """What was kept; None if nothing was. A column that some part of the log does not have is left out."""
@@ -123,9 +123,9 @@ def _times(column: pa.Array) -> tuple[np.ndarray | None, bool]:
         return None, False
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        return micros.to_numpy(zero_copy_only=False).astype(float), True
+        return numpy_of(micros).astype(float), True
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        found = column.to_numpy(zero_copy_only=False).astype(float)
+        found = numpy_of(column).astype(float)
         return (found if np.all(np.isfinite(found)) else None), False
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     texts = [str(each).strip() for each in encoded.dictionary.to_pylist()]
@@ -138,4 +138,4 @@ def _times(column: pa.Array) -> tuple[np.ndarray | None, bool]:
         except ValueError:
             return None, False
     sound = bool(np.all(np.isfinite(values)))
-    return (values[encoded.indices.to_numpy(zero_copy_only=False)] if sound else None), dated and sound
+    return (values[numpy_of(encoded.indices)] if sound else None), dated and sound

@@ -9,14 +9,16 @@ import numpy as np
 from prudent.report import (
     NEUTRAL,
     TAIL,
+    Figure,
     axis,
+    bar,
     blank,
     faded,
     figure_html,
     figure_text,
     named_places,
     number,
-    plotly_graphs,
+    scatter,
 )
 
 from .panels import PUBLISHED, Dots, Histogram, Line, Panel, Picture, histogram_edges
@@ -87,15 +89,15 @@ def _figure(panel: Panel, shown: tuple[float, float]) -> Any:
     for histogram in panel.histograms:
         _histogram(figure, histogram, shown)
     if panel.y_range is not None:
-        figure.update_yaxes(range=list(panel.y_range))
+        figure.update_layout(yaxis={"range": list(panel.y_range)})
     return figure
 
 
-def _line(figure: Any, line: Line) -> None:
-    graphs, colour = plotly_graphs(), _ink(line.colour)
+def _line(figure: Figure, line: Line) -> None:
+    colour = _ink(line.colour)
     if line.low is not None and line.high is not None:
         figure.add_trace(
-            graphs.Scatter(
+            scatter(
                 x=np.concatenate([line.x, line.x[::-1]]).tolist(),
                 y=np.concatenate([line.high, line.low[::-1]]).tolist(),
                 mode="lines",
@@ -106,7 +108,7 @@ def _line(figure: Any, line: Line) -> None:
             )
         )
     figure.add_trace(
-        graphs.Scatter(
+        scatter(
             x=line.x.tolist(),
             y=line.y.tolist(),
             name=figure_text(line.label),
@@ -119,16 +121,15 @@ def _line(figure: Any, line: Line) -> None:
 
 
 def _dots(panel: Panel) -> Any:
-    graphs = plotly_graphs()
     places, left = named_places(panel.rows, 38)
     figure = blank(70 + 26 * len(panel.rows), left=left)
     for position, dots in enumerate(panel.dots):
-        _row_of_dots(figure, graphs, panel, dots, 0.3 * (position - (len(panel.dots) - 1) / 2), position)
+        _row_of_dots(figure, panel, dots, 0.3 * (position - (len(panel.dots) - 1) / 2), position)
     figure.update_layout(xaxis=axis(figure_text(panel.x_label)), yaxis=places)
     return figure
 
 
-def _row_of_dots(figure: Any, graphs: Any, panel: Panel, dots: Dots, shift: float, position: int) -> None:
+def _row_of_dots(figure: Figure, panel: Panel, dots: Dots, shift: float, position: int) -> None:
     errors = np.where(np.isfinite(dots.errors), dots.errors, 0.0)
     shown = np.flatnonzero(np.isfinite(dots.values))
     texts = [
@@ -136,7 +137,7 @@ def _row_of_dots(figure: Any, graphs: Any, panel: Panel, dots: Dots, shift: floa
         for k in shown
     ]
     figure.add_trace(
-        graphs.Scatter(
+        scatter(
             x=dots.values[shown].tolist(),
             y=(shown + shift).tolist(),
             mode="markers",
@@ -148,11 +149,11 @@ def _row_of_dots(figure: Any, graphs: Any, panel: Panel, dots: Dots, shift: floa
     )
 
 
-def _histogram(figure: Any, histogram: Histogram, shown: tuple[float, float]) -> None:
+def _histogram(figure: Figure, histogram: Histogram, shown: tuple[float, float]) -> None:
     edges = np.array(histogram_edges(np.asarray(shown)))
     counts, _ = np.histogram(np.asarray(histogram.values), bins=edges)
     figure.add_trace(
-        plotly_graphs().Bar(
+        bar(
             x=((edges[1:] + edges[:-1]) / 2).tolist(),
             y=counts.tolist(),
             width=float(edges[1] - edges[0]),
@@ -162,9 +163,9 @@ def _histogram(figure: Any, histogram: Histogram, shown: tuple[float, float]) ->
         )
     )
     for dash, value in zip(("solid", "dash"), histogram.marks.values(), strict=False):
-        figure.add_vline(x=value, line={"color": TAIL, "dash": dash, "width": 2})
+        figure.add_column(value, value, line={"color": TAIL, "dash": dash, "width": 2})
     margin = edges[1] - edges[0]
-    figure.update_xaxes(range=[float(edges[0] - margin), float(edges[-1] + margin)])
+    figure.update_layout(xaxis={"range": [float(edges[0] - margin), float(edges[-1] + margin)]})
 
 
 def _marks(panel: Panel) -> str:

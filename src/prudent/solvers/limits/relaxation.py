@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-from scipy.optimize import linprog
 
 from ...objectives import slopes_on
 from .problem import Question
@@ -185,6 +184,8 @@ def _master(
     if objective == 0.0:
         # The objective's level is not in the program; held so that it is bounded.
         low[count] = -1e12
+    from scipy.optimize import linprog  # slow to import
+
     answer = linprog(
         cost,
         A_ub=upper,
