@@ -201,11 +201,6 @@ def dearest(cost, low, high):
 @compiled
 def charge(
     successor, probability, discount, cost, place, reach, low, high, values, state, sets, slack, tolerance, most, paid,
-=======
-@compiled
-def meet(
-    successor, probability, discount, place, reach, low, high, target, tolerance, most, values, residual,
->>>>>>> main
 ):  # fmt: skip
     """Of one box with `values` `[S, R]`: tolls `[K, R]`, and residuals `[R]` of what is paid, `[S, R]`.
 
