@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,11 @@ class Models:
     def ahead(self) -> float:
         """What all of the future may weigh at most, `1 / (1 - discount)` but for the rounding of the file's rows."""
         return float(self.start.sum() / (1.0 - self.discount * max(1.0, self.probability.sum(axis=-1).max())))
+
+    def some(self, which: np.ndarray) -> Models:
+        """Only these of the models."""
+        probability, cost, share = (part[which] for part in (self.probability, self.cost, self.share))
+        return replace(self, probability=probability, cost=cost, share=share)
 
     def onward(self, values: np.ndarray, cost: np.ndarray) -> np.ndarray:
         """`c + discount P v` for values `[..., R, S]`, as `[..., R, S, A]`."""
@@ -248,18 +253,21 @@ def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[floa
         tolls = np.minimum(np.searchsorted(arrays["toll_leaf"], some.rows), len(arrays["toll_leaf"]) - 1)
         for row, toll in enumerate(tolls.tolist()):
             if toll >= 0 and arrays["toll_leaf"][toll] == some.rows[row]:
-                box = Box(some.low[row], some.high[row], values[row], quality[row], rounding[row], bounds[row])
-                place, paid = arrays["toll_state"][toll], arrays["toll_values"][toll].astype(np.float64)
-                visits = _visits(models, box, place, paid)
-                shared = _shared(arrays["weights"][some.rows[row]], models, parts, box, place, visits)
-                found[row] = max(found[row], shared)
+                weights = arrays["weights"][some.rows[row]].astype(np.float64)
+                # Models without a weight add nothing.
+                heavy = np.flatnonzero(weights)
+                of = [part[row][heavy] for part in (values, quality, rounding, bounds)]
+                box = Box(some.low[row], some.high[row], *of, weights[heavy])
+                place, paid = arrays["toll_state"][toll], arrays["toll_values"][toll][:, heavy].astype(np.float64)
+                if weigh(weights[None], models.share, parts)[0]:
+                    found[row] = max(found[row], _shared(box, place, _visits(models.some(heavy), box, place, paid)))
         least = min(least, float(found[full].min()))
     return float(least)
 
 
 @dataclass
 class Box:
-    """One box: its rows, the values `[R, S]`, what actions cost with them `[R, S, A]`, and what these prove `[R]`."""
+    """One box and some models: its rows, values `[R, S]`, what actions cost `[R, S, A]`, what these prove, weights."""
 
     low: np.ndarray
     high: np.ndarray
@@ -267,6 +275,7 @@ class Box:
     quality: np.ndarray
     rounding: np.ndarray
     bounds: np.ndarray
+    weights: np.ndarray
 
 
 def _proved(models: Models, some: Some, values: np.ndarray, quality: np.ndarray, rounding: np.ndarray) -> np.ndarray:
@@ -317,21 +326,11 @@ def _visits(models: Models, box: Box, place: np.ndarray, paid: np.ndarray) -> np
     return np.where(tolls > 0.0, few / np.where(tolls > 0.0, tolls, 1.0), 0.0)
 
 
-def _shared(
-    weights: np.ndarray,
-    models: Models,
-    parts: list[tuple[float, float]],
-    box: Box,
-    place: np.ndarray,
-    visits: np.ndarray,
-) -> float:
+def _shared(box: Box, place: np.ndarray, visits: np.ndarray) -> float:
     """A bound that knows that all models share one policy, whose worst row at each state is one for all."""
-    weights = weights.astype(np.float64)
-    if not weigh(weights[None], models.share, parts)[0]:
-        return -np.inf
     costs = visits[..., None] * (box.quality[:, place] - box.values[:, place, None])
-    price = (weights[:, None, None] * costs).sum(axis=0)
-    found = weights @ box.bounds + _least(price, box.low[place], box.high[place]).sum()
+    price = (box.weights[:, None, None] * costs).sum(axis=0)
+    found = box.weights @ box.bounds + _least(price, box.low[place], box.high[place]).sum()
     largest = np.abs(box.bounds).max() + np.abs(costs).max(axis=(0, 2)).sum()
     found -= EPSILON * 8 * sum(costs.shape) * largest
     return -np.inf if np.isnan(found) else float(found)

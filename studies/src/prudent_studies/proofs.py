@@ -103,9 +103,9 @@ def cells(seed: int = 0) -> list[Cell]:
 
 
 def proofs(seconds: float, only: str = "", verify: bool = False, seed: int = 0) -> Iterator[ProofRow]:
-    """Prove each cell whose name has `only` in it; with `verify`, have the proof's file checked."""
+    """Prove each cell whose name and level have `only` in them; with `verify`, have the proof's file checked."""
     for cell in cells(seed):
-        if only not in cell.name:
+        if only not in f"{cell.name}, {cell.level:g}":
             continue
         risk, belief = pr.CVaR(cell.level), pr.Draws(cell.atoms)
         solution = pr.solve(cell.model, belief, risk=risk, progress=False, certify=False)

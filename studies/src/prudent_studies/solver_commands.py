@@ -99,7 +99,9 @@ def _number(value: float) -> str:
 
 def proofs(
     seconds: Annotated[float, typer.Option(help="Of the search, for each.", min=0.1)] = 60.0,
-    only: Annotated[str, typer.Option(help="Posteriors with this in their name, such as lake.")] = "",
+    only: Annotated[
+        str, typer.Option(help="Posteriors with this in name and level, such as lake or 'Beta(1, 6), 0.5'.")
+    ] = "",
     verify: Annotated[bool, typer.Option("--verify", help="Have the verifier check each proof.")] = False,
     figure: Annotated[Path | None, typer.Option(help="A PNG of the gap over time.")] = None,
 ) -> None:
