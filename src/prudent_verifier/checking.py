@@ -252,15 +252,17 @@ def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[floa
         found = measure(bounds, models.share, parts)
         tolls = np.minimum(np.searchsorted(arrays["toll_leaf"], some.rows), len(arrays["toll_leaf"]) - 1)
         for row, toll in enumerate(tolls.tolist()):
-            if toll >= 0 and arrays["toll_leaf"][toll] == some.rows[row]:
-                weights = arrays["weights"][some.rows[row]].astype(np.float64)
-                # Models without a weight add nothing.
-                heavy = np.flatnonzero(weights)
-                of = [part[row][heavy] for part in (values, quality, rounding, bounds)]
-                box = Box(some.low[row], some.high[row], *of, weights[heavy])
-                place, paid = arrays["toll_state"][toll], arrays["toll_values"][toll][:, heavy].astype(np.float64)
-                if weigh(weights[None], models.share, parts)[0]:
-                    found[row] = max(found[row], _shared(box, place, _visits(models.some(heavy), box, place, paid)))
+            if toll < 0 or arrays["toll_leaf"][toll] != some.rows[row]:
+                continue
+            weights = arrays["weights"][some.rows[row]].astype(np.float64)
+            if not weigh(weights[None], models.share, parts)[0]:
+                continue
+            # Models without a weight add nothing.
+            heavy = np.flatnonzero(weights)
+            value, paying, hidden, proved = (part[row][heavy] for part in (values, quality, rounding, bounds))
+            box = Box(some.low[row], some.high[row], value, paying, hidden, proved, weights[heavy])
+            place, paid = arrays["toll_state"][toll], arrays["toll_values"][toll][:, heavy].astype(np.float64)
+            found[row] = max(found[row], _shared(box, place, _visits(models.some(heavy), box, place, paid)))
         least = min(least, float(found[full].min()))
     return float(least)
 

@@ -45,6 +45,11 @@ class Cell(NamedTuple):
     atoms: Float[np.ndarray, "R ..."]
     level: float
 
+    @property
+    def label(self) -> str:
+        """Name and level."""
+        return f"{self.name}, {self.level:g}"
+
 
 class ProofRow(NamedTuple):
     """What was proved of one cell; gaps are shares of the risk.
@@ -105,7 +110,7 @@ def cells(seed: int = 0) -> list[Cell]:
 def proofs(seconds: float, only: str = "", verify: bool = False, seed: int = 0) -> Iterator[ProofRow]:
     """Prove each cell whose name and level have `only` in them; with `verify`, have the proof's file checked."""
     for cell in cells(seed):
-        if only not in f"{cell.name}, {cell.level:g}":
+        if only not in cell.label:
             continue
         risk, belief = pr.CVaR(cell.level), pr.Draws(cell.atoms)
         solution = pr.solve(cell.model, belief, risk=risk, progress=False, certify=False)

@@ -115,9 +115,9 @@ def proofs(
         from .proofs import TIMES, cells, gap_figure
         from .proofs import proofs as proved
 
-        if not any(only in cell.name for cell in cells()):
-            names = "; ".join(dict.fromkeys(cell.name for cell in cells()))
-            raise InputError(f"no posterior has {only!r} in its name; there are {names}")
+        if not any(only in cell.label for cell in cells()):
+            labels = "; ".join(cell.label for cell in cells())
+            raise InputError(f"no posterior and level have {only!r} in them; there are {labels}")
 
         reached = [when for when in TIMES if when <= seconds]
         table = empty_table(
