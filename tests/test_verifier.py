@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import prudent as pr
 import prudent_verifier
 from prudent.cli import app
+from prudent.proofs.file import proof_file as proof_file_of
 from prudent.runs import add_to_run
 
 from .atom_problems import AtomProblem, tail_mean
@@ -34,6 +35,15 @@ def test_the_verifier_accepts_a_proof_and_finds_its_numbers(proof_file):
     assert proof.lower_bound - 1e-6 <= verdict.lower_bound <= proof.risk
     # Boxes whose own parent shows as much are left out.
     assert 1 < verdict.boxes <= (proof.cuts.child < 0).sum() and "verified" in str(verdict)
+
+
+def test_a_proof_of_too_many_boxes_is_written_with_what_fits(proof_file, monkeypatch):
+    path, proof = proof_file
+    whole = prudent_verifier.verify(path)
+    monkeypatch.setattr("prudent.proofs.file.MOST_BYTES", 4 * (2**2 * 4 * 2 * 2 + 8 * 2 + 64))
+    part = prudent_verifier.verify(proof_file_of(proof))
+    assert 1 <= part.boxes <= 4 < whole.boxes
+    assert proof.known_bound - 1e-9 <= part.lower_bound < whole.lower_bound
 
 
 def test_the_verifier_shares_no_module_with_the_search():

@@ -18,16 +18,20 @@ from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
 from .relaxation import risk_of_least, shared
 from .search import batches
-from .tree import Tree, tightened
+from .tree import NONE, Cuts, Tree, tightened
 
 # Up to here values keep all their digits; beyond, half of them, and the bound is what those prove.
 DOUBLE_BYTES = 64 * 2**20
+
+# What the verifier reads at most, less a little for the models; and what cuts take for each leaf.
+MOST_BYTES, CUT_BYTES = 2**30 - 2**26, 64
 
 
 def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None = None) -> Path:
     """Write a proof for `prudent_verifier`, which shares no code with what found it.
 
-    The claims in the file are what its own values prove; they may be below `proof.lower_bound` by their rounding.
+    The claims in the file are what its own values prove; they may be below `proof.lower_bound` by their rounding. Of a
+    search of very many boxes the file has as many as fit into 1 GiB, and claims what these prove.
 
     Args:
         proof: of an expected cost under the mean, CVaR or a mixture of these.
@@ -58,9 +62,10 @@ def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
             "only proofs of a loss that is linear in the occupancy, under the mean, CVaR or a mixture of these, can be "
             "written for the verifier, which knows no others"
         )
-    tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts).without(proof.lower_bound)
     share = np.asarray(proof.draws.probabilities)
-    bound, shown = _arrays(boxes, proof.measure, share, tree, proof.lower_bound)
+    enough = min(proof.lower_bound, _fitting(proof.cuts, listed["cost"].shape[1], len(share)))
+    tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts).without(enough)
+    bound, shown = _arrays(boxes, proof.measure, share, tree, enough)
     claims = {
         "lower_bound": min(bound, proof.risk),
         "risk": proof.risk,
@@ -95,6 +100,17 @@ def _tails(risk: Risk) -> list[list[float]] | None:
         return None
     weighted = zip(np.asarray(risk.weights).tolist(), parts, strict=True)
     return [[weight * share, level] for weight, part in weighted for share, level in part or []]
+
+
+def _fitting(cuts: Cuts, states: int, draws: int) -> float:
+    """The largest bound whose boxes fit into a file.
+
+    A box is cut in the file if its bound is less, and no box has a smaller bound than the one it was cut from.
+    """
+    values = np.dtype(np.float32).itemsize * states * draws * 2 ** cuts.tolls.shape[1]
+    most = MOST_BYTES // (values + 8 * draws + CUT_BYTES)
+    inner = np.sort(cuts.bound[cuts.child != NONE])
+    return np.inf if len(inner) < most else float(inner[max(most - 1, 0)])
 
 
 class _Shown(NamedTuple):
