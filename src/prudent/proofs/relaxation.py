@@ -95,12 +95,27 @@ def bounded(
     own = weighed(risk, probabilities, deterministic, high, found)
     losses, visits = boxes.followed(own.table)
     worst = _weights(risk, probabilities, losses)
-    state = np.argsort(-np.asarray(own.lost), axis=1)[:, :TOLLS]
-    # Weights are moved between those of the bound and those of the table, nearly; other draws have none.
-    counted = (np.asarray(own.weights) > 0.0) | (np.asarray(worst) > 0.0)
-    tolls = boxes.tolls(low, high, found.values, state, counted)
+    # The draws that make the bound and those that make the table's risk need not be the same: both have a say.
+    weights = np.asarray(own.weights) + np.asarray(worst)
+    state = np.argsort(-np.asarray(_shares(weights, found, low, high)), axis=1)[:, :TOLLS]
+    tolls = boxes.tolls(low, high, found.values, state, weights > 0.0)
     charged = np.zeros((*state.shape, len(probabilities))) if tolls is None else tolls.visits
     return _cut(risk, probabilities, low, high, found, own, losses, worst, visits, state, charged)
+
+
+@eqx.filter_jit
+def _shares(
+    weights: Float[Array, "N R"], found: Relaxed, low: Float[Array, "N S A"], high: Float[Array, "N S A"]
+) -> Float[Array, "N S"]:
+    """What sharing a row would cost at each state, if no table went round it."""
+    often = weights[:, None] * found.visits
+    price = (often[:, :, None] * (found.quality - found.values[:, :, None])).sum(axis=3)
+    return (_cheapest(price, low, high) * price).sum(axis=2)
+
+
+def _cheapest(price: Float[Array, "N K A"], low: Float[Array, "N K A"], high: Float[Array, "N K A"]) -> Array:
+    """The row of least price at each of a box's states."""
+    return jnp.moveaxis(filled(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
 
 
 @eqx.filter_jit
@@ -162,7 +177,7 @@ def shared(
 
     def priced(weights: Array) -> tuple[Array, Array, Array]:
         price = (weights[:, None, None] * costs).sum(axis=3)
-        rows = jnp.moveaxis(filled(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
+        rows = _cheapest(price, low, high)
         by_state = (rows * price).sum(axis=2)
         losses = least + (rows[..., None] * costs).sum(axis=(1, 2))
         return (weights * least).sum(axis=1) + by_state.sum(axis=1), by_state, losses
@@ -203,7 +218,6 @@ def _cut(
     Q_own(s)>` if the loss is linear. Where a convex one bends, or its tangents are not tight, that is too little; what
     is missing is laid to the states by disagreement and width.
     """
-    # The draws that make the bound and those that make the table's risk need not be the same: both have a say.
     either = own.weights[:, None] * found.visits + worst[:, None] * visits
     at = _rows(either, found.rows)
     disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)
