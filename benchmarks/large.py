@@ -93,6 +93,9 @@ def growth(sizes: tuple[int, ...], figure: str | None) -> None:
             answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             found[name].append(answer)
             console.print(f"{name} {answer}")
+            if figure:
+                # After each, so that a run that is stopped leaves what it has found.
+                _draw(found, figure)
         large = [part for part in found[name] if part["states"] >= FROM]
         slopes = {}
         for key in ("cpu", "peak"):
@@ -108,8 +111,6 @@ def growth(sizes: tuple[int, ...], figure: str | None) -> None:
         )
         console.print(f"{name}: slope of the log-log line from {FROM:.0e} states: {said}")
     report("A gradient on 8 draws", ("family, states", "processor s", "clock s", "peak GiB"), rows)
-    if figure:
-        _draw(found, figure)
 
 
 def _draw(found: dict, figure: str) -> None:
@@ -122,6 +123,7 @@ def _draw(found: dict, figure: str) -> None:
         axis.set(xlabel="states", ylabel=label)
         axis.legend()
     drawing.savefig(figure, dpi=120)
+    plt.close(drawing)
 
 
 def run(rounds: int) -> None:
