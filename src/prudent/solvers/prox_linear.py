@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .descent import ROUNDING, Iterates, Space, Step, Trial
-from .linear_model import MOST_PLANES, Improvement, Linearised, Reach, along, improve
+from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve
 from .sample import Sample, Slopes, assessed
 
 # The decrease that makes the trust region grow, as a share of the predicted one, and how it grows.
@@ -120,7 +120,7 @@ def minimum(space: Space, sample: Sample, found: Slopes, k: int, radius: float) 
     """The least risk of the losses linearised at point k of a sample."""
     assert space.table is not None
     slopes, table = found.each[k], sample.points[k]
-    reach = Reach(table, space.table.rows, radius)
+    reach = TrustRegion(table, space.table.rows, radius)
     if slopes is None:
         # Too many to be kept: along the slope of the risk alone.
         return along(found.slope[k], reach)
