@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .descent import ROUNDING, Iterates, Space, Step, Trial
+from .descent import ROUNDING, Iterates, Space, Step, TrialPoints
 from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve
 from .sample import Sample, Slopes, assessed
 
@@ -76,7 +76,7 @@ class ProxLinear(Step):
         """The model is convex, so a share of the step decreases it by at least that share."""
         return np.asarray(iterates.memory.share * iterates.memory.decrease)
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
         """A new model where the step was accepted; a shorter share of the direction where it was not."""
         region: Region = iterates.memory
         sample, found, _, _, accept = trial
