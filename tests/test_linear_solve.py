@@ -122,6 +122,13 @@ def test_from_an_infinite_start_to_a_finite_one():
     assert solution.certificate.lower_bound < solution.risk
 
 
+def test_a_start_that_is_given_and_infinite_does_not_keep_the_search_from_a_finite_one():
+    family, belief = scalar(), pr.Draws([[[1.5, 1.0]], [[1.4, 0.8]]])
+    alone = pr.SampleAverage(starts=1)
+    solution = pr.solve(family, belief, start=np.zeros((1, 1)), solver=alone)
+    assert solution.risk == pytest.approx(pr.solve(family, belief, solver=QUICK).risk, rel=1e-4)
+
+
 def test_systems_that_no_gain_stabilises_are_told():
     family = scalar()
     solution = pr.solve(family, pr.Draws([[[1.5, 1.0]], [[1.5, -1.0]]]), risk=pr.CVaR(0.9))
@@ -248,3 +255,52 @@ def test_refusals(number):
     call, message = REFUSED[number]
     with pytest.raises(pr.InputError, match=message):
         call()
+
+
+def test_episodes_learn_by_bayes_rule_and_resume_to_the_bit():
+    truth = np.array([[1.1, 1.0]])
+    own = pr.LinearFamily([[1.0]], [[1.0]], noise=[[1.0]], discount=0.9, start_mean=[2.0])
+    prior = pr.CutOff(own.prior(spread=10.0), credible=0.9)
+    world = pr.LinearWorld(own, truth, steps=8, rollouts=2, exploration=[[1.0]])
+    settings = {
+        "solver": pr.SampleAverage(samples=32, largest=32, starts=1, evaluation=64),
+        "risk": pr.CVaR(0.5),
+        "seed": 3,
+    }
+    whole = pr.run_episodes(own, prior, world, episodes=2, **settings)
+    first = pr.run_episodes(own, prior, world, episodes=1, **settings)
+    again = pr.run_episodes(own, prior, world, episodes=1, resume=first, **settings)
+    np.testing.assert_array_equal(whole.policy.gain, again.policy.gain)
+    logs = [episode.log for episode in whole.episodes]
+    together = pr.VectorLog(
+        *(np.concatenate([getattr(log, name) for log in logs]) for name in ("state", "action", "next_state"))
+    )
+    inputs = together.inputs()
+    precision = np.eye(2) / 100.0 + inputs.T @ inputs
+    np.testing.assert_allclose(whole.belief.posterior.regression.precision, precision, rtol=1e-12)
+    mean = np.linalg.solve(precision, inputs.T @ np.asarray(together.next_state)).T
+    np.testing.assert_allclose(whole.belief.posterior.mean(), mean, rtol=1e-9)
+    deployed = [episode.deployed.gain for episode in whole.episodes]
+    np.testing.assert_array_equal(deployed[0], np.zeros((1, 1)))
+    np.testing.assert_array_equal(deployed[1], whole.episodes[0].solution.policy.gain)
+    # Actions are what the gain says and exploration of variance 1.
+    off = np.asarray(logs[1].action) - np.asarray(logs[1].state) @ deployed[1].T
+    assert 0.2 < off.var() < 3.0
+    assert float(pr.loss_at(whole.policy, own, truth)) < 1.1 * pr.linear_plan(own, truth).cost
+
+
+def test_worlds_and_policies_of_other_kinds_are_refused():
+    own = pr.LinearFamily([[1.0]], [[1.0]], noise=[[1.0]], discount=0.9)
+    random = np.random.default_rng(0)
+    with pytest.raises(pr.InputError, match="theta must have shape"):
+        pr.LinearWorld(own, [[1.0]])
+    with pytest.raises(pr.InputError, match="exploration must have shape"):
+        pr.LinearWorld(own, [[1.0, 1.0]], exploration=np.eye(2))
+    with pytest.raises(pr.InputError, match="a gain"):
+        pr.LinearWorld(own, [[1.0, 1.0]]).deploy(pr.TabularPolicy([[1.0]]), random)
+    lake = pr.envs.frozen_lake("SF\nHG")
+    with pytest.raises(pr.InputError, match="a table"):
+        pr.SimulatedWorld(lake, (0.3, 0.1)).deploy(pr.LinearGaussianPolicy([[1.0]]), random)
+    learned = pr.CutOff(pr.Draws([[[1.0, 1.0]]]), low=-2.0, high=2.0, actions=1)
+    with pytest.raises(pr.InputError, match="cannot learn from a log"):
+        pr.run_episodes(own, learned, pr.LinearWorld(own, [[1.0, 1.0]]), episodes=1)

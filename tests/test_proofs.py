@@ -253,33 +253,43 @@ def test_compiled_sweeps_find_what_the_plain_relaxation_does():
 
 
 @in_float64
-def test_every_table_of_a_box_meets_states_as_often_as_said_and_costs_what_sharing_does():
-    """Visits against the tables that meet a state least, by brute force; the shared bound against the box's tables."""
-    problem = AtomProblem(4, states=4, actions=3, most=5)
+def test_every_table_of_a_box_pays_its_tolls_and_what_sharing_costs():
+    """What is paid, and the shared bound, against the tables of a box."""
+    problem = AtomProblem(4, states=3, actions=3, most=5)
     thetas, shares = problem.belief().as_atoms()[:2]
     boxes, random = objective_of(problem.family, None, None, None).boxes(thetas), np.random.default_rng(8)
     risk, draws = pr.CVaR(problem.level), len(thetas)
-    nothing, gained = np.zeros((8, 4, draws)), 0
+    every, gained = np.ones((8, draws), bool), 0
     for width in (0.6, 0.1):
-        centre = random.dirichlet(np.ones(3), size=(8, 4))
+        centre = random.dirichlet(np.ones(3), size=(8, 3))
         low, high = tightened(np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0))
-        box, state = np.nonzero(np.ones((8, 4), bool))
-        met, values = boxes.met(low[box], high[box], state)
-        np.testing.assert_array_equal(boxes.met(low[box], high[box], state, values)[0], met)
-        none, fresh = np.zeros(8, bool), np.ones(8, bool)
-        alone = bounded(boxes, risk, shares, False, low, high, nothing, nothing, none)
-        own = bounded(boxes, risk, shares, False, low, high, nothing, nothing, fresh)
+        found = boxes.relaxed(low, high, np.zeros((8, 3, draws)))
+        own = bounded(boxes, risk, shares, False, low, high, np.zeros((8, 3, draws)))
+        state = np.array([random.permutation(3)[:2] for _ in range(8)])
+        alone = boxes.tolls(low, high, found.values, state[:, :1], every)
+        both = boxes.tolls(low, high, found.values, state, every)
+        np.testing.assert_array_equal(boxes.tolls(low, high, found.values, state, every, both.paid).visits, both.visits)
+        some = random.random((8, draws)) < 0.5
+        np.testing.assert_allclose(
+            boxes.tolls(low, high, found.values, state, some).visits, np.where(some[:, None], both.visits, 0.0),
+            atol=1e-9,
+        )  # fmt: skip
         for row in range(8):
             tables = corners(low[row], high[row])
-            inner = random.dirichlet(np.ones(len(tables)), size=50) @ tables.reshape(-1, 12)
-            tables = np.concatenate([tables, inner.reshape(-1, 4, 3)])
+            inner = random.dirichlet(np.ones(len(tables)), size=50) @ tables.reshape(-1, 9)
+            tables = np.concatenate([tables, inner.reshape(-1, 3, 3)])
             visits = boxes.followed(tables)[1]
-            # Of a box, the least visits are those of a corner.
-            np.testing.assert_allclose(met.reshape(8, 4, draws)[row], visits.min(axis=0), atol=2e-3)
-            assert np.all(met.reshape(8, 4, draws)[row] <= visits.min(axis=0) + 1e-9)
+            above = np.einsum("ksa,sar->ksr", tables, found.quality[row]) - found.values[row]
+            paid = (visits * above).sum(axis=1)
+            shared = (both.visits[row] * above[:, state[row]]).sum(axis=1)
+            assert np.all(shared <= paid + 1e-7)
+            # With one toll, the least that is paid is that of a corner.
+            first, toll = state[row, 0], above[:, state[row, 0]].max(axis=0)
+            going_round = np.delete(visits * above, first, axis=1).sum(axis=1) + visits[:, first] * toll
+            np.testing.assert_allclose(alone.visits[row, 0] * toll, going_round.min(axis=0), atol=2e-3)
             least = problem.risk(tables).min()
-            assert alone.bound[row] - 1e-9 <= own.bound[row] <= least + 1e-9
-            gained += own.bound[row] > alone.bound[row] + 0.5 * (least - alone.bound[row])
+            assert own.told[row] - 1e-9 <= own.bound[row] <= least + 1e-9
+            gained += own.bound[row] > own.told[row] + 0.5 * (least - own.told[row])
     # Sharing explains most of the gap of a narrow box.
     assert gained >= 6
 

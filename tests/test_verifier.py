@@ -77,22 +77,33 @@ def drop_a_leaf(arrays, claims):
     arrays["values"], arrays["weights"] = arrays["values"][1:], arrays["weights"][1:]
 
 
-def no_visits(arrays, claims):
+def no_tolls(arrays, claims):
     """The claims rest on them."""
-    arrays["visits_values"][:] = 0.0
+    arrays["toll_values"][:] = 0.0
 
 
-def inflate_visits(arrays, claims):
-    arrays["visits_values"] += 100.0
+def inflate_tolls(arrays, claims):
+    arrays["toll_values"] += 100.0
     claims["lower_bound"], claims["gap"] = claims["risk"], 0.0
 
 
-def visits_of_others(arrays, claims):
-    arrays["visits_node"] += 1
+def tolls_of_others(arrays, claims):
+    arrays["toll_state"] = (arrays["toll_state"] + 1) % arrays["cost"].shape[1]
 
 
-def shuffle_visits(arrays, claims):
-    arrays["visits_node"] = arrays["visits_node"][::-1]
+def shuffle_tolls(arrays, claims):
+    arrays["toll_leaf"] = arrays["toll_leaf"][::-1]
+
+
+def two_tolls_at_one_state(arrays, claims):
+    arrays["toll_state"][:] = arrays["toll_state"][:, :1]
+
+
+def swap_tolls(arrays, claims):
+    """The values of one set for those of another."""
+    arrays["toll_values"][:, 0] = arrays["toll_values"][:, 1]
+    arrays["toll_values"][:, 1] = arrays["toll_values"][:, 2]
+    claims["lower_bound"], claims["gap"] = claims["risk"], 0.0
 
 
 def heavy_weights(arrays, claims):
@@ -145,7 +156,8 @@ def no_future(arrays, claims):
 
 
 MUTATIONS = [
-    overflow, no_future, no_visits, inflate_visits, visits_of_others, shuffle_visits, heavy_weights, double_weights,
+    overflow, no_future, no_tolls, inflate_tolls, tolls_of_others, shuffle_tolls, two_tolls_at_one_state, swap_tolls,
+    heavy_weights, double_weights,
     raise_bound, lower_risk, shrink_gap, drop_a_leaf, cut_outside, inflate_values, other_models, no_level, two_parents
 ]  # fmt: skip
 
@@ -233,9 +245,9 @@ def test_damaged_bytes_are_refused_without_a_traceback(proof_file, tmp_path):
             prudent_verifier.verify(target)
 
 
-def no_visits_of(states):
+def no_tolls_of(states):
     none = np.zeros(0, np.int32)
-    return {"visits_node": none, "visits_state": none, "visits_values": np.zeros((0, 1, states))}
+    return {"toll_leaf": none, "toll_state": none.reshape(0, 1), "toll_values": np.zeros((0, 1, 1, states))}
 
 
 def hostile_proofs(path):
@@ -295,7 +307,7 @@ def hostile_proofs(path):
         "at": np.where(inner, 0.5, 0.0),
         "values": np.zeros((leaves, 1, 1)),
         "weights": np.ones((leaves, 1)),
-        **no_visits_of(1),
+        **no_tolls_of(1),
     }
     yield "more boxes and actions than can be checked", made(**flat), "longer"
     many = 2000
@@ -312,7 +324,7 @@ def hostile_proofs(path):
         "at": np.zeros(1),
         "values": np.zeros((1, 1, many)),
         "weights": np.ones((1, 1)),
-        **no_visits_of(many),
+        **no_tolls_of(many),
     }
     yield "very many states", made(**chain), "states"
 

@@ -27,6 +27,7 @@ from .episodes import ByTheorem as ByTheorem
 from .episodes import Episode as Episode
 from .episodes import Episodes as Episodes
 from .episodes import GymnasiumWorld as GymnasiumWorld
+from .episodes import LinearWorld as LinearWorld
 from .episodes import Scales as Scales
 from .episodes import SimulatedWorld as SimulatedWorld
 from .episodes import StepWorld as StepWorld

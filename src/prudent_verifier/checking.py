@@ -11,20 +11,18 @@ from typing import Any
 import numpy as np
 
 from .reading import NoProof, Refused, read
+from .tails import measure, tails_of, weigh
 
 EPSILON = float(np.finfo(np.float64).eps)
 
 # Boxes whose inequality is checked together, and how many of their numbers.
 BLOCK, BLOCK_NUMBERS = 64, 2**21
 
-# Tails of a risk.
-MOST_PARTS = 100
+# States with tolls in a box.
+MOST_TOLLS = 8
 
 # What a small file could ask for is bounded as well: products of values and moves, and eliminations of chains.
 MOST_STATES, MOST_PRODUCTS, MOST_ELIMINATIONS = 1024, 10**10, 10**12
-
-# Of what is wrong, as much as can be read.
-LONGEST_WORDS = 200
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Verdict:
 def verify(proof: str | Path | bytes) -> Verdict:
     """Check a proof, a file or its content; raises `Refused` with what is wrong."""
     arrays, claims = read(proof)
-    parts = _tails(claims)
+    parts = tails_of(claims)
     # What overflows is looked at where it could matter.
     with np.errstate(all="ignore"):
         models = _models(arrays, claims)
@@ -116,9 +114,9 @@ def _models(arrays: dict[str, np.ndarray], claims: dict[str, Any]) -> Models:
         "at",
         "values",
         "weights",
-        "visits_node",
-        "visits_state",
-        "visits_values",
+        "toll_leaf",
+        "toll_state",
+        "toll_values",
     ):
         if name not in arrays:
             raise Refused(f"the file has no array {name!r}")
@@ -171,79 +169,71 @@ def _require_tree(arrays: dict[str, np.ndarray], models: Models) -> int:
     leaves = count - int(inner.sum())
     if arrays["values"].shape != (leaves, draws, states) or arrays["weights"].shape != (leaves, draws):
         raise Refused("there are not values of every state, and a weight, for every leaf and model")
-    node, place = arrays["visits_node"], arrays["visits_state"]
-    pairs = len(node) if node.ndim else -1
-    if node.shape != place.shape or arrays["visits_values"].shape != (pairs, draws, states):
-        raise Refused("nodes, states and values of the visits are not of one length")
-    if any(column.dtype.kind != "i" for column in (node, place)) or np.any(np.diff(node.astype(np.int64)) < 0):
-        raise Refused("nodes and states of the visits are not whole numbers in their order")
-    if np.any((node < 0) | (node >= count) | (place < 0) | (place >= states)):
-        raise Refused("visits are of no node or of no state")
-    if (leaves + pairs) * models.probability.size > MOST_PRODUCTS or draws * states**3 > MOST_ELIMINATIONS:
+    which, place, paid = (arrays[name] for name in ("toll_leaf", "toll_state", "toll_values"))
+    if which.ndim != 1 or place.ndim != 2 or place.shape[0] != len(which) or not 0 < place.shape[1] <= MOST_TOLLS:
+        raise Refused("leaves and states of the tolls are not of one length")
+    sets = 2 ** place.shape[1] - 1
+    if paid.shape != (len(which), sets, draws, states):
+        raise Refused("there are not values of every state for every set of tolls and model")
+    if any(column.dtype.kind != "i" for column in (which, place)) or np.any(np.diff(which.astype(np.int64)) <= 0):
+        raise Refused("leaves and states of the tolls are not whole numbers, the leaves in their order")
+    if np.any((which < 0) | (which >= leaves)) or np.any((place < 0) | (place >= states)):
+        raise Refused("tolls are of no leaf or of no state")
+    if np.any(np.diff(np.sort(place, axis=1), axis=1) == 0):
+        raise Refused("a leaf has two tolls at one state")
+    if (leaves + sets * len(which)) * models.probability.size > MOST_PRODUCTS or draws * states**3 > MOST_ELIMINATIONS:
         raise NoProof("it takes longer to check than any proof that prudent writes")
     return leaves
 
 
 @dataclass
 class Some:
-    """Some boxes: the rows they are of, the node whose visits they have or -1, and the least and the largest rows."""
+    """Some boxes: the rows they are of, and the least and the largest rows."""
 
     rows: list[int]
-    above: list[int]
     low: np.ndarray
     high: np.ndarray
 
 
-def _boxes(arrays: dict[str, np.ndarray], models: Models) -> Iterator[tuple[bool, Some]]:
-    """The boxes of the leaves, some at a time, and before them those of nodes above them that have visits, one each.
+def _boxes(arrays: dict[str, np.ndarray], models: Models) -> Iterator[Some]:
+    """The boxes of the leaves, some at a time.
 
     Every cut is made on the way down and taken back on the way up, so that the depth of a tree costs nothing.
     """
     child, state, action, at = (arrays[name].tolist() for name in ("child", "state", "action", "at"))
     number = (np.cumsum(arrays["child"] < 0) - 1).tolist()
-    visited = set(arrays["visits_node"].tolist())
     shape = models.cost.shape[1:]
     sides = np.zeros(shape), np.ones(shape)
     some = max(1, min(BLOCK, BLOCK_NUMBERS // models.probability.size))
     rows: list[int] = []
-    above: list[int] = []
     low, high = np.empty((some, *shape)), np.empty((some, *shape))
-    # To visit: a node with the side that its cut moves, where and to what, and the node above it that has visits; or
-    # what a side was, to be taken back.
-    todo: list[tuple[int, int, tuple[int, int], float, int]] = [(0, 0, (0, 0), 0.0, -1)]
+    # To visit: a node with the side that its cut moves, where and to what; or what a side was, to be taken back.
+    todo: list[tuple[int, int, tuple[int, int], float]] = [(0, 0, (0, 0), 0.0)]
     while todo:
-        node, side, place, limit, having = todo.pop()
+        node, side, place, limit = todo.pop()
         before = float(sides[side][place])
         sides[side][place] = limit if node < 0 else min(before, limit) if side else max(before, limit)
         if node < 0:
             continue
-        todo.append((-1, side, place, before, -1))
-        if node in visited:
-            having = node
-            yield False, Some([node], [node], sides[0][None], sides[1][None])
+        todo.append((-1, side, place, before))
         if (below := child[node]) >= 0:
             cut, where = at[node], (state[node], action[node])
-            todo.append((below, 1, where, 0.0 if models.deterministic else cut, having))
-            todo.append((below + 1, 0, where, 1.0 if models.deterministic else cut, having))
+            todo.append((below, 1, where, 0.0 if models.deterministic else cut))
+            todo.append((below + 1, 0, where, 1.0 if models.deterministic else cut))
             continue
         low[len(rows)], high[len(rows)] = sides
         rows.append(number[node])
-        above.append(having)
         if len(rows) == some:
-            yield True, Some(rows, above, low, high)
-            rows, above = [], []
+            yield Some(rows, low, high)
+            rows = []
     if rows:
-        yield True, Some(rows, above, low[: len(rows)], high[: len(rows)])
+        yield Some(rows, low[: len(rows)], high[: len(rows)])
 
 
 def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[float, float]]) -> float:
-    """The least over all boxes of what their values, weights and visits show; an empty box bounds nothing."""
+    """The least over all boxes of what their values, weights and tolls show; an empty box bounds nothing."""
     least = np.inf
-    visits: dict[int, np.ndarray] = {}
-    for leaves, some in _boxes(arrays, models):
-        if not leaves:
-            visits[some.rows[0]] = _visits(arrays, models, some)
-            continue
+    for some in _boxes(arrays, models):
         values = arrays["values"][some.rows].astype(np.float64)
         quality = models.onward(values, models.cost)
         rounding = models.rounding(values, np.abs(models.cost).max(axis=(1, 2)))
@@ -254,14 +244,29 @@ def _bound(arrays: dict[str, np.ndarray], models: Models, parts: list[tuple[floa
             raise Refused("the values of a box are so large that they prove nothing")
         if not full.any():
             continue
-        found = _measure(bounds, models.share, parts)
-        met = np.zeros(values.shape)
-        for row, node in enumerate(some.above):
-            if node >= 0:
-                met[row] = visits[node]
-        shared = _shared(arrays["weights"][some.rows], models, parts, some, bounds, values, quality, met)
-        least = min(least, float(np.maximum(found, shared)[full].min()))
+        found = measure(bounds, models.share, parts)
+        tolls = np.minimum(np.searchsorted(arrays["toll_leaf"], some.rows), len(arrays["toll_leaf"]) - 1)
+        for row, toll in enumerate(tolls.tolist()):
+            if toll >= 0 and arrays["toll_leaf"][toll] == some.rows[row]:
+                box = Box(some.low[row], some.high[row], values[row], quality[row], rounding[row], bounds[row])
+                place, paid = arrays["toll_state"][toll], arrays["toll_values"][toll].astype(np.float64)
+                visits = _visits(models, box, place, paid)
+                shared = _shared(arrays["weights"][some.rows[row]], models, parts, box, place, visits)
+                found[row] = max(found[row], shared)
+        least = min(least, float(found[full].min()))
     return float(least)
+
+
+@dataclass
+class Box:
+    """One box: its rows, the values `[R, S]`, what actions cost with them `[R, S, A]`, and what these prove `[R]`."""
+
+    low: np.ndarray
+    high: np.ndarray
+    values: np.ndarray
+    quality: np.ndarray
+    rounding: np.ndarray
+    bounds: np.ndarray
 
 
 def _proved(models: Models, some: Some, values: np.ndarray, quality: np.ndarray, rounding: np.ndarray) -> np.ndarray:
@@ -280,58 +285,56 @@ def _least(costs: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return (filled * np.take_along_axis(costs, order, axis=-1)).sum(axis=-1) + (low * costs).sum(axis=-1)
 
 
-def _visits(arrays: dict[str, np.ndarray], models: Models, some: Some) -> np.ndarray:
-    """`[R, S]` how often every policy of a node's box meets each state, at least: 0 where the file says nothing."""
-    first, last = np.searchsorted(arrays["visits_node"], [some.rows[0], some.rows[0] + 1])
-    place = arrays["visits_state"][first:last]
-    values = arrays["visits_values"][first:last].astype(np.float64)
-    ones = np.zeros((len(place), 1, len(models.start), 1))
-    ones[np.arange(len(place)), 0, place] = 1.0
-    quality = models.onward(values, ones)
-    least = _proved(models, some, values, quality, models.rounding(values, 1.0))
-    met = np.zeros((len(models.share), len(models.start)))
-    for row, state in enumerate(place.tolist()):
+def _visits(models: Models, box: Box, place: np.ndarray, paid: np.ndarray) -> np.ndarray:
+    """`[R, K]` numbers n such that every policy of the box pays at least `sum_k n_k (<row_k, q> - v)` above the bound.
+
+    Above the values, and what they may be short of, a row costs from nothing to a toll. If it is the toll in some of
+    the K states and nothing in the others of them, a policy pays at least what Bellman's inequality shows of `paid`,
+    one set of states after the other. That is concave in the costs at the K states, so it is enough that the tolls of
+    every set, times n, are no more.
+    """
+    costs = _least(box.quality, box.low, box.high)
+    short = np.minimum((costs - box.values).min(axis=-1) - box.rounding, 0.0)
+    above = box.quality - (box.values + short[:, None])[..., None]
+    tolls = box.rounding[:, None] - _least(-above[:, place], box.low[place], box.high[place])
+    largest = np.abs(above).max(axis=(1, 2)) + tolls.max(axis=1)
+    least = []
+    for number, values in enumerate(paid, start=1):
+        charged = np.array([bool(number >> k & 1) for k in range(len(place))])
+        above[:, place] = np.where(charged, tolls, 0.0)[..., None]
+        costs = _least(models.onward(values, above), box.low, box.high)
+        hidden = models.rounding(values, largest) + box.rounding
+        left = np.minimum((costs - values).min(axis=-1) - hidden, 0.0)
+        found = values @ models.start + left * models.ahead
         # Of what is not a number nothing is known.
-        met[:, state] = np.where(least[row] > met[:, state], least[row], met[:, state])
-    return met
+        least.append((charged, np.where(found > 0.0, found, 0.0)))
+    alone = np.stack([least[2**k - 1][1] for k in range(len(place))], axis=1)
+    share = np.ones(len(alone))
+    for charged, total in least:
+        asked = alone[:, charged].sum(axis=1)
+        share = np.minimum(share, np.where(asked > 0.0, total / np.where(asked > 0.0, asked, 1.0), 1.0))
+    few = (1.0 - 8 * len(place) * EPSILON) * share[:, None] * alone
+    return np.where(tolls > 0.0, few / np.where(tolls > 0.0, tolls, 1.0), 0.0)
 
 
 def _shared(
     weights: np.ndarray,
     models: Models,
     parts: list[tuple[float, float]],
-    some: Some,
-    bounds: np.ndarray,
-    values: np.ndarray,
-    quality: np.ndarray,
-    met: np.ndarray,
-) -> np.ndarray:
-    """`[N]` a bound that knows that all models share one policy.
-
-    With values v a model loses `<start, v> + sum_s m(s) (<row(s), q(s)> - v(s))` to a policy that meets s as often as
-    m(s); so, at least, its bound and what the least visits make of it. The worst row at each state is one for all.
-    """
+    box: Box,
+    place: np.ndarray,
+    visits: np.ndarray,
+) -> float:
+    """A bound that knows that all models share one policy, whose worst row at each state is one for all."""
     weights = weights.astype(np.float64)
-    costs = met[..., None] * (quality - values[..., None])
-    price = (weights[:, :, None, None] * costs).sum(axis=1)
-    found = (weights * bounds).sum(axis=1) + _least(price, some.low, some.high).sum(axis=1)
-    largest = np.abs(bounds).max(axis=1) + np.abs(costs).max(axis=(1, 3)).sum(axis=1)
-    found -= EPSILON * 8 * (costs.shape[1] + costs.shape[2] + costs.shape[3]) * largest
-    return np.where(_weigh(weights, models.share, parts) & ~np.isnan(found), found, -np.inf)
-
-
-def _weigh(weights: np.ndarray, share: np.ndarray, parts: list[tuple[float, float]]) -> np.ndarray:
-    """`[N]` whether weights `[N, R]` are of the risk's envelope: no event weighs more than the risk of its indicator.
-
-    The events that could are those of the largest densities.
-    """
-    density = np.where(weights > 0.0, weights / share, 0.0)
-    order = np.argsort(-density, axis=-1)
-    total = np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1)
-    event = np.cumsum(share[order], axis=-1)
-    most = sum(weight * np.minimum(event / (1.0 - level), 1.0) for weight, level in parts)
-    inside = np.all((weights >= 0.0) & (total <= most + 1e-12), axis=-1)
-    return inside & (np.abs(weights.sum(axis=-1) - 1.0) <= 1e-12)
+    if not weigh(weights[None], models.share, parts)[0]:
+        return -np.inf
+    costs = visits[..., None] * (box.quality[:, place] - box.values[:, place, None])
+    price = (weights[:, None, None] * costs).sum(axis=0)
+    found = weights @ box.bounds + _least(price, box.low[place], box.high[place]).sum()
+    largest = np.abs(box.bounds).max() + np.abs(costs).max(axis=(0, 2)).sum()
+    found -= EPSILON * 8 * sum(costs.shape) * largest
+    return -np.inf if np.isnan(found) else float(found)
 
 
 def _risk(policy: np.ndarray, models: Models, parts: list[tuple[float, float]]) -> float:
@@ -342,38 +345,7 @@ def _risk(policy: np.ndarray, models: Models, parts: list[tuple[float, float]]) 
         np.add.at(chain, (np.arange(states)[:, None, None], models.successor), policy[:, :, None] * probability)
         values = np.linalg.solve(np.eye(states) - models.discount * chain, (policy * cost).sum(axis=1))
         losses.append(models.start @ values)
-    return float(_measure(np.array([losses]), models.share, parts)[0])
-
-
-def _tails(claims: dict[str, Any]) -> list[tuple[float, float]]:
-    """The risk as a mixture of means of tails: weights and levels, level 0 being the mean."""
-    parts = claims.get("risk_parts")
-    if not isinstance(parts, list) or not 0 < len(parts) <= MOST_PARTS:
-        raise Refused("the file does not say the risk as a mixture of CVaR, which is all that is known here")
-    found = []
-    for part in parts:
-        try:
-            weight, level = (float(number) for number in part)
-        except (TypeError, ValueError, OverflowError):
-            weight, level = -1.0, -1.0
-        if not (0.0 <= weight <= 1.0 and 0.0 <= level < 1.0):
-            raise Refused(f"{repr(part)[:LONGEST_WORDS]} is no weight and level of a tail")
-        found.append((weight, level))
-    if abs(sum(weight for weight, _ in found) - 1.0) > 1e-9:
-        raise Refused("the weights of the tails do not sum to 1")
-    return found
-
-
-def _measure(losses: np.ndarray, share: np.ndarray, parts: list[tuple[float, float]]) -> np.ndarray:
-    """`[N]` the risk of each row of losses `[N, R]`."""
-    order = np.argsort(-losses, axis=-1, kind="stable")
-    shares, worst = share[order], np.take_along_axis(losses, order, axis=-1)
-    before = np.cumsum(shares, axis=-1) - shares
-    total = np.zeros(len(losses))
-    for weight, level in parts:
-        taken = np.clip((1.0 - level) - before, 0.0, shares)
-        total += weight * (taken * worst).sum(axis=-1) / (1.0 - level)
-    return total
+    return float(measure(np.array([losses]), models.share, parts)[0])
 
 
 def _number(claims: dict[str, Any], name: str) -> float:

@@ -3,4 +3,4 @@
 from .adaptive import ByTheorem, Scales, estimate_scales
 from .deployment import Trial, evaluate_in, load_policy
 from .loop import Episode, Episodes, run_episodes, run_episodes_many
-from .worlds import GymnasiumWorld, SimulatedWorld, StepWorld, World, discrete_sizes
+from .worlds import GymnasiumWorld, LinearWorld, SimulatedWorld, StepWorld, World, discrete_sizes

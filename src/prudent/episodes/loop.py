@@ -13,12 +13,11 @@ from ..arrays import Stream, as_key, in_float64, key_words, require_kind, requir
 from ..errors import InputError, hinted
 from ..evaluation import check_question, with_error
 from ..gradients import Adjoint, GradientEstimator
-from ..losses import Loss
+from ..linear import CutOff, LinearFamily
 from ..models import AbstractFamily
 from ..objectives import Objective, objective_of, point_at
 from ..occupancies import Method
 from ..parameter_sets import projected
-from ..policies import Parametrisation, TabularPolicy
 from ..posteriors import Posterior, WithinBox
 from ..risks import CVaR, Risk, check_envelope
 from ..solvers import BRPG, Optimiser, Solution, default_solver, solve_many
@@ -44,7 +43,7 @@ class Episode(eqx.Module):
         scales: D, E, L and sigma of the error bound when the episode follows the theorem, else None.
     """
 
-    deployed: TabularPolicy
+    deployed: Any
     log: Any
     belief: Posterior
     solution: Solution
@@ -73,7 +72,7 @@ class Episodes(eqx.Module):
         return len(self.episodes)
 
     @property
-    def policy(self) -> TabularPolicy:
+    def policy(self) -> Any:
         """The policy of the last episode."""
         return self.episodes[-1].solution.policy
 
@@ -98,8 +97,8 @@ class EpisodeSettings(TypedDict, total=False):
 
     episodes: Required[int]
     risk: Risk | None
-    loss: Loss | None
-    policy: Parametrisation | None
+    loss: Any
+    policy: Any
     gradient: GradientEstimator | None
     solver: Optimiser | None
     iterations: ByTheorem | None
@@ -108,7 +107,7 @@ class EpisodeSettings(TypedDict, total=False):
 
 
 def run_episodes(
-    model: AbstractFamily,
+    model: AbstractFamily | LinearFamily,
     prior: Posterior,
     world: World,
     *,
@@ -122,13 +121,13 @@ def run_episodes(
     leaves the belief as it was, and the solver goes on under it. With `BRPG` this is the paper's Algorithm 2.
 
     Args:
-        model: the family of MDPs.
+        model: the family of MDPs, or of linear systems.
         prior: belief before the first episode; a posterior with `update(log)`.
         world: where policies are deployed.
         episodes: how many (a resumed run adds them to those already made).
         risk: as in `solve`, `CVaR(0.9)` when left out.
         loss: as in `solve`, expected discounted cost when left out.
-        policy: as in `solve`, tabular softmax when left out; the first episode deploys its start.
+        policy: as in `solve`; the first episode deploys its start.
         gradient: as in `solve`, `Adjoint()` when left out.
         solver: as in `solve`, `SampleAverage()` when left out; of `BRPG(...)`, the paper's algorithm, the `iterations`
             are those of each episode, and its `output` says where the next one starts: `LastIterate()` (the paper's
@@ -152,14 +151,14 @@ def run_episodes(
 @hinted
 @in_float64
 def run_episodes_many(
-    model: AbstractFamily,
+    model: AbstractFamily | LinearFamily,
     prior: Posterior,
     worlds: Sequence[World],
     *,
     episodes: int,
     risk: Risk | None = None,
-    loss: Loss | None = None,
-    policy: Parametrisation | None = None,
+    loss: Any = None,
+    policy: Any = None,
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
     iterations: ByTheorem | None = None,
@@ -235,7 +234,7 @@ def run_episodes_many(
     return results
 
 
-class Begun(NamedTuple):
+class BegunEpisode(NamedTuple):
     """An episode before its policy is improved: what was deployed, its log, the belief with it, the parameters."""
 
     deployed: Any
@@ -246,15 +245,15 @@ class Begun(NamedTuple):
 
 def _begun(
     prior: Posterior, world: World, result: Episodes, objective: Objective, initial: Any, random: np.random.Generator
-) -> Begun:
+) -> BegunEpisode:
     """Deploy the newest policy."""
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
     deployed = objective.policy(point_at(objective, start))
     log = world.deploy(deployed, random)
     if _observations(log) == 0:
-        return Begun(deployed, None, belief, start)
-    return Begun(deployed, log, belief.update(log), start)  # pyright: ignore[reportAttributeAccessIssue]
+        return BegunEpisode(deployed, None, belief, start)
+    return BegunEpisode(deployed, log, belief.update(log), start)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _observations(log: Any) -> int | None:
@@ -276,12 +275,12 @@ def _check(
     require_size("episodes", episodes)
     require_kind("prior", prior, Posterior, "a posterior with update(log), such as lake.prior")
     learner = prior
-    while isinstance(learner, WithinBox):
+    while isinstance(learner, WithinBox | CutOff):
         learner = learner.posterior
     if not hasattr(learner, "update"):
         raise InputError(
             f"{type(learner).__name__} cannot learn from a log: episodes need a posterior with update(log), "
-            "such as Beta, Dirichlet or Grid"
+            "such as Beta, Dirichlet, Grid or MatrixNormal"
         )
     if not isinstance(worlds, Sequence) or not worlds:
         raise InputError("worlds must be a list of at least one world")

@@ -1,4 +1,4 @@
-"""Where a policy is deployed: a model at a true theta, a Gymnasium environment, or a user's own step."""
+"""Where a policy is deployed: a model or a linear system at a true theta, a Gymnasium environment, a user's step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, require_kind, require_size
 from ..errors import InputError
+from ..linear import LinearFamily, LinearGaussianPolicy, covariance
 from ..models import AbstractFamily
 from ..policies import TabularPolicy
 from ..transitions import Transitions
+from ..vector_log import VectorLog
 
 
 class World(eqx.Module):
@@ -28,7 +30,7 @@ class World(eqx.Module):
     """
 
     @abc.abstractmethod
-    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Any:
+    def deploy(self, policy: Any, generator: np.random.Generator) -> Any:
         """Act by the policy; the log for the posterior's `update`, or None if nothing was observed."""
 
 
@@ -90,6 +92,49 @@ def _pick(cumulative: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """One index a row, by its cumulative distribution; never one of probability 0."""
     uniform = generator.random(len(cumulative)) * cumulative[:, -1]
     return (cumulative <= uniform[:, None]).sum(axis=1)
+
+
+class LinearWorld(World):
+    """A linear system at its true theta: `rollouts` walks of `steps` steps from the start.
+
+    Under `a = K s` alone, every state moves its action in the same way, and what actions do by themselves cannot be
+    told from what states do: `exploration` is added to the actions so that the log tells.
+
+    >>> import prudent as pr
+    >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.9)
+    >>> world = pr.LinearWorld(family, theta=[[1.1, 1.0]], steps=10, exploration=[[1.0]])
+    >>> prior = pr.CutOff(family.prior(spread=3.0), credible=0.9)
+    >>> result = pr.run_episodes(family, prior, world, episodes=3)
+    >>> bool(pr.loss_at(result.policy, family, [[1.1, 1.0]]) < 1.1 * pr.linear_plan(family, [[1.1, 1.0]]).cost)
+    True
+
+    Args:
+        family: the systems.
+        theta: the truth.
+        steps: length of a walk.
+        rollouts: walks an episode.
+        exploration: `[m, m]` covariance of what is added to the policy's actions; 0 when left out.
+    """
+
+    family: LinearFamily
+    theta: Float[Array, "n p"]
+    exploration: Float[Array, "m m"]
+    steps: int = eqx.field(static=True)
+    rollouts: int = eqx.field(static=True)
+
+    def __init__(self, family: LinearFamily, theta: Any, steps: int = 100, rollouts: int = 1, exploration: Any = None):
+        require_kind("family", family, LinearFamily, "a LinearFamily; for tables there is SimulatedWorld(model, theta)")
+        family.at(theta)
+        self.family, self.theta = family, np.asarray(as_float(theta, "theta"))
+        self.steps, self.rollouts = require_size("steps", steps), require_size("rollouts", rollouts)
+        self.exploration = covariance("exploration", exploration, family.actions)
+
+    def deploy(self, policy: LinearGaussianPolicy, generator: np.random.Generator) -> VectorLog:
+        """The transitions of all walks."""
+        require_kind("policy", policy, LinearGaussianPolicy, "a gain, as of a solution for a LinearFamily")
+        acting = LinearGaussianPolicy(policy.gain, policy.bias, policy.covariance + self.exploration)
+        seed = int(generator.integers(2**31))
+        return self.family.simulate(self.theta, acting, self.steps, self.rollouts, seed)
 
 
 class StepWorld(World):
@@ -232,6 +277,7 @@ def _stepped(result: Any) -> tuple[Any, bool]:
 
 def _choices(policy: TabularPolicy, shape: tuple[int, int]) -> Float[np.ndarray, "S A"]:
     """Cumulative action probabilities; refuses a policy for other sizes."""
+    require_kind("policy", policy, TabularPolicy, "a table, as of a solution for a family of MDPs")
     table = np.asarray(policy.probabilities)
     if table.shape != shape:
         raise InputError(

@@ -7,7 +7,7 @@ from .objective import LinearObjective, linear_occupancy
 from .plans import LinearPlan, linear_plan, robust_gain
 from .policies import LinearGain, LinearGaussianPolicy
 from .stability import Stability
-from .systems import LinearFamily, LinearSystem
+from .systems import LinearFamily, LinearSystem, covariance
 
 __all__ = [
     "ConvexMoments",
@@ -29,6 +29,7 @@ __all__ = [
     "Share",
     "Stability",
     "VariancePenalty",
+    "covariance",
     "linear_occupancy",
     "linear_plan",
     "lyapunov",

@@ -14,7 +14,7 @@ from .base import (
     Weighted,
     objective_of,
 )
-from .boxes import Boxes, Relaxed
+from .boxes import Boxes, Relaxed, Tolls
 from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective

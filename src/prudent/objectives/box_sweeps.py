@@ -122,30 +122,37 @@ def improve(successor, probability, discount, cost, low, high, values, quality, 
 
 
 @compiled
+def pay(cost, place, reach, rows, values, matrix, work):
+    """Values of rows whose chains are factorised."""
+    states, actions, draws = cost.shape
+    for s in range(states):
+        paid = work[place[s]]
+        for r in range(draws):
+            paid[r] = 0.0
+        for a in range(actions):
+            for r in range(draws):
+                paid[r] += rows[s, a, r] * cost[s, a, r]
+    solve(matrix, reach, work)
+    for s in range(states):
+        for r in range(draws):
+            values[s, r] = work[place[s], r]
+
+
+@compiled
 def iterate(
     successor, probability, discount, cost, place, reach, low, high, tolerance, most,
-    values, quality, rows, greedy, residual, matrix, work, left,
+    rows, values, quality, greedy, residual, matrix, work, left,
 ):  # fmt: skip
-    """Policy iteration from the greedy rows of `values`, until no residual is below `-tolerance`, or `most` times."""
-    states, actions, _, draws = probability.shape
-    improve(successor, probability, discount, cost, low, high, values, quality, greedy, residual, left)
-    for _ in range(most):
-        for s in range(states):
-            for a in range(actions):
-                for r in range(draws):
-                    rows[s, a, r] = greedy[s, a, r]
+    """Policy iteration from `rows` until no residual is below `-tolerance`, or `most` times; values are of the rows."""
+    states, actions, draws = rows.shape
+    for turn in range(most):
+        if turn > 0:
+            for s in range(states):
+                for a in range(actions):
+                    for r in range(draws):
+                        rows[s, a, r] = greedy[s, a, r]
         factorise(successor, probability, discount, rows, place, reach, matrix)
-        for s in range(states):
-            paid = work[place[s]]
-            for r in range(draws):
-                paid[r] = 0.0
-            for a in range(actions):
-                for r in range(draws):
-                    paid[r] += rows[s, a, r] * cost[s, a, r]
-        solve(matrix, reach, work)
-        for s in range(states):
-            for r in range(draws):
-                values[s, r] = work[place[s], r]
+        pay(cost, place, reach, rows, values, matrix, work)
         improve(successor, probability, discount, cost, low, high, values, quality, greedy, residual, left)
         worst = 0.0
         for r in range(draws):
@@ -164,29 +171,95 @@ def relax(
     greedy, matrix = np.empty((states, actions, draws)), np.empty((states, states, draws))
     work, left = np.empty((states, draws)), np.empty(draws)
     for n in range(low.shape[0]):
+        improve(
+            successor, probability, discount, cost, low[n], high[n], values[n], quality[n], rows[n], residual[n], left
+        )
         iterate(
             successor, probability, discount, cost, place, reach, low[n], high[n], tolerance, most,
-            values[n], quality[n], rows[n], greedy, residual[n], matrix, work, left,
+            rows[n], values[n], quality[n], greedy, residual[n], matrix, work, left,
         )  # fmt: skip
         visited(matrix, place, reach, start, visits[n], work)
 
 
 @compiled
-def meet(
-    successor, probability, discount, place, reach, low, high, target, tolerance, most, values, residual,
+def dearest(cost, low, high):
+    """The most that a row between bounds can cost."""
+    actions = cost.shape[0]
+    over, total = 1.0, 0.0
+    for a in range(actions):
+        over -= low[a]
+        total += low[a] * cost[a]
+    for a in range(actions):
+        left = over
+        for b in range(actions):
+            if cost[b] > cost[a] or (cost[b] == cost[a] and b < a):
+                left -= high[b] - low[b]
+        total += min(max(left, 0.0), high[a] - low[a]) * cost[a]
+    return total
+
+
+@compiled
+def charge(
+    successor, probability, discount, cost, place, reach, low, high, values, state, sets, slack, tolerance, most, paid,
 ):  # fmt: skip
-    """Of J boxes, each with a state to be met: policy iteration on a cost of 1 there; with `most` 0, only residuals."""
+    """Of one box with `values` `[S, R]`: tolls `[K, R]`, and residuals `[R]` of what is paid, `[S, R]`.
+
+    The toll of a state is the most that a row there costs above the values. A table pays the tolls of the states in a
+    draw's set, a bit for each of the K states; nothing at the others of these; elsewhere what its row costs above the
+    values. `paid` is found by at `most` so many improvements, begun at the draws' own rows. `slack` `[R]` is what
+    rounding may hide above the values.
+    """
     states, actions, _, draws = probability.shape
-    cost, quality = np.zeros((states, actions, draws)), np.empty((states, actions, draws))
+    tolls, residual = np.empty((state.size, draws)), np.empty(draws)
+    above, quality = np.empty((states, actions, draws)), np.empty((states, actions, draws))
     rows, greedy = np.empty((states, actions, draws)), np.empty((states, actions, draws))
     matrix, work, left = np.empty((states, states, draws)), np.empty((states, draws)), np.empty(draws)
-    for j in range(low.shape[0]):
-        cost[target[j]] = 1.0
-        iterate(
-            successor, probability, discount, cost, place, reach, low[j], high[j], tolerance, most,
-            values[j], quality, rows, greedy, residual[j], matrix, work, left,
+    improve(successor, probability, discount, cost, low, high, values, above, rows, residual, left)
+    for r in range(draws):
+        left[r] = min(residual[r], 0.0) - slack[r]
+    for s in range(states):
+        for a in range(actions):
+            for r in range(draws):
+                above[s, a, r] -= values[s, r] + left[r]
+    for k in range(state.size):
+        s = state[k]
+        for r in range(draws):
+            tolls[k, r] = dearest(above[s, :, r], low[s], high[s]) + slack[r]
+            for a in range(actions):
+                above[s, a, r] = tolls[k, r] if sets[r] >> k & 1 else 0.0
+    if most == 0:
+        improve(successor, probability, discount, above, low, high, paid, quality, greedy, residual, left)
+    iterate(
+        successor, probability, discount, above, place, reach, low, high, tolerance, most,
+        rows, paid, quality, greedy, residual, matrix, work, left,
+    )  # fmt: skip
+    return tolls, residual
+
+
+@compiled
+def charge_counted(
+    successor, probability, discount, cost, place, reach, low, high, values, state, counted, slack, tolerance, most,
+    tolls, paid, residual,
+):  # fmt: skip
+    """`charge` of N boxes for the draws of each that are counted, `[N, R]`, and all sets; nothing else is written."""
+    for n in range(low.shape[0]):
+        # The draws once for each set, side by side: few and long loops.
+        chosen = np.flatnonzero(counted[n])
+        draws = np.empty(chosen.size * paid.shape[1], np.int64)
+        sets = np.empty(draws.size, np.int64)
+        for j in range(draws.size):
+            draws[j], sets[j] = chosen[j % chosen.size], j // chosen.size
+        some = np.empty((paid.shape[2], draws.size))
+        for j in range(draws.size):
+            some[:, j] = paid[n, sets[j], :, draws[j]]
+        toll, short = charge(
+            successor, probability[:, :, :, draws], discount, cost[:, :, draws], place, reach, low[n], high[n],
+            values[n][:, draws], state[n], sets + 1, slack[n][draws], tolerance, most, some,
         )  # fmt: skip
-        cost[target[j]] = 0.0
+        for j in range(draws.size):
+            tolls[n, :, draws[j]] = toll[:, j]
+            paid[n, sets[j], :, draws[j]] = some[:, j]
+            residual[n, sets[j], draws[j]] = short[j]
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array
 
@@ -30,6 +30,24 @@ class Relaxed(NamedTuple):
     visits: Float[Array, "N S R"]
 
 
+class Tolls(NamedTuple):
+    """What tables of N boxes pay at least, at K states or for going round them.
+
+    A row p costs a draw `<p, Q(s)> - v(s)` above its least at each visit, from 0 to the toll y(s). Let D(U) be the
+    least over tables of what is paid in all, if rows of the states in U cost their tolls, those of the others of the K
+    states nothing, and those elsewhere what they do. It is concave in the costs at the K states. So if n has
+    `sum_{s in U} n(s) y(s) <= D(U)` for all sets U, a table with rows p pays at least `sum_s n(s) (<p(s), Q(s)> -
+    v(s))`. The fewest visits of a table would do; where it costs something to avoid s there are larger ones.
+
+    Attributes:
+        visits: n at each of the K states.
+        paid: the values that prove D of each of the `V = 2^K - 1` sets.
+    """
+
+    visits: Float[Array, "N K R"]
+    paid: Float[Array, "N V S R"]
+
+
 class Boxes(eqx.Module):
     """Capability: the least loss of each draw over tables between bounds, which proofs are made of."""
 
@@ -43,16 +61,24 @@ class Boxes(eqx.Module):
     def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N S R"]]:
         """Losses and visits of N tables at every draw."""
 
-    def met(
+    def tolls(
         self,
-        low: Float[Array, "J S A"],
-        high: Float[Array, "J S A"],
-        target: Int[Array, " J"],
-        values: Float[Array, "J S R"] | None = None,
-    ) -> tuple[Float[Array, "J R"], Float[Array, "J S R"]] | None:
-        """How often every table of a box meets its target state, at least, and the values that prove it.
+        low: Float[Array, "N S A"],
+        high: Float[Array, "N S A"],
+        values: Float[Array, "N S R"],
+        state: Int[Array, "N K"],
+        counted: Bool[Array, "N R"],
+        paid: Float[Array, "N V S R"] | None = None,
+    ) -> Tolls | None:
+        """What tables of the boxes pay at some states, or for going round them; None where this is not known.
 
-        Given values are taken as they are. None where this is not known, or of no use to a bound.
+        Args:
+            low: of the boxes.
+            high: of the boxes.
+            values: that prove the draws' least losses.
+            state: no state of a box twice.
+            counted: the draws that matter; the visits of others are 0.
+            paid: values of the tolls, taken as they are; found when left out.
         """
         return None
 

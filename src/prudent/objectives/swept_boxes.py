@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from ..arrays import Array
 from ..occupancies import Elimination
 from . import box_sweeps
-from .boxes import Boxes, Relaxed
-from .tabular_boxes import MOST_IMPROVEMENTS, RESIDUAL, LinearBoxes, hidden
+from .boxes import Boxes, Relaxed, Tolls
+from .tabular_boxes import EPSILON, MOST_IMPROVEMENTS, RESIDUAL, LinearBoxes, hidden
 
-# Residual of visits below which no improvement is made; what is left of it is taken off.
-VISIT_RESIDUAL = 1e-4
+# Residual of tolls below which no improvement is made, as a share of the largest cost; what is left is taken off.
+TOLL_RESIDUAL = 1e-5
 
 
 class SweptBoxes(Boxes):
@@ -64,16 +64,26 @@ class SweptBoxes(Boxes):
         box_sweeps.follow(*self._models, self._start, self.place, self.reach, tables, visits)
         return np.einsum("nsr,nsa,sar->nr", visits, tables, self.cost, optimize=True), visits
 
-    def met(self, low: Array, high: Array, target: Array, values: Array | None = None) -> tuple[Array, Array]:
-        """By policy iteration on a cost of 1 in that state."""
-        low, high = (np.ascontiguousarray(end, dtype=float) for end in (low, high))
-        shape, most = (len(low), self.cost.shape[0], self.cost.shape[2]), MOST_IMPROVEMENTS if values is None else 0
-        values = np.zeros(shape) if values is None else np.array(values, dtype=float)
-        residual = np.empty((len(low), shape[2]))
-        box_sweeps.meet(
-            *self._models, self.place, self.reach, low, high, np.asarray(target), VISIT_RESIDUAL, most, values, residual
-        )
-        return np.maximum(self._bound(values, residual, np.ones(shape[2])), 0.0), values
+    def tolls(
+        self, low: Array, high: Array, values: Array, state: Array, counted: Array, paid: Array | None = None
+    ) -> Tolls:
+        """By policy iteration on what is paid, one for each set of states, begun at the draws' own rows."""
+        low, high, values = (np.ascontiguousarray(part, dtype=float) for part in (low, high, values))
+        count, places = state.shape
+        most, sets = MOST_IMPROVEMENTS if paid is None else 0, 2**places - 1
+        paid = np.zeros((count, sets, *values.shape[1:])) if paid is None else np.array(paid, dtype=float)
+        largest = np.abs(self.cost).max(axis=(0, 1))
+        slack = hidden(self.plain.models.support, np.abs(values).max(axis=1) + largest)
+        toll, residual = np.zeros((count, places, values.shape[2])), np.zeros((count, sets, values.shape[2]))
+        box_sweeps.charge_counted(
+            *self._models, self.cost, self.place, self.reach, low, high, values, np.asarray(state, dtype=np.int64),
+            np.asarray(counted), slack, TOLL_RESIDUAL * largest.max(), most, toll, paid, residual,
+        )  # fmt: skip
+        # What a row costs above the values is at most so large.
+        size = 2.0 * (np.abs(values).max(axis=1) + largest) + toll.max(axis=1)
+        flat = (paid.reshape(-1, *paid.shape[2:]), (residual - slack[:, None]).reshape(-1, residual.shape[2]))
+        least = self._bound(*flat, size.repeat(sets, axis=0)).reshape(residual.shape)
+        return Tolls(_visits(toll, np.maximum(least, 0.0)), paid)
 
     def listed(self) -> dict[str, np.ndarray]:
         """As plain."""
@@ -84,7 +94,7 @@ class SweptBoxes(Boxes):
         return self.plain.proved(low, high, values)
 
     def _bound(
-        self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"], cost: Float[np.ndarray, " R"]
+        self, values: Float[np.ndarray, "N S R"], residual: Float[np.ndarray, "N R"], cost: Float[np.ndarray, ...]
     ) -> np.ndarray:
         """The bound that values and their residual prove, rounding taken off; costs are at most so large."""
         rounding = hidden(self.plain.models.support, np.abs(values).max(axis=1) + cost)
@@ -102,3 +112,15 @@ class SweptBoxes(Boxes):
     @property
     def _start(self) -> np.ndarray:
         return np.asarray(self.plain.models.start, dtype=float)
+
+
+def _visits(toll: Float[np.ndarray, "N K R"], least: Float[np.ndarray, "N V R"]) -> Float[np.ndarray, "N K R"]:
+    """Visits whose tolls are no more than the least of any set: those of single states, less where sets ask for it."""
+    places = toll.shape[1]
+    alone = np.stack([least[:, (1 << k) - 1] for k in range(places)], axis=1)
+    share = np.ones(least[:, 0].shape)
+    for u in range(1, least.shape[1] + 1):
+        total = sum(alone[:, k] for k in range(places) if u >> k & 1)
+        share = np.minimum(share, np.where(total > 0.0, least[:, u - 1] / np.where(total > 0.0, total, 1.0), 1.0))
+    few = (1.0 - 8 * EPSILON * places) * share[:, None] * alone
+    return np.where(toll > 0.0, few / np.where(toll > 0.0, toll, 1.0), 0.0)

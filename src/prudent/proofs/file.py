@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, in_float64, to_numpy
 from ..errors import InputError
@@ -20,9 +19,6 @@ from .prove import Proof
 from .relaxation import risk_of_least, shared
 from .search import batches
 from .tree import Tree, tightened
-
-# Pairs of a box and a state whose visits are found together.
-PAIRS = 4096
 
 # Up to here values keep all their digits; beyond, half of them, and the bound is what those prove.
 DOUBLE_BYTES = 64 * 2**20
@@ -64,7 +60,7 @@ def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
         )
     tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts).without(proof.lower_bound)
     share = np.asarray(proof.draws.probabilities)
-    bound, shown = _Shown(boxes, proof.measure, share, tree).arrays()
+    bound, shown = _arrays(boxes, proof.measure, share, tree, proof.lower_bound)
     claims = {
         "lower_bound": min(bound, proof.risk),
         "risk": proof.risk,
@@ -101,72 +97,79 @@ def _tails(risk: Risk) -> list[list[float]] | None:
     return [[weight * share, level] for weight, part in weighted for share, level in part or []]
 
 
-class _Visits(NamedTuple):
-    """Pairs of a node and a state that its tables meet so often at least, and the values that show it."""
+class _Shown(NamedTuple):
+    """What shows the bounds of N leaves to someone who believes nothing.
 
-    node: Int[np.ndarray, " J"]
-    state: Int[np.ndarray, " J"]
-    least: Float[np.ndarray, "J R"]
-    values: Float[np.ndarray, "J S R"]
+    Attributes:
+        bound: of each.
+        values, weights: behind it.
+        charged: whether tolls are behind it, too.
+        paid: their values.
+    """
+
+    bound: Float[np.ndarray, " N"]
+    values: Float[np.ndarray, "N S R"]
+    weights: Float[np.ndarray, "N R"]
+    charged: Bool[np.ndarray, " N"]
+    paid: Float[np.ndarray, "N V S R"]
 
 
-class _Shown:
-    """What shows the bounds of a tree's leaves to someone who believes nothing."""
+def _arrays(
+    boxes: Boxes, risk: Risk, share: Float[np.ndarray, " R"], tree: Tree, enough: float
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The least bound of all leaves, and what shows it; tolls only of those whose bound is not enough without."""
+    leaves, tolls = np.array(tree.leaves()), tree.cuts().tolls
+    numbers = len(leaves) * tree.shape[0] * len(share)
+    kind = np.float64 if 8 * numbers <= DOUBLE_BYTES else np.float32
+    bounds, values, weights, charged, paid = [], [], [], [], []
+    for rows in batches(len(leaves)):
+        shown = _shown(boxes, risk, share, tree.boxes(leaves[rows]), tolls[leaves[rows]], kind, enough)
+        real = slice(0, len(leaves) - rows[0])
+        bounds.append(shown.bound.min())
+        values.append(shown.values[real])
+        weights.append(shown.weights[real])
+        charged.append(rows[real][shown.charged[real]])
+        paid.append(shown.paid[real][shown.charged[real]])
+    which = np.concatenate(charged)
+    return float(min(bounds)), {
+        "values": np.concatenate(values).swapaxes(1, 2),
+        "weights": np.concatenate(weights),
+        "toll_leaf": which.astype(np.int32),
+        "toll_state": tolls[leaves[which]],
+        "toll_values": np.concatenate(paid).swapaxes(2, 3),
+    }
 
-    def __init__(self, boxes: Boxes, risk: Risk, share: Float[np.ndarray, " R"], tree: Tree):
-        self.boxes, self.risk, self.share, self.tree = boxes, risk, share, tree
-        self.leaves, self.size = np.array(tree.leaves()), (tree.shape[0], share.size)
-        self.kind = np.float64 if 8 * len(self.leaves) * np.prod(self.size) <= DOUBLE_BYTES else np.float32
 
-    def arrays(self) -> tuple[float, dict[str, np.ndarray]]:
-        """The least bound of all leaves; their values and weights, and visits of nodes that leaves lie below."""
-        above = np.array([self.tree.visits_above(leaf) for leaf in self.leaves])
-        visits = self._visits(above)
-        bound, values, weights = zip(*(self._leaves(rows, above, visits) for rows in batches(len(above))), strict=True)
-        return min(bound), {
-            "values": np.concatenate(values)[: len(above)].swapaxes(1, 2),
-            "weights": np.concatenate(weights)[: len(above)],
-            "visits_node": visits.node.astype(np.int32),
-            "visits_state": visits.state.astype(np.int32),
-            "visits_values": visits.values.swapaxes(1, 2),
-        }
-
-    def _visits(self, above: Int[np.ndarray, " L"]) -> _Visits:
-        """Of the nodes that leaves lie below, in their order."""
-        cuts = self.tree.cuts()
-        used = np.isin(cuts.visits_node, above)
-        nodes, states = cuts.visits_node[used], cuts.visits_state[used]
-        none = np.zeros((0, *self.size), self.kind)
-        found = [_Visits(nodes[:0], states[:0], np.zeros((0, self.size[1])), none)]
-        for first in range(0, len(nodes), PAIRS):
-            node, state = (part[first : first + PAIRS] for part in (nodes, states))
-            low, high = tightened(*self.tree.boxes(node))
-            visits = self.boxes.met(low, high, state)
-            if visits is not None:
-                values = np.asarray(visits[1], self.kind)
-                proved = self.boxes.met(low, high, state, values)
-                assert proved is not None
-                found.append(_Visits(node, state, np.asarray(proved[0]), values))
-        return _Visits(*(np.concatenate(column) for column in zip(*found, strict=True)))
-
-    def _leaves(
-        self, rows: Int[np.ndarray, " N"], above: Int[np.ndarray, " L"], visits: _Visits
-    ) -> tuple[float, Float[np.ndarray, "N S R"], Float[np.ndarray, "N R"]]:
-        """The least bound of some leaves, their values and weights."""
-        low, high = tightened(*self.tree.boxes(self.leaves[rows]))
-        found = self.boxes.relaxed(low, high, np.zeros((len(low), *self.size)))
-        values = np.asarray(found.values).astype(self.kind)
-        met = np.zeros((len(rows), *self.size))
-        ends = np.searchsorted(visits.node, above[rows]), np.searchsorted(visits.node, above[rows], side="right")
-        for row, (first, last) in enumerate(zip(*ends, strict=True)):
-            met[row, visits.state[first:last]] = visits.least[first:last]
-        least, quality = self.boxes.proved(low, high, values.astype(float))
-        bound, weights = to_numpy(_risks(self.risk, self.share, low, high, least, values, quality, met))
-        return float(bound.min()), values, weights
+def _shown(
+    boxes: Boxes,
+    risk: Risk,
+    share: Float[np.ndarray, " R"],
+    ends: tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]],
+    state: Int[np.ndarray, "N K"],
+    kind: Any,
+    enough: float,
+) -> _Shown:
+    """Of leaves with these bounds and tolls at these states, in numbers of a kind."""
+    low, high = tightened(*ends)
+    found = boxes.relaxed(low, high, np.zeros((len(low), low.shape[1], len(share))))
+    values = np.asarray(found.values).astype(kind)
+    least, quality = boxes.proved(low, high, values.astype(float))
+    every = np.ones(least.shape, bool)
+    tolls = boxes.tolls(low, high, values, state, every)
+    if tolls is None:
+        visits, paid = np.zeros((*state.shape, len(share))), np.zeros((len(low), 0, *values.shape[1:]), kind)
+    else:
+        paid = np.asarray(tolls.paid, kind)
+        again = boxes.tolls(low, high, values, state, every, paid)
+        assert again is not None
+        visits = again.visits
+    told, bound, weights = to_numpy(_bounds(risk, share, low, high, least, values, quality, state, visits))
+    charged = (told < enough) & (bound > told)
+    return _Shown(np.where(charged, bound, told), values, weights, charged, paid)
 
 
 @eqx.filter_jit
-def _risks(
+def _bounds(
     risk: Risk,
     share: Array,
     low: Array,
@@ -174,8 +177,9 @@ def _risks(
     least: Array,
     values: Array,
     quality: Array,
-    met: Array,
-) -> tuple[Float[Array, " N"], Float[Array, "N R"]]:
-    """Bounds of boxes, and the weights behind what sharing a table adds to them."""
-    sharing, _, weights = shared(risk, share, low, high, least, values.astype(least.dtype), quality, met)
-    return jnp.maximum(sharing, risk_of_least(risk, share, least)[0]), weights
+    state: Array,
+    visits: Array,
+) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, "N R"]]:
+    """Bounds of boxes without and with what sharing a table adds to them, and the weights behind the latter."""
+    sharing, _, weights = shared(risk, share, low, high, least, values.astype(least.dtype), quality, state, visits)
+    return risk_of_least(risk, share, least)[0], sharing, weights

@@ -3,12 +3,12 @@
 Within a box each draw may have a table of its own: the risk of the least losses is below that of every one table. How
 far below is told by what one table costs the others. With a draw's values v, their qualities `Q = c + discount P v`
 and its visits m, any table pi of the box loses `<start, v> + sum_s m_pi(s) (<pi(s), Q(s)> - v(s))`. If v is the draw's
-own best, no term is negative, and visits are no fewer than the least that a table of the box can have, n(s):
+own best, no term is negative, and a table that avoids a state pays for it elsewhere: there are numbers n(s), no fewer
+than the fewest visits, such that it pays at least `sum_s n(s) (<pi(s), Q(s)> - v(s))` in all (`Tolls`). So
 
     rho(C(pi)) >= sum_r w_r least_r + sum_s min_{row in box} <row, sum_r w_r n_r(s) (Q_r(s) - v_r(s))>
 
-for all weights w of the risk's envelope. The second term is what sharing a table costs at least: little in the box of
-all tables, where most states can be avoided, and nearly all of the gap in a narrow one.
+for all weights w of the risk's envelope. The second term is what sharing a table costs at least.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 
 from ..arrays import Array
 from ..objectives import Boxes, Relaxed, filled
@@ -28,8 +28,8 @@ from ..risks import Risk
 # Rounding of the risk of a few thousand least losses, as a share of the largest.
 ROUNDING = 1e-13
 
-# States of a box whose visits are looked for.
-MOST_MET = 6
+# States of a box with tolls.
+TOLLS = 2
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -45,6 +45,7 @@ class Bounded(NamedTuple):
 
     Attributes:
         bound: below the risk of every policy in the box, rounding taken off.
+        told: below that of policies that are told theta, too.
         table: the draws' own best tables, averaged by the risk's weights and by how often they meet a state; made
             deterministic where only such tables count.
         risk: of that table.
@@ -53,10 +54,11 @@ class Bounded(NamedTuple):
         at: by action, the average at which a state would be cut.
         disagreement: by action, how far the draws' rows are from it.
         values: from which the relaxation of a child begins.
-        met: how often every table of the box meets a state, at least; 0 where nobody asked.
+        tolls: the states at which sharing a table was counted.
     """
 
     bound: Float[Array, " N"]
+    told: Float[Array, " N"]
     table: Float[Array, "N S A"]
     risk: Float[Array, " N"]
     lost: Float[Array, "N S"]
@@ -64,7 +66,7 @@ class Bounded(NamedTuple):
     at: Float[Array, "N S A"]
     disagreement: Float[Array, "N S A"]
     values: Float[Array, "N S R"]
-    met: Float[Array, "N S R"]
+    tolls: Int[Array, "N K"]
 
 
 class Weighed(NamedTuple):
@@ -87,30 +89,24 @@ def bounded(
     low: Float[np.ndarray, "N S A"],
     high: Float[np.ndarray, "N S A"],
     values: Float[np.ndarray, "N S R"],
-    met: Float[np.ndarray, "N S R"],
-    fresh: Bool[np.ndarray, " N"],
 ) -> Bounded:
-    """Bounds of N boxes, begun at values, and with visits, of the boxes they were cut from; fresh ones find their own.
-
-    Visits take as long as several bounds, and those of a larger box hold as well.
-    """
+    """Bounds of N boxes, begun at values of the boxes they were cut from."""
     found = boxes.relaxed(low, high, values.astype(low.dtype))
     own = weighed(risk, probabilities, deterministic, high, found)
-    if fresh.any():
-        box, state = np.nonzero(wanted_states(np.asarray(own.lost)) & fresh[:, None])
-        visits = boxes.met(low[box], high[box], state)
-        if visits is not None:
-            met = np.where(fresh[:, None, None], 0.0, met)
-            met[box, state] = visits[0]
-    return _cut(risk, probabilities, low, high, found, own, *boxes.followed(own.table), met)
+    losses, visits = boxes.followed(own.table)
+    worst = _weights(risk, probabilities, losses)
+    state = np.argsort(-np.asarray(own.lost), axis=1)[:, :TOLLS]
+    # Weights are moved between those of the bound and those of the table, nearly; other draws have none.
+    counted = (np.asarray(own.weights) > 0.0) | (np.asarray(worst) > 0.0)
+    tolls = boxes.tolls(low, high, found.values, state, counted)
+    charged = np.zeros((*state.shape, len(probabilities))) if tolls is None else tolls.visits
+    return _cut(risk, probabilities, low, high, found, own, losses, worst, visits, state, charged)
 
 
-def wanted_states(lost: Float[np.ndarray, "N S"]) -> Bool[np.ndarray, "N S"]:
-    """The few states of each box where most is lost."""
-    order = np.argsort(-lost, axis=1)[:, :MOST_MET]
-    wanted = np.zeros(lost.shape, bool)
-    np.put_along_axis(wanted, order, np.take_along_axis(lost, order, axis=1) > 0.0, axis=1)
-    return wanted
+@eqx.filter_jit
+def _weights(risk: Risk, probabilities: Float[Array, " R"], losses: Float[Array, "N R"]) -> Float[Array, "N R"]:
+    """`p xi*` of each box's losses."""
+    return probabilities * jax.vmap(lambda row: risk.density(row, probabilities))(losses)
 
 
 def risk_of_least(
@@ -153,13 +149,16 @@ def shared(
     least: Float[Array, "N R"],
     values: Float[Array, "N S R"],
     quality: Float[Array, "N S A R"],
-    met: Float[Array, "N S R"],
-) -> tuple[Float[Array, " N"], Float[Array, "N S"], Float[Array, "N R"]]:
+    state: Int[Array, "N K"],
+    visits: Float[Array, "N K R"],
+) -> tuple[Float[Array, " N"], Float[Array, "N K"], Float[Array, "N R"]]:
     """The bound of tables that all draws share, what sharing costs by state, and the weights behind both; traced.
 
-    `least` is what the values prove of each draw, `met` how often tables of the box meet a state, at least.
+    `least` is what the values prove of each draw, `visits` are those of `Tolls`.
     """
-    costs = met[:, :, None] * (quality - values[:, :, None])
+    there = (jnp.arange(len(state))[:, None], state)
+    low, high = low[there], high[there]
+    costs = visits[:, :, None] * (quality[there] - values[there][:, :, None])
 
     def priced(weights: Array) -> tuple[Array, Array, Array]:
         price = (weights[:, None, None] * costs).sum(axis=3)
@@ -193,8 +192,10 @@ def _cut(
     found: Relaxed,
     own: Weighed,
     losses: Float[Array, "N R"],
+    worst: Float[Array, "N R"],
     visits: Float[Array, "N S R"],
-    met: Float[Array, "N S R"],
+    state: Int[Array, "N K"],
+    charged: Float[Array, "N K R"],
 ) -> Bounded:
     """Where following one table costs most, by state and action.
 
@@ -202,15 +203,15 @@ def _cut(
     Q_own(s)>` if the loss is linear. Where a convex one bends, or its tangents are not tight, that is too little; what
     is missing is laid to the states by disagreement and width.
     """
-    worst = probabilities * jax.vmap(lambda row: risk.density(row, probabilities))(losses)
     # The draws that make the bound and those that make the table's risk need not be the same: both have a say.
     either = own.weights[:, None] * found.visits + worst[:, None] * visits
     at = _rows(either, found.rows)
     disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)
     followed = (worst * losses).sum(axis=1)
-    sharing, known, _ = shared(risk, probabilities, low, high, found.least, found.values, found.quality, met)
+    sharing, known, _ = shared(risk, probabilities, low, high, found.least, found.values, found.quality, state, charged)
     bound = jnp.maximum(own.bound, sharing)
-    lost = jnp.maximum(_lost(either, at, found) - known, 0.0)
+    there = (jnp.arange(len(state))[:, None], state)
+    lost = jnp.maximum(jnp.asarray(_lost(either, at, found)).at[there].add(-known), 0.0)
     gap = jnp.maximum(followed - bound, 0.0)
     missing = jnp.maximum(gap - lost.sum(axis=1), 0.0)
     unexplained = jnp.where(gap > 0.0, missing / jnp.where(gap > 0.0, gap, 1.0), 0.0)
@@ -218,7 +219,7 @@ def _cut(
     share = disagreement.sum(axis=2)
     total = share.sum(axis=1, keepdims=True)
     lost += missing[:, None] * share / jnp.where(total > 0.0, total, 1.0)
-    return Bounded(bound, own.table, followed, lost, unexplained, at, disagreement, found.values, met)
+    return Bounded(bound, own.bound, own.table, followed, lost, unexplained, at, disagreement, found.values, state)
 
 
 def _rows(weights: Float[Array, "N S R"], rows: Float[Array, "N S A R"]) -> Float[Array, "N S A"]:

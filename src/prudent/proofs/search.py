@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, in_float64, to_numpy
+from ..arrays import in_float64, to_numpy
 from ..objectives import Boxes
 from ..risks import Risk
 from .relaxation import Bounded, bounded
-from .tree import NONE, Tree, fresh_at, tightened
+from .tree import NONE, Tree, tightened
 
 # Boxes of one compiled call.
 BATCH = 64
@@ -29,14 +29,14 @@ NARROW = 1e-9
 # No cut is nearer to the edge of its box than this share of the width, and this share more of what is unexplained.
 EDGE, UNEXPLAINED_EDGE = 0.01, 0.2
 
-# Values and visits of open boxes that are kept for their children; beyond, those begin at the root's and without.
+# Values of open boxes that are kept for their children; beyond, those begin at the root's.
 VALUE_BYTES, LARGEST_SHORT = 2**31, 6e4
 
 # A table that is better by this share of the risk or more is looked at; less is rounding.
 BETTER = 1e-10
 
 
-class Incumbent(NamedTuple):
+class IncumbentTable(NamedTuple):
     """The best policy so far: its table and its risk on the draws."""
 
     table: Float[np.ndarray, "S A"]
@@ -52,7 +52,7 @@ class Moment(NamedTuple):
     risk: float
 
 
-class Question(NamedTuple):
+class ProofQuestion(NamedTuple):
     """What is to be proved.
 
     Attributes:
@@ -73,20 +73,19 @@ class Question(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """What is kept of an open box: what was lost to the average in its state, values to begin at, and visits."""
+    """What is kept of an open box: what was lost to the average in its state, and values to begin at."""
 
     lost: float
     values: Float[np.ndarray, "S R"] | None
-    met: Float[np.ndarray, "S R"] | None
 
 
-class Search:
+class BranchAndBound:
     """A search that can be carried on; all that it has proved is in its tree."""
 
     def __init__(
         self,
-        question: Question,
-        incumbent: Incumbent,
+        question: ProofQuestion,
+        incumbent: IncumbentTable,
         tree: Tree | None = None,
         executor: Callable[..., Iterable[Any]] = map,
         workers: int = 1,
@@ -105,22 +104,20 @@ class Search:
         self.gains = np.full((2, shape[0]), BELIEVED * USUAL_GAIN)
         self.cuts = np.full((2, shape[0]), BELIEVED)
         self.open: dict[int, Leaf] = {}
-        self.most_values = max(1, VALUE_BYTES // (4 * len(question.probabilities) * shape[0]))
+        self.most_values = max(1, VALUE_BYTES // (2 * len(question.probabilities) * shape[0]))
         self.queue: list[tuple[float, int]] = []
         # Of the boxes that are not cut again, the least bound.
         self.closed = np.inf
         low, high = np.zeros((1, *shape)), np.ones((1, *shape))
         nothing = np.zeros((1, shape[0], len(question.probabilities)), np.float16)
-        # Without visits, it is the bound of policies that are told theta, who share nothing.
-        told = self._bounded(low, high, nothing, nothing, np.array([False]))
-        self.root_values, self.root_bound = told.values[0], float(told.bound[0])
-        root = self._bounded(low, high, np.asarray(told.values), nothing, np.array([True]))
+        root = self._bounded(low, high, nothing)
+        self.root_values, self.root_bound = root.values[0], float(root.told[0])
         self.tree = Tree(shape, question.deterministic) if tree is None else tree
         if tree is None:
             self._consider(root)
-            self._enter(NONE, root, 0, low, high, fresh=True)
+            self._enter([NONE], root, low, high)
         for node in [] if tree is None else tree.leaves():
-            self._queue(node, Leaf(0.0, None, None))
+            self._queue(node, Leaf(0.0, None))
         self.history = [Moment(0.0, len(self.tree), self.bound, self.incumbent.risk)]
 
     @property
@@ -163,39 +160,41 @@ class Search:
         low[left + 1, state, action] = 1.0 if tree.deterministic else at
         low, high = tightened(low, high)
         values = np.stack([self.root_values if leaf.values is None else leaf.values for leaf in leaves])
-        met = np.stack([np.zeros_like(self.root_values) if leaf.met is None else leaf.met for leaf in leaves])
-        fresh = np.array([fresh_at(tree.depth[node] + 1) for node in parents]).repeat(2)
-        found = self._bounded(low, high, values.repeat(2, axis=0), met.repeat(2, axis=0), fresh)
+        found = self._bounded(low, high, values.repeat(2, axis=0))
         self._consider(found)
-        for row in range(2 * len(parents)):
-            parent, lost = parents[row // 2], leaves[row // 2].lost
-            if lost > 0.0:
-                gain = max(0.0, float(found.bound[row]) - tree.bound[parent]) / lost
-                self.gains[row % 2, tree.state[parent]] += min(gain, LARGEST_GAIN)
-                self.cuts[row % 2, tree.state[parent]] += 1.0
-            self._enter(parent, found, row, low, high, bool(fresh[row]))
+        self._learn(parents, [leaf.lost for leaf in leaves], np.asarray(found.bound))
+        self._enter(parents, found, low, high)
 
-    def _enter(
-        self, parent: int, found: Bounded, row: int, low: np.ndarray, high: np.ndarray, fresh: bool = False
-    ) -> None:
-        """A box in the tree, with where it would be cut, and in the queue."""
+    def _learn(self, parents: list[int], lost: list[float], bound: Float[np.ndarray, " N"]) -> None:
+        """What the cuts of each state gained, on either side."""
+        before, losses = np.array([self.tree.bound[node] for node in parents]), np.array(lost)
+        told = losses > 0.0
+        state = np.array([self.tree.state[node] for node in parents])[told]
+        for side in range(2):
+            gain = np.maximum(bound[side::2] - before, 0.0)[told] / losses[told]
+            np.add.at(self.gains[side], state, np.minimum(gain, LARGEST_GAIN))
+            np.add.at(self.cuts[side], state, 1.0)
+
+    def _enter(self, parents: list[int], found: Bounded, low: np.ndarray, high: np.ndarray) -> None:
+        """Both boxes of each parent, or the root, in the tree, with where they would be cut, and in the queue."""
+        rows, above = np.arange(len(low)), np.repeat(parents, 2)[: len(low)].tolist()
         # A child's box lies in its parent's, whatever rounding says of their bounds.
-        bound = max(float(found.bound[row]), -np.inf if parent == NONE else self.tree.bound[parent])
-        apart = np.where(high[row] - low[row] >= NARROW, found.disagreement[row], -1.0)
-        lost = found.lost[row]
-        promise = np.where(apart.max(axis=1) > 0.0, lost * np.sqrt(np.prod(self.gains / self.cuts, axis=0)), -1.0)
-        state = int(promise.argmax())
-        action = int(apart[state].argmax())
-        least, most = low[row, state, action], high[row, state, action]
-        edge = (EDGE + UNEXPLAINED_EDGE * float(found.unexplained[row])) * (most - least)
-        at = float(np.clip(found.at[row, state, action], least + edge, most - edge))
-        if apart[state, action] <= 0.0:
-            at = np.nan
-        visits = np.flatnonzero(np.any(found.met[row], axis=1)).tolist() if fresh else []
-        node = self.tree.add(parent, bound, state, action, at, visits)
-        kept = len(self.open) < self.most_values
-        begin = (np.array(found.values[row]), np.array(found.met[row])) if kept else (None, None)
-        self._queue(node, Leaf(float(lost[state]), *begin))
+        inherited = [-np.inf if node == NONE else self.tree.bound[node] for node in above]
+        bound = np.maximum(found.bound, inherited).tolist()
+        apart = np.where(high - low >= NARROW, found.disagreement, -1.0)
+        hope = np.sqrt(np.prod(self.gains / self.cuts, axis=0))
+        state = np.where(apart.max(axis=2) > 0.0, found.lost * hope, -1.0).argmax(axis=1)
+        action = apart[rows, state].argmax(axis=1)
+        there = (rows, state, action)
+        edge = (EDGE + UNEXPLAINED_EDGE * found.unexplained) * (high[there] - low[there])
+        at = np.clip(found.at[there], low[there] + edge, high[there] - edge)
+        at = np.where(apart[there] > 0.0, at, np.nan).tolist()
+        lost, tolls = found.lost[rows, state].tolist(), found.tolls.tolist()
+        places = zip(above, bound, state.tolist(), action.tolist(), at, tolls, strict=True)
+        for row, place in enumerate(places):
+            node = self.tree.add(*place)
+            values = np.array(found.values[row]) if len(self.open) < self.most_values else None
+            self._queue(node, Leaf(lost[row], values))
 
     def _queue(self, node: int, leaf: Leaf) -> None:
         """A leaf that can be cut waits for its turn; any other is closed at its bound."""
@@ -205,15 +204,13 @@ class Search:
             self.open[node] = leaf
             heapq.heappush(self.queue, (self.tree.bound[node], node))
 
-    def _bounded(
-        self, low: np.ndarray, high: np.ndarray, values: np.ndarray, met: np.ndarray, fresh: np.ndarray
-    ) -> Bounded:
+    def _bounded(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Bounded:
         """Bounds of any number of boxes, in batches of one shape."""
         question, count = self.question, len(low)
 
         @in_float64  # by thread, and the executor may have threads of its own
         def work(rows: np.ndarray) -> Bounded:
-            arrays = (part[rows] for part in (low, high, values, met, fresh))
+            arrays = (part[rows] for part in (low, high, values))
             return to_numpy(
                 bounded(question.boxes, question.risk, question.probabilities, question.deterministic, *arrays)
             )
@@ -221,7 +218,8 @@ class Search:
         columns = zip(*self.executor(work, batches(count)), strict=True)
         found = Bounded(*(np.concatenate(column)[:count] for column in columns))
         # A quarter of the digits will do where a search begins, and there are many of them.
-        return found._replace(values=_shortened(found.values), met=_shortened(found.met))
+        short = np.clip(found.values, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
+        return found._replace(values=short)
 
     def _consider(self, found: Bounded) -> None:
         """The best of the boxes' tables may be the new incumbent."""
@@ -233,15 +231,9 @@ class Search:
         risks = self.question.judge(np.stack(tables))
         best = int(risks.argmin())
         if risks[best] < self.incumbent.risk:
-            self.incumbent = Incumbent(tables[best], float(risks[best]))
+            self.incumbent = IncumbentTable(tables[best], float(risks[best]))
 
 
 def batches(count: int) -> list[Int[np.ndarray, " N"]]:
     """Rows of one compiled call each; the last is filled up with its last row."""
     return [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
-
-
-def _shortened(numbers: Array) -> np.ndarray:
-    """In a quarter of the digits, towards 0."""
-    short = np.clip(numbers, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
-    return np.where(np.abs(short) > np.abs(numbers), np.nextafter(short, np.float16(0.0)), short)

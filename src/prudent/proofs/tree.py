@@ -7,7 +7,7 @@ cover all policies by construction, whatever the numbers are, and nothing but th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +16,6 @@ from jaxtyping import Float, Int
 from ..errors import InputError
 
 NONE = -1
-
-# Of how many cuts, one below the other, the boxes of one find visits of their own.
-FRESH = 4
 
 
 def tightened(
@@ -33,11 +30,6 @@ def tightened(
     return np.maximum(low, below), np.minimum(high, above)
 
 
-def fresh_at(depth: int) -> bool:
-    """Whether boxes of this depth find visits of their own; others have those of the next such box above them."""
-    return depth % FRESH == 0
-
-
 class Cuts(NamedTuple):
     """A tree as arrays over its N nodes; a child comes after its parent.
 
@@ -45,8 +37,7 @@ class Cuts(NamedTuple):
         child: the left child, the right one comes next; -1 of a leaf.
         state, action, at: where a node was, or a leaf would be, cut.
         bound: below every policy of the node's box.
-        visits_node, visits_state: pairs of a node and a state, in the order of nodes: where the least visits of a box
-            were found, for its own bound and those below it.
+        tolls: the states with tolls that its bound was found with.
     """
 
     child: Int[np.ndarray, " N"]
@@ -54,8 +45,7 @@ class Cuts(NamedTuple):
     action: Int[np.ndarray, " N"]
     at: Float[np.ndarray, " N"]
     bound: Float[np.ndarray, " N"]
-    visits_node: Int[np.ndarray, " J"]
-    visits_state: Int[np.ndarray, " J"]
+    tolls: Int[np.ndarray, "N K"]
 
 
 class Tree:
@@ -69,16 +59,15 @@ class Tree:
         self.at: list[float] = []
         self.bound: list[float] = []
         self.parent: list[int] = []
-        self.depth: list[int] = []
-        self.visits: dict[int, tuple[int, ...]] = {}
+        self.tolls: list[list[int]] = []
         if cuts is not None:
             self._read(cuts)
 
     def __len__(self) -> int:
         return len(self.bound)
 
-    def add(self, parent: int, bound: float, state: int, action: int, at: float, visits: Sequence[int] = ()) -> int:
-        """A new leaf, where it would be cut, and the states whose least visits it found, if it looked for any.
+    def add(self, parent: int, bound: float, state: int, action: int, at: float, tolls: list[int]) -> int:
+        """A new leaf, where it would be cut, and the states with tolls.
 
         The two children of a parent are added one after the other.
         """
@@ -87,30 +76,22 @@ class Tree:
             self.child[parent] = node
         self.child.append(NONE)
         self.parent.append(parent)
-        self.depth.append(0 if parent == NONE else self.depth[parent] + 1)
         self.state.append(state)
         self.action.append(action)
         self.at.append(at)
         self.bound.append(bound)
-        if visits:
-            self.visits[node] = tuple(visits)
+        self.tolls.append(tolls)
         return node
 
     def cut_of(self, node: int) -> tuple[int, int, float]:
         """State, action and number at which a node is, or would be, cut."""
         return self.state[node], self.action[node], self.at[node]
 
-    def visits_above(self, node: int) -> int:
-        """The node whose visits a node has: itself or one above, `NONE` where there is no such node."""
-        while node != NONE and node not in self.visits:
-            node = self.parent[node]
-        return node
-
     def without(self, bound: float) -> Tree:
         """The same tree without what lies below nodes of this bound, which need not be cut to show it."""
         kept, pairs = Tree(self.shape, self.deterministic), [(0, NONE)]
         for node, parent in pairs:
-            place = kept.add(parent, self.bound[node], *self.cut_of(node), self.visits.get(node, ()))
+            place = kept.add(parent, self.bound[node], *self.cut_of(node), self.tolls[node])
             if (child := self.child[node]) != NONE and self.bound[node] < bound:
                 pairs += [(child, place), (child + 1, place)]
         return kept
@@ -137,9 +118,7 @@ class Tree:
     def cuts(self) -> Cuts:
         """As arrays."""
         child, state, action = (np.array(column, np.int32) for column in (self.child, self.state, self.action))
-        pairs = [(node, place) for node, places in self.visits.items() for place in places]
-        visits = np.array(pairs, np.int32).reshape(len(pairs), 2).T
-        return Cuts(child, state, action, np.array(self.at), np.array(self.bound), *visits)
+        return Cuts(child, state, action, np.array(self.at), np.array(self.bound), np.array(self.tolls, np.int32))
 
     def _read(self, cuts: Cuts) -> None:
         count = len(cuts.bound)
@@ -153,7 +132,4 @@ class Tree:
                 self.parent[child] = self.parent[child + 1] = node
         self.child, self.state, self.action = (column.tolist() for column in cuts[:3])
         self.at, self.bound = cuts.at.tolist(), cuts.bound.tolist()
-        for node, place in zip(cuts.visits_node.tolist(), cuts.visits_state.tolist(), strict=True):
-            self.visits[node] = (*self.visits.get(node, ()), place)
-        for parent in self.parent:
-            self.depth.append(0 if parent == NONE else self.depth[parent] + 1)
+        self.tolls = cuts.tolls.tolist()

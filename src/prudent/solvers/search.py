@@ -151,7 +151,9 @@ class Search(eqx.Module):
         if several:
             iterates = merged(iterates, float(settings.tolerance))
         now = dataclasses.replace(now, iterates=iterates, iterations=self.iterations + 1)
-        if bool(np.all(iterates.finished == NON_FINITE)):
+        # A start that was given is held, and says nothing of where it is.
+        lost = (iterates.finished == NON_FINITE) | ((iterates.finished == HELD) & ~np.isfinite(iterates.value))
+        if bool(np.all(lost)):
             return now._rescued(space, request, found)
         over = bool(np.all(iterates.finished != GOING)) or (several and iterates.rounds >= EXPLORATION)
         if not over:
