@@ -177,6 +177,15 @@ def test_no_file_grows_past_four_hundred_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
+def test_no_two_public_classes_have_one_name():
+    places = {}
+    for path in modules():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
 def run(code):
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cases import bus, bus_held_out, hiv, nile, summary, table_rows
-from prudent.cases.held_out import Outcome, resampled, splits_of
+from prudent.cases.held_out import HeldOutOutcome, resampled, splits_of
 from prudent.cases.reading import column
 from prudent.cli import app
 from prudent.runs.naming import unknowns
@@ -192,7 +192,7 @@ def test_a_case_is_a_problem_file_with_the_belief_that_it_has_in_python(name, tm
 
 def test_tables_of_what_became_of_plans():
     outcomes = [
-        Outcome("p", split, plan, 1.0, risk, loss, loss - 1, loss + 1, np.nan, "r")
+        HeldOutOutcome("p", split, plan, 1.0, risk, loss, loss - 1, loss + 1, np.nan, "r")
         for split, (plan, risk, loss) in enumerate([("cautious", 3.0, 2.0), ("mean", 2.0, 2.5)] * 2)
         for split in [split // 2]
     ]

@@ -6,7 +6,7 @@ from scipy.special import gammaln
 from scipy.stats import gamma, kstest
 
 import prudent as pr
-from prudent.posteriors.learning import EVEN, EXPECTED, Rows, _chances, likely_grid
+from prudent.posteriors.learning import EVEN, EXPECTED, CountedRows, _chances, likely_grid
 from prudent.posteriors.pooled import _gamma
 from prudent.posteriors.pools import pools_of
 
@@ -103,7 +103,7 @@ def test_the_likelihood_of_a_row_is_that_of_drawing_one_observation_after_anothe
     random = np.random.default_rng(5)
     counts = random.integers(0, 5, size=(6, 4)) * 1.0
     counts[2] = 0.0
-    rows, base = Rows.of(counts), random.dirichlet(np.ones(4), size=6)
+    rows, base = CountedRows.of(counts), random.dirichlet(np.ones(4), size=6)
     for concentration in (0.5, 8.0):
         urn = np.zeros(6)
         for row, successors in enumerate(counts.astype(int)):
@@ -122,7 +122,7 @@ def test_the_likelihood_of_a_row_is_that_of_drawing_one_observation_after_anothe
 @SUPPORTS
 def test_a_row_is_foretold_by_the_others_only(support):
     counts = np.asarray(belief_of(support, 40).counts).reshape(-1, support.successors)
-    rows = Rows.of(counts)
+    rows = CountedRows.of(counts)
     for pool in pools_of(support, counts, (support.states,)):
         law = EXPECTED * pool.first + pool.happened(pool.first, rows.place, rows.count)
         foretold = rows.foretold(pool, law, rows.count)

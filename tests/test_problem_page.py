@@ -14,11 +14,11 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "problem-file.md"
 SECTIONS = {
     "": schema.ProblemFile,
     "data": schema.Data,
-    "posterior": schema.Posterior,
+    "posterior": schema.PosteriorSection,
     "posterior.rule": rules.Rule,
     "limit": schema.LimitSection,
     "rivals": schema.Rivals,
-    "certificate": schema.Certificate,
+    "certificate": schema.CertificateSection,
     "layout": schema.Layout,
 }
 # The tables are documented below their own headings.
@@ -45,7 +45,7 @@ def rows(section):
     ]
 
 
-@pytest.mark.parametrize("section", [*SECTIONS.values(), *KINDS.values(), schema.Part])
+@pytest.mark.parametrize("section", [*SECTIONS.values(), *KINDS.values(), schema.MixturePart])
 def test_every_key_is_on_the_page_with_its_default(section):
     page = PAGE.read_text(encoding="utf-8")
     for row in rows(section):

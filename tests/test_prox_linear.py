@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 import prudent as pr
 from prudent.parameter_sets import RowSet
 from prudent.posteriors import WeightedDraws
-from prudent.solvers.linear_model import Reach, improve
+from prudent.solvers.linear_model import TrustRegion, improve
 from prudent.solvers.prox_linear import linearised
 from prudent.solvers.sample import Sample
 
@@ -63,7 +63,7 @@ def test_the_minimum_is_that_of_the_program_in_full(seed, level, radius):
     model, shares = random_model(seed, 6, pr.CVaR(level))
     with jax.enable_x64(True):
         here = float(model.density(model.losses) @ model.losses)
-        found = improve(model, Reach(model.table, RowSet(), radius))
+        found = improve(model, TrustRegion(model.table, RowSet(), radius))
     most = here - least_tail(model, shares, level, radius)
     # Nothing gains more than is said, what was found is a tenth short at most, and it keeps to the region.
     assert 0.9 * most - 1e-9 <= found.decrease <= most + 1e-9 <= found.most + 1e-8
@@ -83,7 +83,7 @@ def test_floors_and_ratios_are_kept(rows, radius):
         model = model._replace(table=table)
         with jax.enable_x64(True):
             here = float(model.density(model.losses) @ model.losses)
-            found = improve(model, Reach(table, rows, radius))
+            found = improve(model, TrustRegion(table, rows, radius))
         most = here - least_tail(model, shares, 0.7, radius, rows.floor, rows.ratio)
         assert 0.9 * most - 1e-8 <= found.decrease <= most + 1e-8
         assert found.most >= most - 1e-7
@@ -121,6 +121,6 @@ def test_stationarity_is_seen_at_a_kink_and_not_by_a_gradient():
     sample = Sample(table[None], draws, pr.CVaR(0.9), np.ones(1, bool))
     model = linearised(sample, table, np.array([1.0, 1.0 + 1e-9]), slopes)
     with jax.enable_x64(True):
-        found = improve(model, Reach(table, RowSet()))
+        found = improve(model, TrustRegion(table, RowSet()))
     assert found.most <= 1e-8
     assert RowSet().gain(table, slopes[1]) == pytest.approx(0.5)

@@ -35,3 +35,29 @@ def test_the_bootstrap_of_a_difference_is_that_of_means():
     value, error = simulated.difference(ours, theirs, lambda costs: float(costs.mean()))
     assert value == pytest.approx(ours.mean() - theirs.mean())
     assert error == pytest.approx((ours - theirs).std() / 20.0, rel=0.15)
+
+
+def test_episodes_that_step_together_cost_what_they_do_one_by_one():
+    class Push:
+        def mean(self, seen):
+            return -3.0 * seen[..., 1:2] - 0.5 * seen[..., 2:3]
+
+    setting, policy = pendulum(), Push()
+    family, thetas = setting.family, setting.truth * np.array([[1.0, 1.0, 1.0], [2.0, 1.2, 0.5]])
+    costs, seen = simulated.try_out(setting, policy, thetas, 2, seed=3)
+    noise = np.random.default_rng(3).normal(size=(60, 2, 1))
+    for w, theta in enumerate(thetas):
+        world, totals, walks = setting.world(theta), [], []
+        for e in range(2):
+            state, total, walk = world.reset(30_000 + e), 0.0, []
+            for t in range(60):
+                looked = np.array([np.cos(state[0]), 2.0 * np.sin(state[0]), state[1]])
+                action = float(policy.mean(looked)[0])
+                walk.append(state[0])
+                with jax.enable_x64(True):
+                    total += 0.99**t * float(family.cost(None, state, np.array([action])))
+                state = world.step(state, action, noise[t, e])
+            totals.append(total)
+            walks.append(walk)
+        assert costs[w] == pytest.approx(np.mean(totals), rel=1e-9)
+        np.testing.assert_allclose(seen[w], walks[int(np.argmax(totals))], rtol=1e-9)

@@ -2,4 +2,4 @@
 
 from .frontier import Frontier, FrontierPoint, frontier, risk_words
 from .limits import LimitFrontier, LimitPoint, limit_frontier
-from .worth import Question, Worth, WorthOfData, outcome_beliefs, outcome_chances, worth_of_data
+from .worth import Worth, WorthOfData, WorthQuestion, outcome_beliefs, outcome_chances, worth_of_data

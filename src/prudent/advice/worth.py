@@ -139,7 +139,7 @@ def worth_of_data(
     key = as_key(seed)
     places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
     _check_places(model, belief, places)
-    question = Question(model, belief, CVaR(0.9) if risk is None else risk, key, solver, loss, policy, occupancy)
+    question = WorthQuestion(model, belief, CVaR(0.9) if risk is None else risk, key, solver, loss, policy, occupancy)
     simulated = not (isinstance(belief, Beta) and observations < replications)
     if isinstance(belief, Beta) and not simulated:
         chances = np.stack([outcome_chances(belief, place, observations) for place in places])
@@ -186,7 +186,7 @@ class Answer(NamedTuple):
     policy: np.ndarray
 
 
-class Question:
+class WorthQuestion:
     """The problem at the present belief, solved, and how far other beliefs let its optimal risk fall.
 
     Data move the level of all losses up or down. For the policy in use that shift of the mean has expectation 0,

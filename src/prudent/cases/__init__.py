@@ -2,7 +2,7 @@
 
 from . import bus, bus_held_out, hiv, nile
 from .bus import fleet as bus_family
-from .held_out import LEVEL, Outcome, Row, csv_rows, summary, table_rows
+from .held_out import LEVEL, HeldOutOutcome, Row, csv_rows, summary, table_rows
 from .running import CaseRun, run_case
 from .writing import CASES, write_case
 
@@ -10,7 +10,7 @@ __all__ = [
     "CASES",
     "LEVEL",
     "CaseRun",
-    "Outcome",
+    "HeldOutOutcome",
     "Row",
     "bus",
     "bus_family",

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from ..baselines import robust_plan, row_radius
 from ..risks import CVaR
 from .bus import DISCOUNT, GAINS, GROWTH, REPLACE, REPLACEMENT, STATES, STEP, Ageing, Bus, believed, buses, fleet
-from .held_out import LEVEL, Outcome, resampled, splits_of
+from .held_out import LEVEL, HeldOutOutcome, resampled, splits_of
 
 DRAWS = 1000
 SIZES = (3, 10, 40)
@@ -110,7 +110,7 @@ def _robust(belief: Ageing) -> int:
 
 def outcomes(
     sizes: Sequence[int] = SIZES, splits: int = 10, seed: int = 0, growth: float = 1.0, robust: bool = True
-) -> list[Outcome]:
+) -> list[HeldOutOutcome]:
     """Plans from some buses held against the others.
 
     Args:
@@ -124,7 +124,7 @@ def outcomes(
     steps, paid = replays(everyone)
     cost = 0.001 * GROWTH * growth * steps + REPLACEMENT * paid
     _, prior = fleet()
-    found: list[Outcome] = []
+    found: list[HeldOutOutcome] = []
     for size in sizes:
         for own in (False, True):
             label = f"{size} buses, {'each its own law' if own else 'one law'}"
@@ -139,7 +139,7 @@ def outcomes(
 
 def _apart(
     everyone: list[Bus], prior: Ageing, cost: np.ndarray, splits: int, seed: int, robust: bool
-) -> Iterable[Outcome]:
+) -> Iterable[HeldOutOutcome]:
     """A few buses of each large model: one plan for all, and one for each model, on the other buses of them."""
     models = list(dict.fromkeys(bus.model for bus in everyone))
     places = {name: np.array([k for k, bus in enumerate(everyone) if bus.model == name]) for name in models}
@@ -165,21 +165,25 @@ def _apart(
             )
 
 
-def _held(label: str, split: int, made: dict[str, tuple[int, float, float]], cost: np.ndarray) -> Iterable[Outcome]:
+def _held(
+    label: str, split: int, made: dict[str, tuple[int, float, float]], cost: np.ndarray
+) -> Iterable[HeldOutOutcome]:
     return [
         _judged(label, split, name, mean, risk, cost[:, step], _words([step]))
         for name, (step, mean, risk) in made.items()
     ]
 
 
-def _as_it_was(label: str, split: int, losses: np.ndarray) -> Outcome:
+def _as_it_was(label: str, split: int, losses: np.ndarray) -> HeldOutOutcome:
     return _judged(label, split, "as they did", np.nan, np.nan, losses, "rates of the log")
 
 
-def _judged(label: str, split: int, plan: str, mean: float, risk: float, losses: np.ndarray, rule: str) -> Outcome:
+def _judged(
+    label: str, split: int, plan: str, mean: float, risk: float, losses: np.ndarray, rule: str
+) -> HeldOutOutcome:
     low, high = resampled(losses, lambda picked: float(losses[picked].mean()), split)
     worst = np.sort(losses)[-max(1, round((1.0 - LEVEL) * len(losses))) :]
-    return Outcome(label, split, plan, mean, risk, float(losses.mean()), low, high, float(worst.mean()), rule)
+    return HeldOutOutcome(label, split, plan, mean, risk, float(losses.mean()), low, high, float(worst.mean()), rule)
 
 
 def _words(steps: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ CAUTIOUS = "cautious"
 QUICK: dict[str, Any] = {"samples": 128, "largest": 128, "starts": 2, "evaluation": 1000}
 
 
-class Made(NamedTuple):
+class StatedPlan(NamedTuple):
     """A plan, and what its belief states of it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Made(NamedTuple):
     risk: float
 
 
-def plans_of(model: Any, belief: Any, counts: Float[np.ndarray, "S A"], seed: int) -> dict[str, Made]:
+def plans_of(model: Any, belief: Any, counts: Float[np.ndarray, "S A"], seed: int) -> dict[str, StatedPlan]:
     """The cautious plan and the four others of one belief.
 
     Args:
@@ -48,14 +48,14 @@ def plans_of(model: Any, belief: Any, counts: Float[np.ndarray, "S A"], seed: in
     radius = row_radius(model.support, counts + 1.0)
     found |= rivals(model, belief, risk=risk, radius=radius, solver=solver, seed=seed, evaluation=QUICK["evaluation"])
     return {
-        name.removesuffix(" plan").removesuffix(" policy"): Made(
+        name.removesuffix(" plan").removesuffix(" policy"): StatedPlan(
             np.asarray(each.policy.probabilities), float(each.evaluation.mean), float(each.risk)
         )
         for name, each in found.items()
     }
 
 
-class Outcome(NamedTuple):
+class HeldOutOutcome(NamedTuple):
     """One plan of one part, and what became of it on the rest.
 
     Attributes:
@@ -103,7 +103,7 @@ class Row(NamedTuple):
     rule: str
 
 
-def summary(outcomes: Sequence[Outcome]) -> list[Row]:
+def summary(outcomes: Sequence[HeldOutOutcome]) -> list[Row]:
     """One row for each part and plan, in their order."""
     found = []
     for part, plan in dict.fromkeys((each.part, each.plan) for each in outcomes):
@@ -161,10 +161,10 @@ def splits_of(units: int, size: int, splits: int, seed: int) -> Iterable[tuple[n
         yield np.sort(mixed[:size]), np.sort(mixed[size:])
 
 
-def csv_rows(outcomes: Sequence[Outcome]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def csv_rows(outcomes: Sequence[HeldOutOutcome]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of a table of outcomes."""
     text: Callable[[Any], str] = lambda value: "" if value != value else str(value)  # noqa: E731
-    return Outcome._fields, [tuple(text(value) for value in each) for each in outcomes]
+    return HeldOutOutcome._fields, [tuple(text(value) for value in each) for each in outcomes]
 
 
 def table_rows(rows: Sequence[Row], tails: bool) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
-from .held_out import Outcome, plans_of, resampled, splits_of
+from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
 from .reading import column
 
 THERAPIES = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
@@ -170,7 +170,7 @@ def rule_of(table: Float[np.ndarray, "S A"]) -> str:
     return " ".join(SHORT[int(arm)] for arm in np.argmax(table[: len(BANDS)], axis=1))
 
 
-def outcomes(sizes: Sequence[int] = (100, 400), splits: int = 3, seed: int = 0) -> list[Outcome]:
+def outcomes(sizes: Sequence[int] = (100, 400), splits: int = 3, seed: int = 0) -> list[HeldOutOutcome]:
     """Plans from some patients, held against the others."""
     everyone, found = patients(), []
     for size in sizes:
@@ -186,7 +186,7 @@ def outcomes(sizes: Sequence[int] = (100, 400), splits: int = 3, seed: int = 0) 
                 low, high = resampled(np.zeros(len(others)), again, split, draws=200)
                 loss = value(plan.table, others)
                 found.append(
-                    Outcome(
+                    HeldOutOutcome(
                         f"{size} patients",
                         split,
                         name,

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
-from .held_out import Outcome, plans_of, resampled, splits_of
+from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
 from .reading import column
 
 STEP = 100  # of the file's unit, 1e8 cubic metres: ten cubic kilometres
@@ -107,7 +107,7 @@ def rule_of(table: Float[np.ndarray, "S A"]) -> str:
     return "/".join(f"{mean[state]:.3g}" for state in (DEMAND, START, HOLDS + DEMAND))
 
 
-def outcomes(sizes: Sequence[int] = (10, 30), splits: int = 3, seed: int = 0) -> list[Outcome]:
+def outcomes(sizes: Sequence[int] = (10, 30), splits: int = 3, seed: int = 0) -> list[HeldOutOutcome]:
     """Plans from some years held against the others: at random, and before the break against after."""
     years, inflow = inflows()
     found = []
@@ -118,7 +118,7 @@ def outcomes(sizes: Sequence[int] = (10, 30), splits: int = 3, seed: int = 0) ->
     return found + _held(f"{years[0]}–{years[BEFORE_THE_BREAK - 1]}", 0, inflow[first], inflow[BEFORE_THE_BREAK:])
 
 
-def _held(label: str, split: int, part: np.ndarray, rest: np.ndarray) -> list[Outcome]:
+def _held(label: str, split: int, part: np.ndarray, rest: np.ndarray) -> list[HeldOutOutcome]:
     model, belief = reservoir(part)
     counts = np.full((STATES, len(RELEASES)), float(len(part)))
     made = plans_of(model, belief, counts, split)
@@ -127,7 +127,7 @@ def _held(label: str, split: int, part: np.ndarray, rest: np.ndarray) -> list[Ou
         losses = replayed(plan.table, rest)
         low, high = resampled(losses, lambda picked, losses=losses: float(losses[picked].mean()), split, block=10)
         found.append(
-            Outcome(
+            HeldOutOutcome(
                 label, split, name, plan.mean, plan.risk, float(losses.mean()), low, high, np.nan, rule_of(plan.table)
             )
         )

@@ -12,10 +12,10 @@ from ..files import write_files
 from ..runs import Run, solve_problem
 from ..solvers import Shown
 from . import bus_held_out, hiv, nile
-from .held_out import Outcome, csv_rows
+from .held_out import HeldOutOutcome, csv_rows
 from .writing import CASES, _text, write_case
 
-STUDIES: dict[str, Callable[..., list[Outcome]]] = {
+STUDIES: dict[str, Callable[..., list[HeldOutOutcome]]] = {
     "bus": bus_held_out.outcomes,
     "nile": nile.outcomes,
     "hiv": hiv.outcomes,
@@ -33,7 +33,7 @@ class CaseRun:
     """
 
     run: Run
-    outcomes: list[Outcome]
+    outcomes: list[HeldOutOutcome]
     files: tuple[Path, ...]
 
 

@@ -234,7 +234,7 @@ def run_episodes_many(
     return results
 
 
-class Begun(NamedTuple):
+class BegunEpisode(NamedTuple):
     """An episode before its policy is improved: what was deployed, its log, the belief with it, the parameters."""
 
     deployed: Any
@@ -245,15 +245,15 @@ class Begun(NamedTuple):
 
 def _begun(
     prior: Posterior, world: World, result: Episodes, objective: Objective, initial: Any, random: np.random.Generator
-) -> Begun:
+) -> BegunEpisode:
     """Deploy the newest policy."""
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
     deployed = objective.policy(point_at(objective, start))
     log = world.deploy(deployed, random)
     if _observations(log) == 0:
-        return Begun(deployed, None, belief, start)
-    return Begun(deployed, log, belief.update(log), start)  # pyright: ignore[reportAttributeAccessIssue]
+        return BegunEpisode(deployed, None, belief, start)
+    return BegunEpisode(deployed, log, belief.update(log), start)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _observations(log: Any) -> int | None:

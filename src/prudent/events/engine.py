@@ -28,7 +28,7 @@ from ..losses import Loss
 from ..models import MDP, AbstractFamily
 from ..occupancies import Krylov, LinearSolver
 from .families import AbstractEventFamily
-from .solving import Costs, Moves, Planned, compiled, plan_draws, values_of, visits_of
+from .solving import Costs, DrawPlans, Moves, compiled, plan_draws, values_of, visits_of
 
 # Draws that are worked on together.
 TOGETHER = 8
@@ -202,7 +202,7 @@ class Engine(NamedTuple):
         found = _losses(self.family, self.loss, _padded(thetas, 0), policy, _padded(visits, 1))
         return np.asarray(found)[: len(thetas)]
 
-    def plans(self, thetas: Float[np.ndarray, "R ..."], error: float) -> Iterator[Planned]:
+    def plans(self, thetas: Float[np.ndarray, "R ..."], error: float) -> Iterator[DrawPlans]:
         """Plans of draws for a linear loss, eight at a time, each begun at roughly the values of one draw.
 
         Args:
@@ -215,7 +215,7 @@ class Engine(NamedTuple):
             first = self._planned(thetas[len(thetas) // 2][None], max(ROUGH, error), depth, None).values
         yield from _mapped(lambda rows: self._planned(thetas[rows], error, depth, first), groups)
 
-    def _planned(self, thetas: np.ndarray, error: float, depth: np.ndarray, first: np.ndarray | None) -> Planned:
+    def _planned(self, thetas: np.ndarray, error: float, depth: np.ndarray, first: np.ndarray | None) -> DrawPlans:
         moves = self.moves(thetas)
         costs = Costs.of(np.moveaxis(np.asarray(_cost_tables(self.family, self.loss, thetas)), 0, -1))
         # Costs that are all alike are planned for at once: every policy is right.

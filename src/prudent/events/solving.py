@@ -128,7 +128,7 @@ def _either_way(sweep: Callable[[bool], float]) -> Iterator[float]:
             yield now
 
 
-class Planned(NamedTuple):
+class DrawPlans(NamedTuple):
     """Plans of N draws.
 
     Attributes:
@@ -165,7 +165,7 @@ def plan_draws(
     depth: Int[np.ndarray, " S"],
     error: float,
     first: Float[np.ndarray, "S K"] | None = None,
-) -> Planned:
+) -> DrawPlans:
     """Modified policy iteration on N draws at once, until the least cost from the start is known to within `error`.
 
     Any values v prove a bound, for `d = min_a c + discount P v - v`: at time t a policy is at a state of depth t or
@@ -189,7 +189,7 @@ def plan_draws(
         width = float((high - low).max())
         if width <= error or tries < 0:
             sweeps.improve(*arguments, action, True)
-            return Planned(action, values, low, high)
+            return DrawPlans(action, values, low, high)
         settled = width < LEAST_GAIN * best
         best = min(best, width)
         if settled:

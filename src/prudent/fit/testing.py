@@ -63,7 +63,7 @@ class LogTest(NamedTuple):
         return self.adjusted is not None and self.adjusted <= LEVEL
 
 
-class Outcomes(NamedTuple):
+class Exchangeable(NamedTuple):
     """What the model takes for exchangeable: outcomes of pairs, or of laws that pairs share.
 
     Attributes:
@@ -80,7 +80,7 @@ class Outcomes(NamedTuple):
 
 def outcomes_of(
     rows: Rows, ordered: bool, law: np.ndarray | None = None, outcome: np.ndarray | None = None
-) -> Outcomes:
+) -> Exchangeable:
     """The cells of a log.
 
     Args:
@@ -93,15 +93,15 @@ def outcomes_of(
     previous = rows.previous()
     if law is None or outcome is None:
         value = rows.next_state.astype(float) if ordered else None
-        return Outcomes(Cells(pair, rows.next_state, value), rows.state[previous], ordered)
+        return Exchangeable(Cells(pair, rows.next_state, value), rows.state[previous], ordered)
     tied = law >= 0
     cell = np.where(tied, law, int(law.max(initial=0)) + 1 + pair)
     label = np.where(tied, outcome, rows.next_state)
-    return Outcomes(Cells(cell, label, label.astype(float) if ordered else None), label[previous], ordered)
+    return Exchangeable(Cells(cell, label, label.astype(float) if ordered else None), label[previous], ordered)
 
 
 def log_tests(
-    rows: Rows | None, outcomes: Outcomes | None, seed: int = 0, exchanges: int = EXCHANGES
+    rows: Rows | None, outcomes: Exchangeable | None, seed: int = 0, exchanges: int = EXCHANGES
 ) -> tuple[LogTest, ...]:
     """The four tests of a log.
 
@@ -164,7 +164,7 @@ def _strength(cells: Cells, group: np.ndarray, generator: np.random.Generator) -
     return max(0.0, (statistic(rows) / whole - usual) / max(1.0 - usual, 1e-12))
 
 
-def _order(rows: Rows, outcomes: Outcomes) -> _Question | LogTest:
+def _order(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
     previous, cells = rows.previous(), outcomes.cells
     could = len(rows) - 1 if rows.unit is None else int((rows.unit[1:] == rows.unit[:-1]).sum())
     # By chance, too, rows seem to follow one another.
@@ -208,7 +208,7 @@ def blocks(when: np.ndarray, number: int = BLOCKS) -> np.ndarray:
     return np.searchsorted(edges, when, side="right")
 
 
-def _time(rows: Rows, outcomes: Outcomes) -> _Question | LogTest:
+def _time(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
     when, _ = moments(rows)
     kept = telling(outcomes.cells, when)
 
@@ -223,7 +223,7 @@ def _time(rows: Rows, outcomes: Outcomes) -> _Question | LogTest:
     return _Question(outcomes.cells, kept, (when,), statistics, "too few steps were taken again at another time")
 
 
-def _unit(rows: Rows, outcomes: Outcomes) -> _Question | LogTest:
+def _unit(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
     if rows.unit is None or len(np.unique(rows.unit)) < 2:
         why = "the log has no column unit" if rows.unit is None else "the log is of one unit"
         return LogTest("", None, None, 0, why)

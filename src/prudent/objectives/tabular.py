@@ -49,7 +49,7 @@ MET = 1e-4
 UNIFORM_SHARE = 0.1
 
 
-class Batch(NamedTuple):
+class ModelBatch(NamedTuple):
     """N models under the policies of their groups, all with the batch along `axis`."""
 
     occupancies: Array
@@ -137,7 +137,7 @@ class TabularObjective(Objective):
         """As the parametrisation has it."""
         return self.parametrisation.pull_back(parameters, slopes)
 
-    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> Batch:
+    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> ModelBatch:
         """The occupancies of all models in one batch, at arranged draws."""
         family = self.family
         axis = batch_axis(self.occupancy, family.support)
@@ -147,7 +147,7 @@ class TabularObjective(Objective):
         cost = (cost - shift) / scale
         policy = jnp.repeat(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis=axis)
         occupancies = measure(self.occupancy, family.support, probability, policy, family.start, family.discount)
-        return Batch(occupancies, probability, cost, axis)
+        return ModelBatch(occupancies, probability, cost, axis)
 
     def losses(self, points: Float[Array, "G S A"], thetas: Array) -> Losses:
         """All models in one batch; visits are the occupancies' state marginals."""

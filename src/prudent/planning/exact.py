@@ -230,7 +230,7 @@ def onward(
     return np.einsum("msab,msab->msa", probability, values[:, support.index()])
 
 
-class Moves(eqx.Module):
+class SweepKernel(eqx.Module):
     """The kernel laid out for sweeps: one long row of states for each action and successor."""
 
     successor: Int[Array, "A B S"] | None
@@ -239,9 +239,9 @@ class Moves(eqx.Module):
     discount: Float[Array, ""]
 
     @staticmethod
-    def of(successor: Array | None, probability: Array, cost: Array, discount: Array) -> Moves:
+    def of(successor: Array | None, probability: Array, cost: Array, discount: Array) -> SweepKernel:
         along = (1, 0, 2) if successor is None else (1, 2, 0)
-        return Moves(
+        return SweepKernel(
             # Unsigned: JAX would otherwise look for negative indices at every gather.
             None if successor is None else jnp.transpose(successor, along).astype(jnp.uint32),
             jnp.transpose(probability, along),
@@ -310,7 +310,7 @@ def _by_sweeps(
 
     It ends when no value is off by more than the tolerance, or than this share of the values' spread.
     """
-    moves = Moves.of(successor, probability, cost, discount)
+    moves = SweepKernel.of(successor, probability, cost, discount)
 
     def unfinished(state: tuple) -> Array:
         return ~state[1] & (state[2] < MOST_IMPROVEMENTS)

@@ -107,7 +107,7 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     # A row with one successor says nothing of others, and learns nothing.
     counts = np.where(allowed.sum(axis=1, keepdims=True) > 1, counts, 0.0)
     pools = pools_of(support, counts, grid)
-    rows = Rows.of(counts)
+    rows = CountedRows.of(counts)
     kinds = len(pools), len(CONCENTRATIONS)
     weights = np.full((len(counts), *kinds), 1.0 / np.prod(kinds))
     common = weights[0]
@@ -155,14 +155,14 @@ def likely_grid(support: Support, counts: Float[np.ndarray, "S A B"]) -> tuple[i
     """The grid along which the states seem to be numbered: the one whose moves foretell the rows best."""
     counts = counts.reshape(-1, support.successors)
     counts = np.where(support.allowed().reshape(counts.shape).sum(axis=1, keepdims=True) > 1, counts, 0.0)
-    rows = Rows.of(counts)
+    rows = CountedRows.of(counts)
     if not rows.seen.any():
         return (support.states,)
     grids = grids_of(support, counts)
     return grids[int(np.argmax([_score(rows, move_pools(support, counts, grid)) for grid in grids]))]
 
 
-def _score(rows: Rows, pools: Sequence[Pool]) -> float:
+def _score(rows: CountedRows, pools: Sequence[Pool]) -> float:
     """Log likelihood of the rows, each foretold by the others, with a base and a concentration for each row."""
     own = np.minimum(rows.count, MOST_TOLD)
     likelihood = []
@@ -221,7 +221,7 @@ def _believed(scaled: Float[np.ndarray, "P Q"], chances: Float[np.ndarray, "M Q"
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class CountedRows:
     """The counts that are not 0: row, place in `[P B]`, count; and of each row whether and how often it was seen."""
 
     row: np.ndarray
@@ -231,9 +231,9 @@ class Rows:
     width: int
 
     @staticmethod
-    def of(counts: np.ndarray) -> Rows:
+    def of(counts: np.ndarray) -> CountedRows:
         place = np.flatnonzero(counts)
-        return Rows(place // counts.shape[1], place, counts.ravel()[place], counts.sum(axis=1), counts.shape[1])
+        return CountedRows(place // counts.shape[1], place, counts.ravel()[place], counts.sum(axis=1), counts.shape[1])
 
     @property
     def seen(self) -> np.ndarray:

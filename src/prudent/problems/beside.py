@@ -19,7 +19,7 @@ class Rivals(Section):
     )
 
 
-class Certificate(Section):
+class CertificateSection(Section):
     """How well the answer is known to be good; a lower bound on the risk of every policy is always looked for."""
 
     prove: bool = Field(

@@ -17,7 +17,7 @@ from ..models import AbstractFamily, TabularFamily
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
 from ..solvers import Limit, checked_limits
 from ..transitions import Transitions
-from .costs import Costs, costs_of
+from .costs import BelievedCosts, costs_of
 from .facts import Facts, gather
 from .family import Trusted, import_family
 from .limits import made_limits, refuse_idle_limits
@@ -52,7 +52,7 @@ class Case:
     start: np.ndarray
     terminal: np.ndarray
     support: Support
-    costs: Costs | None
+    costs: BelievedCosts | None
     reachable: np.ndarray
     family: Trusted | None = None
     laid: Laid | None = None
@@ -281,7 +281,7 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
                 f"{facts.source}: costs are given by data.costs and by the column cost of posterior.outcomes; remove "
                 "one of them"
             )
-        costs = Costs(costs_by_outcome(facts, laid, terminal), note="of each outcome, given")
+        costs = BelievedCosts(costs_by_outcome(facts, laid, terminal), note="of each outcome, given")
     else:
         costs = costs_of(facts, support, terminal, reachable)
     case = Case(facts, start, terminal, support, costs, reachable, laid=laid)

@@ -22,7 +22,7 @@ FIRST_DEGREES = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Costs:
+class BelievedCosts:
     """Costs as they are believed: `mean + spread * t`, with t of Student's distribution.
 
     Cells of one group have their errors from one unknown variance, and vary by it together.
@@ -42,7 +42,7 @@ class Costs:
     note: str = "given"
 
 
-def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np.ndarray) -> Costs:
+def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np.ndarray) -> BelievedCosts:
     """The costs of a problem; refuses a pair that can be reached and has none."""
     states, actions, _ = support.shape
     index, values, log = facts.costs, facts.cost_values, facts.log
@@ -57,12 +57,12 @@ def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np
     elif index.shape[1] == 2:
         mean = np.full((states, actions), np.nan)
         mean[tuple(index.T)] = values
-        costs = Costs(mean)
+        costs = BelievedCosts(mean)
         if log is not None and np.any(log.cost_count > 0):
             where = "data.costs (nor the log's column cost)"
             costs = _beside(mean, _from_log(log, support))
     else:
-        costs = Costs(_along(index, values, support))  # pyright: ignore[reportArgumentType]
+        costs = BelievedCosts(_along(index, values, support))  # pyright: ignore[reportArgumentType]
     default = facts.file.data.default_cost
     # A terminal state costs nothing unless it is given a cost; neither, without a default, does what is never reached.
     idle = (terminal | (~reachable & (default is None))).reshape(-1, *[1] * (costs.mean.ndim - 1))
@@ -71,24 +71,26 @@ def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np
         mean = np.where(np.isnan(mean), default, mean)
     _refuse_missing(facts, mean, support, where)
     spread = None if costs.spread is None or not costs.spread.any() else costs.spread
-    return Costs(mean, spread, None if spread is None else costs.group, costs.degrees, costs.note)
+    return BelievedCosts(mean, spread, None if spread is None else costs.group, costs.degrees, costs.note)
 
 
-def _beside(given: np.ndarray, seen: Costs) -> Costs:
+def _beside(given: np.ndarray, seen: BelievedCosts) -> BelievedCosts:
     """Costs as they are given, and where none is given as the log shows them."""
     known = ~np.isnan(given)
     other = np.isnan(seen.mean) if seen.mean.ndim == 2 else np.isnan(seen.mean).all(axis=2)
     used = int((~known & ~other).sum())
     if used == 0:
-        return Costs(given)
+        return BelievedCosts(given)
     if seen.mean.ndim == 3:
         known, given = known[..., None], given[..., None]
     assert seen.spread is not None
     note = f"given for {int(known.sum())} pairs; of {used} others {seen.note}"
-    return Costs(np.where(known, given, seen.mean), np.where(known, 0.0, seen.spread), seen.group, seen.degrees, note)
+    return BelievedCosts(
+        np.where(known, given, seen.mean), np.where(known, 0.0, seen.spread), seen.group, seen.degrees, note
+    )
 
 
-def _from_log(log: LogCounts | None, support: Support) -> Costs:
+def _from_log(log: LogCounts | None, support: Support) -> BelievedCosts:
     """Means of the log's costs, of each pair or of each move, with the error they have from the noise of all rows.
 
     With `W` the squares of costs about the mean of their move, and `B` those of the moves' means about their pair's,
@@ -99,7 +101,7 @@ def _from_log(log: LogCounts | None, support: Support) -> Costs:
     states, actions, _ = support.shape
     shape = (states, actions)
     if log is None or not np.any(log.cost_count > 0):
-        return Costs(np.full(shape, np.nan))
+        return BelievedCosts(np.full(shape, np.nan))
     paid = log.cost_count > 0
     index = np.stack([log.state, log.action, log.next_state], axis=1)[paid]
     number, total, within = (column[paid] for column in (log.cost_count, log.cost_total, log.cost_square))
@@ -119,14 +121,14 @@ def _from_log(log: LogCounts | None, support: Support) -> Costs:
         value, spread = np.where(unseen, guess, value), np.where(unseen, error, spread)
         note = f"of each move, {_words(noise, degrees, 'a move')}"
         freedom = degrees + FIRST_DEGREES, known + FIRST_DEGREES
-        return Costs(value, spread, unseen.astype(np.int32), freedom, note)
+        return BelievedCosts(value, spread, unseen.astype(np.int32), freedom, note)
     squares, degrees = squares + between, again + moves
     noise = squares / degrees if squares > nothing else 0.0
     value = np.where(rows > 0, of_pair, np.nan).reshape(shape)
     spread = np.sqrt(noise / np.where(rows > 0, rows, np.inf)).reshape(shape)
     freedom = degrees + FIRST_DEGREES, np.inf
     note = f"of each pair, {_words(noise, degrees, 'a pair')}"
-    return Costs(value, spread, np.zeros(shape, np.int32), freedom, note)
+    return BelievedCosts(value, spread, np.zeros(shape, np.int32), freedom, note)
 
 
 def _by_move(between: float, moves: float, squares: float, again: float, nothing: float) -> bool:

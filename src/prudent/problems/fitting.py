@@ -10,8 +10,8 @@ from ..errors import InputError
 from ..fit import (
     EXCHANGES,
     Band,
+    Exchangeable,
     LogTest,
-    Outcomes,
     along_scale,
     blocks,
     log_tests,
@@ -71,7 +71,7 @@ def fit_of(case: Case, bands: bool = True, exchanges: int = EXCHANGES) -> Fit | 
     return Fit(tests, how, "level" if ordered else "surprise", found, part)
 
 
-def _outcomes(case: Case, rows: Rows) -> tuple[Outcomes, np.ndarray]:
+def _outcomes(case: Case, rows: Rows) -> tuple[Exchangeable, np.ndarray]:
     """What is exchangeable, and the entry of its pair's list that each row is; -1 where that is not known."""
     index, allowed = case.support.index(), case.support.allowed()
     place = rows.state, rows.action
@@ -98,7 +98,7 @@ def _numeric(names: tuple[str, ...]) -> bool:
     return all(name.isascii() and name.isdigit() for name in names)
 
 
-def _bands(case: Case, rows: Rows, outcomes: Outcomes, slot: np.ndarray, when: np.ndarray) -> dict[str, Band]:
+def _bands(case: Case, rows: Rows, outcomes: Exchangeable, slot: np.ndarray, when: np.ndarray) -> dict[str, Band]:
     arguments = case.arguments()
     measure: Any = surprise
     if outcomes.scale:

@@ -80,7 +80,7 @@ class LinearNoise(Section):
     known: bool = Field(default=False, description="whether that is known; else it is the prior's mean, and learned")
 
 
-class LinearBelief(Section):
+class LinearBeliefSection(Section):
     """What is believed of [A B] before the log, and where it is cut off after it."""
 
     around: Literal["persistence", "zero"] = Field(
@@ -111,7 +111,7 @@ class LinearFile(Section):
     cost: LinearCost = Field(description="what a step costs")
     start: LinearStart = Field(default=LinearStart(), description="where it begins")
     noise: LinearNoise = Field(description="what chance adds")
-    belief: LinearBelief = Field(default=LinearBelief(), description="what is believed before the log")
+    belief: LinearBeliefSection = Field(default=LinearBeliefSection(), description="what is believed before the log")
     risk: Risk = Field(default=RISKS["cvar"](kind="cvar"), description="what is minimised over the posterior")
     solver: Solver = Field(default=SOLVERS["sample-average"](kind="sample-average"), description="how it is solved")
 

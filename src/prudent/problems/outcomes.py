@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..kernels import Graph, Support
-from ..tables import LARGEST_COST, Names, Table, entries_of, read_batches, read_table
+from ..tables import LARGEST_COST, Names, SmallTable, entries_of, read_batches, read_table
 from .memory import require_fit
 
 
@@ -98,7 +98,7 @@ def _added_up(rows: np.ndarray) -> np.ndarray:
     return np.column_stack([both, np.bincount(place.ravel(), rows[:, 2])])
 
 
-def _laws_of(counted: Table, moves: np.ndarray, names: dict[str, Names], laws: Names) -> np.ndarray:
+def _laws_of(counted: SmallTable, moves: np.ndarray, names: dict[str, Names], laws: Names) -> np.ndarray:
     """The law that each outcome was drawn from: that of the pair it was seen in, or as a column says.
 
     Where a row has a pair and a next state, the outcome has to lead there.

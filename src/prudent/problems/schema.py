@@ -38,7 +38,7 @@ from ..risks import (
 )
 from ..solvers import BRPG, SampleAverage
 from ..tables import MOST_NAMES
-from .beside import Certificate, Layout, Rivals
+from .beside import CertificateSection, Layout, Rivals
 from .limits import LimitKeys
 from .memory import largest_sample
 from .rules import RuleOrWord
@@ -158,7 +158,7 @@ else:
     SimpleRisk = one_of(RISKS)
 
 
-class Part(Section):
+class MixturePart(Section):
     """One risk of a mixture."""
 
     share: float = Field(description="the shares sum to 1")
@@ -169,7 +169,7 @@ class MixtureSection(RiskSection):
     """A weighted sum of risks."""
 
     kind: Literal["mixture"]  # pyright: ignore[reportIncompatibleVariableOverride]
-    parts: Annotated[list[Part], Field(min_length=1, max_length=20)] = Field(description="its parts")
+    parts: Annotated[list[MixturePart], Field(min_length=1, max_length=20)] = Field(description="its parts")
 
     def made(self, **more: Any) -> Any:
         """The mixture."""
@@ -232,7 +232,7 @@ class Data(Section):
     )
 
 
-class Posterior(Section):
+class PosteriorSection(Section):
     """What is believed of the transition probabilities before the log."""
 
     kind: Literal["pooled", "dirichlet", "outcomes"] | None = Field(
@@ -271,7 +271,7 @@ class Posterior(Section):
     never_entered: list[Name] = Field(default=[], description="states that no step leads to; one may begin there")
 
     @model_validator(mode="after")
-    def _lists(self) -> Posterior:
+    def _lists(self) -> PosteriorSection:
         by_outcome = self.kind == "outcomes"
         stray = [key for key in ("support", "successors", "rule", "never_entered") if key in self.model_fields_set]
         if by_outcome and stray:
@@ -334,7 +334,7 @@ class ProblemFile(Section):
     )
     options: dict[str, Any] = Field(default={}, description="arguments by name for the family's function")
     data: Data = Field(default=Data(), description="the files")
-    posterior: Posterior = Field(default=Posterior(), description="what is believed before the log")
+    posterior: PosteriorSection = Field(default=PosteriorSection(), description="what is believed before the log")
     risk: Risk = Field(default=RISKS["cvar"](kind="cvar"), description="what is minimised over the posterior")
     loss: Loss = Field(
         default=LOSSES["expected-cost"](kind="expected-cost"), description="what a policy loses in a known model"
@@ -342,7 +342,7 @@ class ProblemFile(Section):
     limit: Annotated[list[LimitSection], Field(max_length=20)] = Field(default=[], description="what else is limited")
     solver: Solver = Field(default=SOLVERS["sample-average"](kind="sample-average"), description="how it is solved")
     rivals: Rivals = Field(default=Rivals(), description="what it is compared with")
-    certificate: Certificate = Field(default=Certificate(), description="what is proved of it")
+    certificate: CertificateSection = Field(default=CertificateSection(), description="what is proved of it")
     layout: Layout = Field(default=Layout(), description="how it is drawn")
 
     @field_validator("family")

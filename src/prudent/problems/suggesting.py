@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import InputError
 from .case import Case, case_of
 from .rules import RuleOrWord, moves_of, widest
-from .schema import Posterior, ProblemFile
+from .schema import PosteriorSection, ProblemFile
 from .sections import Section
 
 # Fewer moves than the first say nothing of a rule; fewer than the second are said to be few.
@@ -155,7 +155,7 @@ def suggestion_of(case: Case) -> Suggestion | None:
     return Suggestion(chosen.sentence, int(chosen.basis), tables, successors, then)
 
 
-def _posterior(section: Posterior, rule: dict[str, Any]) -> dict[str, Any]:
+def _posterior(section: PosteriorSection, rule: dict[str, Any]) -> dict[str, Any]:
     said = section.model_dump(exclude_unset=True, exclude={"support"})
     return said | {"support": "rule", "rule": "adjacent" if rule == {"steps": 1} else rule}
 

@@ -13,7 +13,7 @@ from ..objectives import Boxes, Objective, losses_on, objective_of
 from ..posteriors import Draws, Posterior, WeightedDraws
 from ..risks import Risk
 from ..solvers import SampleAverage, solve
-from .search import Question
+from .search import ProofQuestion
 
 
 def check_measure(risk: Risk) -> None:
@@ -31,7 +31,7 @@ def check_provable(model: Any, belief: Posterior, risk: Risk, loss: Any = None) 
     boxes_of(objective_of(model, loss, None, None), np.asarray(belief.sample(0, 1)))
 
 
-class Case:
+class SearchedSample:
     """One sample to be searched: the objective in units of its own, and how tables are judged and polished on it."""
 
     def __init__(self, objective: Objective, risk: Risk, draws: WeightedDraws, deterministic: bool, start: Any):
@@ -42,9 +42,11 @@ class Case:
         self.belief = Draws(draws.thetas, draws.probabilities)
         self.start = self._first(start)
 
-    def question(self) -> Question:
+    def question(self) -> ProofQuestion:
         """What the search is asked."""
-        return Question(self.boxes, self.risk, self.draws.probabilities, self.deterministic, self.judge, self.polish)
+        return ProofQuestion(
+            self.boxes, self.risk, self.draws.probabilities, self.deterministic, self.judge, self.polish
+        )
 
     def judge(self, tables: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, " K"]:
         """Risks of tables on the draws, in units."""

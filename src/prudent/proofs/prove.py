@@ -21,8 +21,8 @@ from ..objectives import Objective, Unit, objective_of
 from ..posteriors import Posterior, WeightedDraws
 from ..risks import CVaR, Risk
 from ..solvers import Solution, digest_of, fresh_draws
-from .case import Case, check_measure
-from .search import Incumbent, Moment, Search
+from .case import SearchedSample, check_measure
+from .search import BranchAndBound, IncumbentTable, Moment
 from .tree import Cuts, Tree
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -198,7 +198,7 @@ def prove(
         for number in range(replications):
             draws = resume.draws if resume is not None else fresh_draws(belief, (*key_words(key), number), samples)
             shared = limits._replace(seconds=limits.seconds / replications)
-            case = Case(objective, risk, draws, deterministic, resume if start is None else start)
+            case = SearchedSample(objective, risk, draws, deterministic, resume if start is None else start)
             found.append(_searched(case, shared, resume if number == 0 else None, (pool.map, threads), progress))
     case, search, reason = found[0]
     return _proof(found, case, search, reason, belief, key_words(key), time.perf_counter() - clock)
@@ -233,12 +233,12 @@ class _Limits(NamedTuple):
 
 
 def _searched(
-    case: Case, limits: _Limits, resume: Proof | None, mapped: tuple[Any, int], progress: Any
-) -> tuple[Case, Search, str]:
+    case: SearchedSample, limits: _Limits, resume: Proof | None, mapped: tuple[Any, int], progress: Any
+) -> tuple[SearchedSample, BranchAndBound, str]:
     """A search up to its limits, and why it ended."""
     tree = None if resume is None else Tree(case.start.shape, case.deterministic, _in_units(resume.cuts, case.unit))
-    incumbent = Incumbent(case.start, float(case.judge(case.start[None])[0]))
-    search = Search(case.question(), incumbent, tree, *mapped)
+    incumbent = IncumbentTable(case.start, float(case.judge(case.start[None])[0]))
+    search = BranchAndBound(case.question(), incumbent, tree, *mapped)
 
     clock = time.perf_counter()
 
@@ -260,7 +260,13 @@ def _searched(
 
 
 def _proof(
-    found: list, case: Case, search: Search, reason: str, belief: Posterior, words: tuple[int, ...], seconds: float
+    found: list,
+    case: SearchedSample,
+    search: BranchAndBound,
+    reason: str,
+    belief: Posterior,
+    words: tuple[int, ...],
+    seconds: float,
 ) -> Proof:
     replicates = tuple(_replicate(case, search) for case, search, _ in found)
     risk, bound = replicates[0]
@@ -288,7 +294,7 @@ def _proof(
     )
 
 
-def _replicate(case: Case, search: Search) -> Replicate:
+def _replicate(case: SearchedSample, search: BranchAndBound) -> Replicate:
     risk = float(case.unit.loss(search.incumbent.risk))
     return Replicate(risk, min(float(_lower(case.unit, search.bound)), risk))
 
@@ -299,7 +305,11 @@ def _lower(unit: Unit, bound: Any) -> Any:
 
 
 def _optimum(
-    replicates: tuple[Replicate, ...], case: Case, tables: list[np.ndarray], belief: Posterior, words: tuple[int, ...]
+    replicates: tuple[Replicate, ...],
+    case: SearchedSample,
+    tables: list[np.ndarray],
+    belief: Posterior,
+    words: tuple[int, ...],
 ) -> tuple[float, float] | None:
     """95 % limits of the least risk under the posterior.
 

@@ -36,7 +36,7 @@ VALUE_BYTES, LARGEST_SHORT = 2**31, 6e4
 BETTER = 1e-10
 
 
-class Incumbent(NamedTuple):
+class IncumbentTable(NamedTuple):
     """The best policy so far: its table and its risk on the draws."""
 
     table: Float[np.ndarray, "S A"]
@@ -52,7 +52,7 @@ class Moment(NamedTuple):
     risk: float
 
 
-class Question(NamedTuple):
+class ProofQuestion(NamedTuple):
     """What is to be proved.
 
     Attributes:
@@ -79,13 +79,13 @@ class Leaf(NamedTuple):
     values: Float[np.ndarray, "S R"] | None
 
 
-class Search:
+class BranchAndBound:
     """A search that can be carried on; all that it has proved is in its tree."""
 
     def __init__(
         self,
-        question: Question,
-        incumbent: Incumbent,
+        question: ProofQuestion,
+        incumbent: IncumbentTable,
         tree: Tree | None = None,
         executor: Callable[..., Iterable[Any]] = map,
         workers: int = 1,
@@ -231,7 +231,7 @@ class Search:
         risks = self.question.judge(np.stack(tables))
         best = int(risks.argmin())
         if risks[best] < self.incumbent.risk:
-            self.incumbent = Incumbent(tables[best], float(risks[best]))
+            self.incumbent = IncumbentTable(tables[best], float(risks[best]))
 
 
 def batches(count: int) -> list[Int[np.ndarray, " N"]]:

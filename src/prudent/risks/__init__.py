@@ -10,7 +10,7 @@ from .conformance import check_risk
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
 from .intervals import LEAST_DRAWS, effective_draws, jackknife, widened
-from .mixtures import Mixture, Share
+from .mixtures import Mixture, PartialMixture
 from .programs import Clarabel, EnvelopeStatus
 from .quantiles import (
     LARGEST_PAIRWISE,
@@ -46,9 +46,9 @@ __all__ = [
     "KullbackLeiblerBall",
     "MeanSemideviation",
     "Mixture",
+    "PartialMixture",
     "QuantileDeviation",
     "Risk",
-    "Share",
     "SmoothedVaR",
     "Spectral",
     "TotalVariationBall",

@@ -95,7 +95,7 @@ class Mixture(Risk):
         return mixed
 
 
-class Share(Mixable):
+class PartialMixture(Mixable):
     """Weighted risks whose weights do not sum to 1 yet: not a risk, but on the way to a `Mixture`.
 
     >>> import prudent as pr
@@ -120,7 +120,7 @@ class Share(Mixable):
         return f"{' + '.join(terms)} ({1.0 - sum(self.weights):.9g} is missing to a risk)"
 
 
-def multiplied(part: Mixable, weight: Any) -> Share | Mixture:
+def multiplied(part: Mixable, weight: Any) -> PartialMixture | Mixture:
     """A risk, or a sum of weighted risks, times a number."""
     number = as_float(weight, "weight of a risk")
     if not is_concrete(number):
@@ -135,7 +135,7 @@ def multiplied(part: Mixable, weight: Any) -> Share | Mixture:
     return _settled(risks, tuple(float(number) * each for each in weights))
 
 
-def added(one: Any, other: Any) -> Share | Mixture:
+def added(one: Any, other: Any) -> PartialMixture | Mixture:
     """The sum of weighted risks."""
     risks, weights = _parts(one)
     more, further = _parts(other)
@@ -143,7 +143,7 @@ def added(one: Any, other: Any) -> Share | Mixture:
 
 
 def _parts(part: Any) -> tuple[tuple[Risk, ...], tuple[float, ...]]:
-    if isinstance(part, Share):
+    if isinstance(part, PartialMixture):
         return part.risks, part.weights
     if isinstance(part, Risk):
         return (part,), (1.0,)
@@ -152,7 +152,7 @@ def _parts(part: Any) -> tuple[tuple[Risk, ...], tuple[float, ...]]:
     raise InputError(f"a risk can be added to weighted risks such as 0.5 * CVaR(0.9), got {part!r}")
 
 
-def _settled(risks: tuple[Risk, ...], weights: tuple[float, ...]) -> Share | Mixture:
+def _settled(risks: tuple[Risk, ...], weights: tuple[float, ...]) -> PartialMixture | Mixture:
     total = sum(weights)
     if total > 1.0 + ROUNDING:
         terms = " + ".join(f"{weight:g} * {type(risk).__name__}" for risk, weight in zip(risks, weights, strict=True))
@@ -160,4 +160,4 @@ def _settled(risks: tuple[Risk, ...], weights: tuple[float, ...]) -> Share | Mix
             f"the weights of {terms} sum to {total:.9g}; they must sum to 1 (a risk without a weight counts as 1), "
             f"divide them by {total:.9g}"
         )
-    return Mixture(risks, np.array(weights)) if total >= 1.0 - ROUNDING else Share(risks, weights)
+    return Mixture(risks, np.array(weights)) if total >= 1.0 - ROUNDING else PartialMixture(risks, weights)

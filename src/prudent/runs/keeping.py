@@ -15,7 +15,7 @@ from . import folder as places
 SECONDS, SHARE = 2.0, 0.05
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes a checkpoint after the first iteration, and now and then from there on.
 
     Args:

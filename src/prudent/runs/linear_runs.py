@@ -22,7 +22,7 @@ from ..vector_log import VectorLog
 from . import folder as places
 from .checkpoint import episode_seed
 from .judging import Evaluator
-from .keeping import Keeper, not_written
+from .keeping import CheckpointWriter, not_written
 from .naming import driver_records
 from .reporting import add_to_run, can_report, page_file
 from .tensors import kind_of, packed, unpacked
@@ -173,7 +173,7 @@ def linear_plan_of(
 
 def carry_out_linear(planned: LinearPlanned, report: bool, progress: Shown) -> tuple[Solution, SolutionRecord, Any]:
     """The solution, its record, and the files that were written."""
-    keeper = Keeper(planned.target, planned.state, planned.solver.iterations, planned.resume)
+    keeper = CheckpointWriter(planned.target, planned.state, planned.solver.iterations, planned.resume)
     arguments = planned.arguments()
     solution = solve(**arguments, progress=progress, start=planned.start, resume=planned.resume, keep=keeper)
     if not np.all(np.isfinite(solution.losses)):

@@ -30,7 +30,7 @@ from .checkpoint import Saved, checkpoint_file, checkpoint_from, episode_seed, r
 from .deciding import decision_of
 from .deterministic import best_deterministic
 from .judging import Evaluator, rival_records
-from .keeping import Keeper, not_written
+from .keeping import CheckpointWriter, not_written
 from .limiting import limit_records
 from .linear_runs import LinearPlanned, carry_out_linear, linear_plan_of, linear_state
 from .naming import driver_records, moves_of, unknowns
@@ -121,7 +121,7 @@ def _solved(case: Any, out: Path, force: bool, wait: bool, report: bool, progres
         if isinstance(case, LinearCase):
             return _linear(LinearPlanned(case, target, case.file.seed, case.solver()), report, progress)
         fit = fit_record(fit_of(case)) if report else None
-        return _carry_out(Plan(case, arguments, target, fit=fit), report, progress)
+        return _carry_out(RunPlan(case, arguments, target, fit=fit), report, progress)
 
 
 def continue_run(
@@ -189,7 +189,7 @@ def _linear(planned: LinearPlanned, report: bool, progress: Shown) -> Run:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What is to be solved into which folder.
 
     Attributes:
@@ -232,7 +232,7 @@ def _plan(
     again: bool,
     iterations: int | None,
     tolerance: float | None,
-) -> Plan:
+) -> RunPlan:
     case, episode, before = saved.case, saved.episode, restored(saved, source)
     if data is not None and saved.left is not None:
         if not _counted_last(case, data):
@@ -247,10 +247,10 @@ def _plan(
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
     if data is not None:
-        return Plan(case, arguments, target, episode, start=before.parameters)
+        return RunPlan(case, arguments, target, episode, start=before.parameters)
     if saved.left is not None and iterations is None:
         arguments["solver"] = dataclasses.replace(arguments["solver"], iterations=saved.left)
-    return Plan(case, arguments, target, episode, saved.start, before, saved.fit)
+    return RunPlan(case, arguments, target, episode, saved.start, before, saved.fit)
 
 
 def _counted_last(case: Case, data: list[Any]) -> bool:
@@ -267,9 +267,9 @@ def _changed(case: Case, solver: dict[str, Any]) -> Case:
     return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
 
 
-def _carry_out(plan: Plan, report: bool, progress: Shown) -> Run:
+def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
     iterations = plan.arguments["solver"].iterations
-    keeper = Keeper(plan.target, plan.state, iterations, plan.resume)
+    keeper = CheckpointWriter(plan.target, plan.state, iterations, plan.resume)
     asked = plan.case.facts.file.certificate
     if asked.prove:
         check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
@@ -283,7 +283,7 @@ def _carry_out(plan: Plan, report: bool, progress: Shown) -> Run:
     return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report, proof))
 
 
-def _found(plan: Plan, report: bool, progress: Shown, keeper: Keeper) -> tuple[Solution, SolutionRecord]:
+def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWriter) -> tuple[Solution, SolutionRecord]:
     """The solution and all that is said of it; nothing is written but what is kept on the way."""
     case, arguments = plan.case, plan.arguments
     solution = solve(**arguments, progress=progress, start=plan.start, resume=plan.resume, keep=keeper)
@@ -337,7 +337,7 @@ def settings_of(section: Any, solver: Any) -> dict[str, Any]:
 
 
 def _write(
-    plan: Plan, solution: Solution, record: SolutionRecord, report: bool, proof: bytes | None
+    plan: RunPlan, solution: Solution, record: SolutionRecord, report: bool, proof: bytes | None
 ) -> tuple[Path, ...]:
     """Write the files, what matters most first and all of them at once, then the page, which can be made again."""
     case, target = plan.case, plan.target
@@ -371,7 +371,7 @@ def _write(
     return tuple(target / name for name in written)
 
 
-def _keep_least(plan: Plan, solution: Solution, contents: dict[str, bytes], error: OSError) -> InputError:
+def _keep_least(plan: RunPlan, solution: Solution, contents: dict[str, bytes], error: OSError) -> InputError:
     """Where all files could not be written: a policy, if there was none, and what is needed to write the rest."""
     before = read_manifest(plan.target)
     if before is None or places.CHECKPOINT not in before.files:

@@ -21,7 +21,7 @@ from ..objectives import Objective
 from ..parameter_sets import projected
 from ..risks import Risk
 from ..settings import check_settings, number, whole
-from .draws import Chance, JobDraws, stacked
+from .draws import JobDraws, Randomness, stacked
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .outputs import Kept, LastIterate, Output, start, where
 from .progress import Progress, Shown
@@ -254,7 +254,12 @@ def iterate(loop: Loop, state: State, thetas: Array, keys: UInt32[Array, "G 2"])
 
 @eqx.filter_jit
 def run_block(
-    loop: Loop, state: State, thetas: Float[Array, "T ..."], chance: Chance, first: Int[Array, ""], span: Int[Array, 2]
+    loop: Loop,
+    state: State,
+    thetas: Float[Array, "T ..."],
+    chance: Randomness,
+    first: Int[Array, ""],
+    span: Int[Array, 2],
 ) -> tuple[State, Array, Float[Array, "T 3 G"], Any]:
     """Iterations `span[0]..span[1]-1` of a block whose first is iteration `first` of the run.
 

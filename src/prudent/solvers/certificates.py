@@ -20,7 +20,7 @@ from ..posteriors import WeightedDraws
 from ..risks import Risk
 from .descent import ROUNDING
 from .drivers import Driver, drivers_of
-from .linear_model import Reach, along, improve
+from .linear_model import TrustRegion, along, improve
 from .prox_linear import linearised
 from .sample import Sample, assessed
 
@@ -212,13 +212,13 @@ def stationarity(objective: Objective, risk: Risk, point: np.ndarray, answer: Ev
     if slopes.ndim == point.ndim:
         # Of large models the average alone is known. What a linear program could take off for kinks stays on.
         losses = np.asarray(answer.losses)
-        return along(slopes, Reach(point, table.rows)).most + ROUNDING * float(
+        return along(slopes, TrustRegion(point, table.rows)).most + ROUNDING * float(
             np.abs(losses).max() + np.abs(slopes).sum()
         )
     draws = answer.draws.first(len(slopes))
     sample = Sample(point[None], draws, risk, np.ones(1, bool))
     losses = np.asarray(answer.losses)[: len(slopes)]
     enough = STATIONARY * float(np.ptp(losses))
-    most = improve(linearised(sample, point, losses, slopes), Reach(point, table.rows), enough).most
+    most = improve(linearised(sample, point, losses, slopes), TrustRegion(point, table.rows), enough).most
     # What rounding may hide: the slopes are no more exact than the losses.
     return most + ROUNDING * float(np.abs(losses).max() + np.abs(slopes).sum(axis=(1, 2)).max())

@@ -112,7 +112,7 @@ class Iterates(eqx.Module):
     rounds: int
 
 
-class Trial(NamedTuple):
+class TrialPoints(NamedTuple):
     """What was found at the trial points of K iterates, which are still at the points before them.
 
     Attributes:
@@ -167,7 +167,7 @@ class Step(eqx.Module):
         """The decrease of the objective that is predicted for a trial."""
 
     @abc.abstractmethod
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
         """The memory after trial points were judged."""
 
     def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
@@ -257,7 +257,7 @@ def advance(step: Step, space: Space, iterates: Iterates, sample: Sample, found:
     enough = iterates.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * iterates.size
     # A trial whose objective is no number is only a step too far.
     accept = going & np.isfinite(norm) & (found.value <= enough)
-    memory = step.learn(space, iterates, Trial(sample, found, moved, gradient, accept))
+    memory = step.learn(space, iterates, TrialPoints(sample, found, moved, gradient, accept))
     iterates = dataclasses.replace(
         iterates,
         parameters=choose(accept, iterates.trial, iterates.parameters),

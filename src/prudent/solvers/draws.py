@@ -40,7 +40,7 @@ class Job(NamedTuple):
     given: bool = False
 
 
-class Chance(NamedTuple):
+class Randomness(NamedTuple):
     """Random numbers of T iterations of G runs besides their draws.
 
     Attributes:
@@ -121,7 +121,7 @@ class JobDraws:
         unit = int(np.clip(UNIT_BYTES // size, 1, UNIT_ITERATIONS))
         return unit, int(np.clip(BLOCK_BYTES // (unit * size * len(self.jobs)), 1, BLOCK_UNITS))
 
-    def block(self, wanted: int, first: int, start: int, end: int) -> tuple[Float[np.ndarray, "T G R ..."], Chance]:
+    def block(self, wanted: int, first: int, start: int, end: int) -> tuple[Float[np.ndarray, "T G R ..."], Randomness]:
         """Draws and other random numbers of the block of iterations that begins at `first`.
 
         Only the units that hold iterations `start..end-1` are drawn; the others are left empty.
@@ -129,7 +129,7 @@ class JobDraws:
         samples, whole = self.samples(wanted), self._whole(wanted)
         unit, units = self.sizes(wanted)
         thetas = np.zeros((units * unit, len(self.jobs), samples, *self.shape))
-        chance = Chance(
+        chance = Randomness(
             np.zeros((units * unit, len(self.jobs))), np.zeros((units * unit, len(self.jobs), 2), np.uint32)
         )
         for number in range(units):

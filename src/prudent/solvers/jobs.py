@@ -260,7 +260,7 @@ def solve_grid(
     fanned_out = len(batches) > 1 and workers() > 1
     work = Work(parts, False if fanned_out else progress, None if fanned_out else keep)
     items = [
-        Batch([job for _, _, job in batch], None if resume is None else [resume[i][j] for i, j, _ in batch])
+        JobBatch([job for _, _, job in batch], None if resume is None else [resume[i][j] for i, j, _ in batch])
         for batch in batches
     ]
     for batch, solutions in zip(batches, mapped(_solve_batch, work, items), strict=True):
@@ -295,7 +295,7 @@ class Work(NamedTuple):
     keep: Keep | None
 
 
-class Batch(NamedTuple):
+class JobBatch(NamedTuple):
     """Jobs that are worked on together, and what they go on from."""
 
     jobs: Sequence[Job]
@@ -303,7 +303,7 @@ class Batch(NamedTuple):
 
 
 @in_float64
-def _solve_batch(work: Work, batch: Batch) -> list[Solution]:
+def _solve_batch(work: Work, batch: JobBatch) -> list[Solution]:
     parts, keep, jobs, before = work.parts, work.keep, batch.jobs, batch.before
     clock = time.perf_counter()
     for solution, job in zip(before or (), jobs, strict=False):

@@ -62,7 +62,7 @@ class Improvement(NamedTuple):
     most: float
 
 
-class Reach(NamedTuple):
+class TrustRegion(NamedTuple):
     """The tables of a set that are within a radius of one of them, in each entry; 1 is no restriction."""
 
     table: Float[np.ndarray, "S A"]
@@ -98,13 +98,13 @@ class Planes(NamedTuple):
     densities: list[Float[np.ndarray, " R"]]
 
 
-def along(slope: Float[np.ndarray, "S A"], reach: Reach) -> Improvement:
+def along(slope: Float[np.ndarray, "S A"], reach: TrustRegion) -> Improvement:
     """The minimum of a linear model."""
     direction, value = reach.lowest(slope.ravel())
     return Improvement(direction, -value, -value)
 
 
-def improve(model: Linearised, reach: Reach, enough: float = 0.0) -> Improvement:
+def improve(model: Linearised, reach: TrustRegion, enough: float = 0.0) -> Improvement:
     """The tables within reach at which the model is least.
 
     Args:
@@ -115,13 +115,15 @@ def improve(model: Linearised, reach: Reach, enough: float = 0.0) -> Improvement
     return _cut(model, reach, enough)[0]
 
 
-def supporting(model: Linearised, reach: Reach) -> tuple[Float[np.ndarray, "J R"], Float[np.ndarray, " J"]] | None:
+def supporting(
+    model: Linearised, reach: TrustRegion
+) -> tuple[Float[np.ndarray, "J R"], Float[np.ndarray, " J"]] | None:
     """Densities that tie where the model is least within reach, and their multipliers; None if the program failed."""
     _, planes, shares = _cut(model, reach, 0.0)
     return None if shares is None else (np.stack(planes.densities[: len(shares)]), shares)
 
 
-def _cut(model: Linearised, reach: Reach, enough: float) -> tuple[Improvement, Planes, np.ndarray | None]:
+def _cut(model: Linearised, reach: TrustRegion, enough: float) -> tuple[Improvement, Planes, np.ndarray | None]:
     """A minimum by cutting planes, the planes, and the multipliers of the first of them."""
     losses = model.losses
     flat = model.slopes.reshape(len(losses), -1)
@@ -153,7 +155,7 @@ def _cut(model: Linearised, reach: Reach, enough: float) -> tuple[Improvement, P
 class _Program:
     """Minimise t over directions d with `offset_j + <slope_j, d> <= t` for planes that become more, within reach."""
 
-    def __init__(self, planes: Planes, reach: Reach):
+    def __init__(self, planes: Planes, reach: TrustRegion):
         self.planes, self.reach = planes, reach
         self.program: CutProgram | None = None
         self.unit, self.known = 0.0, 0

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..policies import LOWEST_LOGIT
-from .descent import Iterates, Space, Step, Trial, flat, project_all
+from .descent import Iterates, Space, Step, TrialPoints, flat, project_all
 from .sample import Sample, Slopes
 
 # How a row's step grows where the slope still points the same way after a step, and shrinks where it has turned; the
@@ -79,7 +79,7 @@ class NaturalGradient(Step):
         """`-<slope, change of the table>`."""
         return (iterates.slope * (iterates.points - points)).sum(axis=(1, 2))
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
         """Longer steps where the slope still agrees with the move, shorter ones where it has turned."""
         points, found = trial.sample.points, trial.found
         there = found.slope if space.table is None else advantage(points, found.slope, found.visits)

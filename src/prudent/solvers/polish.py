@@ -21,7 +21,7 @@ from ..parameter_sets import RowSet
 from ..posteriors import WeightedDraws
 from ..risks import Risk
 from .descent import ROUNDING
-from .linear_model import Linearised, Reach, improve, supporting
+from .linear_model import Linearised, TrustRegion, improve, supporting
 from .prox_linear import linearised
 from .sample import Sample
 
@@ -73,7 +73,7 @@ def polish(losses: PointLosses, table: Float[np.ndarray, "S A"], rows: RowSet) -
         return None
     here = losses.near(table)
     before = _judged(here, rows)
-    kink = supporting(here, Reach(table, rows, RADIUS))
+    kink = supporting(here, TrustRegion(table, rows, RADIUS))
     if kink is None:
         return None
     densities, shares = _different(*kink)
@@ -95,7 +95,7 @@ def polish(losses: PointLosses, table: Float[np.ndarray, "S A"], rows: RowSet) -
 
 def _judged(model: Linearised, rows: RowSet) -> Polished:
     value = float(model.density(model.losses) @ model.losses)
-    return Polished(model.table, value, improve(model, Reach(model.table, rows)).most)
+    return Polished(model.table, value, improve(model, TrustRegion(model.table, rows)).most)
 
 
 def _different(

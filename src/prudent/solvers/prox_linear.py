@@ -8,8 +8,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .descent import ROUNDING, Iterates, Space, Step, Trial
-from .linear_model import MOST_PLANES, Improvement, Linearised, Reach, along, improve
+from .descent import ROUNDING, Iterates, Space, Step, TrialPoints
+from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve
 from .sample import Sample, Slopes, assessed
 
 # The decrease that makes the trust region grow, as a share of the predicted one, and how it grows.
@@ -76,7 +76,7 @@ class ProxLinear(Step):
         """The model is convex, so a share of the step decreases it by at least that share."""
         return np.asarray(iterates.memory.share * iterates.memory.decrease)
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
         """A new model where the step was accepted; a shorter share of the direction where it was not."""
         region: Region = iterates.memory
         sample, found, _, _, accept = trial
@@ -120,7 +120,7 @@ def minimum(space: Space, sample: Sample, found: Slopes, k: int, radius: float) 
     """The least risk of the losses linearised at point k of a sample."""
     assert space.table is not None
     slopes, table = found.each[k], sample.points[k]
-    reach = Reach(table, space.table.rows, radius)
+    reach = TrustRegion(table, space.table.rows, radius)
     if slopes is None:
         # Too many to be kept: along the slope of the risk alone.
         return along(found.slope[k], reach)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import as_whole, require_size
-from .descent import Iterates, Space, Step, Trial, project_all, unflat
+from .descent import Iterates, Space, Step, TrialPoints, project_all, unflat
 from .sample import Sample, Slopes
 
 # A pair of changes teaches curvature only if it is clearly positive.
@@ -75,7 +75,7 @@ class LBFGS(Step):
         """`-<gradient, change of the parameters>`."""
         return -(iterates.gradient * moved).sum(axis=1)
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Any:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
         """A new pair after an accepted step; a shorter step after a rejected one."""
         pairs: Pairs = iterates.memory
         _, _, moved, gradient, accept = trial

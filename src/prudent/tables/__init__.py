@@ -8,7 +8,7 @@ from .names import LONGEST_NAME, MOST_NAMES, Names, guarded, suggest
 from .opening import require_text_name
 from .reading import Batch, read_batches
 from .rows import Keeper, Rows
-from .small import Table, entries_of, read_table
+from .small import SmallTable, entries_of, read_table
 
 __all__ = [
     "LARGEST_COST",
@@ -21,7 +21,7 @@ __all__ = [
     "LogForm",
     "Names",
     "Rows",
-    "Table",
+    "SmallTable",
     "count_log",
     "entries_of",
     "frame_of",

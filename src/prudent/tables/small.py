@@ -16,7 +16,7 @@ from .reading import read_batches
 MOST_ROWS = 50_000_000
 
 
-class Table(NamedTuple):
+class SmallTable(NamedTuple):
     """A small table with its names as numbers.
 
     Attributes:
@@ -43,7 +43,7 @@ def read_table(
     numbers: Sequence[str],
     optional: Sequence[str] = (),
     folder: Path | None = None,
-) -> Table:
+) -> SmallTable:
     """Read a whole table.
 
     Args:
@@ -66,14 +66,14 @@ def read_table(
     if not gathered:
         raise InputError(f"{name}: has no row")
     columns = {column: np.concatenate(parts) for column, parts in gathered.items()}
-    return Table(
+    return SmallTable(
         name,
         {column: columns[column] for column in names if column in columns},
         {column: columns[column] for column in numbers if column in columns},
     )
 
 
-def entries_of(table: Table, columns: Sequence[str], sizes: Sequence[int]) -> np.ndarray:
+def entries_of(table: SmallTable, columns: Sequence[str], sizes: Sequence[int]) -> np.ndarray:
     """`[K]` one number for the names of each row; refuses a row that repeats an earlier one."""
     code = np.ravel_multi_index([table.indices[column] for column in columns], tuple(sizes))
     _, first, place = np.unique(code, return_index=True, return_inverse=True)

@@ -230,7 +230,7 @@ def reproduce(
                 clock = time.perf_counter()
                 records = reproduce(item, folder, replications, seed, Backend(backend.value, jobs), advance)
                 write_item(folder.path, item.name, f"{item.title}, {RECONSTRUCTION}", records)
-                _print_table(terminal, item.name, f"{item.title}, {RECONSTRUCTION}", records)
+                print_item(terminal, item.name, f"{item.name}: {item.title}, {RECONSTRUCTION}", records)
                 if not sys.stderr.isatty():
                     typer.echo(f"{item.name}: {len(records)} records, {time.perf_counter() - clock:.0f} s", err=True)
         there = [(name, item.title) for name, item in ITEMS.items() if (folder.path / f"{name}.html").exists()]
@@ -240,12 +240,12 @@ def reproduce(
         terminal.print(f"{replications} replications; records, figures and pages: {index}")
 
 
-def _print_table(terminal: Any, item: str, title: str, records: Sequence[dict[str, Any]]) -> None:
+def print_item(terminal: Any, item: str, title: str, records: Sequence[dict[str, Any]]) -> None:
     """The item's table; green where a published figure is met within two joint standard errors."""
     from .pages import WORDS, item_table
 
     columns, rows = item_table(item, records)
-    table = empty_table(f"{item}: {title}", columns, WORDS)
+    table = empty_table(title, columns, WORDS)
     for number, row in enumerate(rows):
         last = number + 1 == len(rows) or rows[number + 1]["section"]
         table.add_row(*row["cells"], style={True: "green", False: "yellow", None: None}[row["met"]], end_section=last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,20 +14,28 @@ from prudent import (
     LinearFamily,
     LinearGaussianPolicy,
     SampleAverage,
+    VectorLog,
     evaluate,
     linear_plan,
     loss_at,
     robust_gain,
     solve,
 )
+from prudent.arrays import as_key, in_float64
 
-# Level of the CVaR, share of the posterior that is kept, and standard deviation of the prior's entries.
+from .theory import errors_on, interpolated, norms_on, rate_records
+
+# Usual level of the CVaR, share of the posterior that is kept, and standard deviation of the prior's entries.
 LEVEL, KEPT, SPREAD = 0.9, 0.95, 10.0
 
 # Transitions of the logs, in walks of so many steps with actions of variance 1.
 SIZES, STEPS = (24, 60, 240), 6
 
 SOLVER = SampleAverage(samples=256, largest=1024, starts=4)
+
+# Of the rates: transitions of the log, the gain at which the gradient is estimated and runs begin, the length of their
+# steps, which is below two over the curvature there, and draws behind the gradient that is taken for exact.
+RATES_SIZE, RATES_GAIN, RATES_STEP, RATES_REFERENCE = 240, -0.5, 1e-3, 2**17
 
 
 class LinearRun(NamedTuple):
@@ -56,16 +64,22 @@ def dean() -> tuple[LinearFamily, np.ndarray]:
     return family, family.theta(1.01 * np.eye(3) + 0.01 * (np.eye(3, k=1) + np.eye(3, k=-1)), np.eye(3))
 
 
-def run_one(size: int, seed: int) -> LinearRun:
-    """A log of so many transitions, three gains."""
+def logged(size: int, seed: int) -> VectorLog:
+    """A log of so many transitions at the truth."""
     family, truth = dean()
     explore = LinearGaussianPolicy(np.zeros((3, 3)), covariance=np.eye(3))
-    log = family.simulate(truth, explore, steps=STEPS, rollouts=size // STEPS, seed=seed)
+    return family.simulate(truth, explore, steps=STEPS, rollouts=size // STEPS, seed=seed)
+
+
+def run_one(size: int, seed: int, level: float = LEVEL) -> LinearRun:
+    """A log of so many transitions, three gains."""
+    family, truth = dean()
+    log = logged(size, seed)
     belief = CutOff(family.prior(spread=SPREAD).update(log), credible=KEPT)
-    solution = solve(family, belief, risk=CVaR(LEVEL), solver=SOLVER, seed=seed, progress=False)
+    solution = solve(family, belief, risk=CVaR(level), solver=SOLVER, seed=seed, progress=False)
     policies = [linear_plan(family, log.least_squares()).policy, robust_gain(family, belief), solution.policy]
     fresh = Draws(solution.thetas)
-    judged = [evaluate(policy, family, fresh, risk=CVaR(LEVEL)) for policy in policies]
+    judged = [evaluate(policy, family, fresh, risk=CVaR(level)) for policy in policies]
     first, second, ours = (float(one.risk) for one in judged)
     shares = [float(one.notes.unstable.value) for one in judged]
     truths = loss_at(policies, family, truth)
@@ -135,7 +149,21 @@ def summarised(size: int, runs: list[LinearRun]) -> LinearRow:
     )
 
 
-def compare(sizes: tuple[int, ...] = SIZES, replications: int = 20, seed: int = 0) -> Iterator[LinearRow]:
+def compare(
+    sizes: tuple[int, ...] = SIZES, replications: int = 20, seed: int = 0, level: float = LEVEL
+) -> Iterator[LinearRow]:
     """Each size in turn; log i of a size has the seed `seed + i`."""
     for size in sizes:
-        yield summarised(size, [run_one(size, seed + number) for number in range(replications)])
+        yield summarised(size, [run_one(size, seed + number, level) for number in range(replications)])
+
+
+@in_float64
+def rates(seed: int = 0, replications: int = 20) -> list[dict[str, Any]]:
+    """How the error of the gradient falls with r, and the norm of the gradient with T and r, as on the lake."""
+    family, _ = dean()
+    belief = CutOff(family.prior(spread=SPREAD).update(logged(RATES_SIZE, seed)), credible=KEPT)
+    random, objective, gain = np.random.default_rng(seed), family.objective(), RATES_GAIN * np.eye(3)
+    errors = errors_on(objective, belief, gain, belief.draw(random, RATES_REFERENCE), random)
+    reference = belief.draw(random, RATES_REFERENCE // 32)
+    norms = norms_on(objective, belief, reference, as_key(seed), replications, interpolated(), RATES_STEP, gain)
+    return rate_records(errors, norms)

@@ -10,7 +10,7 @@ import typer
 from prudent.cli import clear_errors, console
 from prudent.errors import InputError
 
-from .commands import empty_table
+from .commands import empty_table, print_item
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,10 @@ def linear(
         list[int] | None,
         typer.Option(help="Transitions of a log; 24, 60 and 240 when left out. May be repeated.", min=6),
     ] = None,
+    level: Annotated[float, typer.Option(help="Of the CVaR; 0 for the mean.", min=0.0, max=0.99)] = 0.9,
+    rates: Annotated[
+        bool, typer.Option("--rates", help="Measure the paper's rates in draws and iterations instead.")
+    ] = False,
 ) -> None:
     """A linear system from little data: certainty equivalence against the Bayesian-risk gain; about ten minutes.
 
@@ -35,9 +39,16 @@ def linear(
 
         from . import linear as study
 
+        if rates:
+            if size:
+                raise InputError(f"--rates are those of one log, of {study.RATES_SIZE} transitions; leave --size out")
+            with Console(stderr=True).status("measuring"):
+                records = study.rates(seed, replications)
+            print_item(console(), "theory", f"The paper's rates on a linear system, {replications} runs", records)
+            return
         with Console(stderr=True).status("solving"):
-            rows = list(study.compare(tuple(size or study.SIZES), replications, seed))
-        print_rows(console(), rows)
+            rows = list(study.compare(tuple(size or study.SIZES), replications, seed, level))
+        print_rows(console(), rows, level)
 
 
 def fit(
@@ -60,13 +71,11 @@ def fit(
         console().print("single tests by their own p values; any: one of them says no, adjusted for their number")
 
 
-def print_rows(terminal: Any, rows: Sequence[LinearRow]) -> None:
+def print_rows(terminal: Any, rows: Sequence[LinearRow], level: float) -> None:
     """The table of the study, a column for each size of log."""
     from rich.table import Table
 
-    from . import linear as study
-
-    title = f"CVaR {study.LEVEL:g} of a three-state system, means over {rows[0].logs} logs of each size"
+    title = f"CVaR {level:g} of a three-state system, means over {rows[0].logs} logs of each size"
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for row in rows:

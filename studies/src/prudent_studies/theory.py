@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from prudent import BRPG, CVaR, Objective, Sobol, plan, solve_many
+from prudent import BRPG, CVaR, Objective, Posterior, Sobol, plan, solve_many
 from prudent.arrays import Array, as_key, in_float64
 from prudent.envs import frozen_lake
 from prudent.episodes import estimate_scales
@@ -88,46 +88,98 @@ def gradient_errors(seed: int) -> dict[str, Any]:
     """Squared error of the gradient on r draws, `[estimate, r]`, at a fixed policy."""
     sets = data_sets(SETTINGS[0], 1, seed)
     belief, random = sets.beliefs[0], np.random.default_rng(seed)
-    problem = _problem(LEVEL, ESTIMATES)
     logits = random.normal(size=sets.lake.support.shape[:2])
     # Sobol points: their own error is some thousand times below that of the largest sample.
     reference = Sobol(belief).draw(random, REFERENCE_DRAWS)
-    exact = _gradients(_problem(LEVEL, 1), logits[None], reference[None])[0]
+    return errors_on(frozen_lake().objective(), belief, logits, reference, random)
+
+
+def errors_on(
+    objective: Objective,
+    belief: Posterior,
+    parameters: Float[np.ndarray, "S A"],
+    reference: Float[np.ndarray, "R ..."],
+    random: np.random.Generator,
+) -> dict[str, Any]:
+    """Squared error of the gradient on r draws, `[estimate, r]`, against that on a large sample."""
+    exact = _gradients(_problem(objective, 1), parameters[None], reference[None])[0]
     columns = []
     for samples in SAMPLES:
-        thetas = belief.draw(random, ESTIMATES * samples).reshape(ESTIMATES, samples, -1)
-        estimates = _gradients(problem, np.broadcast_to(logits, (ESTIMATES, *logits.shape)), thetas)
+        thetas = belief.draw(random, ESTIMATES * samples).reshape(ESTIMATES, samples, *reference.shape[1:])
+        same = np.broadcast_to(parameters, (ESTIMATES, *parameters.shape))
+        estimates = _gradients(_problem(objective, ESTIMATES), same, thetas)
         columns.append(((estimates - exact) ** 2).sum(axis=(1, 2)))
     return {"squared_errors": np.stack(columns, axis=1).tolist(), "squared_norm": float((exact**2).sum())}
 
 
 @in_float64
 def stationarity(seed: int, replications: int) -> dict[str, Any]:
-    """`[r, replication, T]` the norm of the gradient of G at an iterate drawn uniformly from the first T.
-
-    The mean over iterates is that over evenly spaced ones; the gradient of G is on one large sample.
-    """
+    """`norms_on` of the lake."""
     sets = data_sets(SETTINGS[0], 1, seed)
     belief = sets.beliefs[0]
     reference = Sobol(belief).draw(np.random.default_rng(seed), STATIONARY_DRAWS)
+    objective = sets.lake.objective()
+    norms = norms_on(objective, belief, reference, sets.solve_key, replications, evenly_spaced(), step=1.0)
+    return {"norms": norms.tolist()}
+
+
+class Places(NamedTuple):
+    """Iterates at which the gradient is looked at, and their shares in the mean over the first T for each T."""
+
+    needed: Int[np.ndarray, " I"]
+    shares: Float[np.ndarray, "T I"]
+
+
+def evenly_spaced() -> Places:
+    """Some between the first and the last; right where the gradient falls slowly."""
     places = [np.unique(np.linspace(0, most - 1, STATIONARY_POINTS).astype(int)) for most in STATIONARY_ITERATIONS]
     needed = np.unique(np.concatenate(places))
+    return Places(needed, np.stack([np.isin(needed, place) / len(place) for place in places]))
+
+
+def interpolated(points: int = 60) -> Places:
+    """Closer together at first, where the gradient falls by much in a step; linear in between."""
+    needed = np.unique(np.geomspace(1, STATIONARY_ITERATIONS[-1], points).round().astype(int)) - 1
+    hats = np.stack([np.interp(np.arange(needed[-1] + 1), needed, hat) for hat in np.eye(len(needed))])
+    return Places(needed, np.stack([hats[:, :most].mean(axis=1) for most in STATIONARY_ITERATIONS]))
+
+
+def norms_on(
+    objective: Objective,
+    belief: Posterior,
+    reference: Float[np.ndarray, "R ..."],
+    key: jax.Array,
+    replications: int,
+    places: Places,
+    step: float,
+    start: Any = None,
+) -> Float[np.ndarray, "K M T"]:
+    """`[r, replication, T]` the norm of the gradient of G at an iterate drawn uniformly from the first T.
+
+    The mean over iterates is made of a few of them; the gradient of G is on one large sample.
+    """
     norms = []
     for samples in STATIONARY_SAMPLES:
         settings = BRPG(
-            samples=samples, iterations=STATIONARY_ITERATIONS[-1], step=1.0, evaluation=2, keep_iterates=True
+            samples=samples, iterations=STATIONARY_ITERATIONS[-1], step=step, evaluation=2, keep_iterates=True
         )
-        key = jax.random.fold_in(sets.solve_key, samples)
         grid = solve_many(
-            sets.lake, [belief] * replications, [CVaR(LEVEL)], solver=settings, seed=key, progress=False, certify=False
+            objective,
+            [belief] * replications,
+            [CVaR(LEVEL)],
+            start=None if start is None else [[start]] * replications,
+            solver=settings,
+            seed=jax.random.fold_in(key, samples),
+            progress=False,
+            certify=False,
         )
-        iterates = np.stack([iterates_of(row[0])[needed] for row in grid])
-        groups = len(needed)
-        problem = _problem(LEVEL, groups)
+        iterates = np.stack([iterates_of(row[0])[places.needed] for row in grid])
+        groups = len(places.needed)
+        problem = _problem(objective, groups)
         thetas = np.broadcast_to(reference, (groups, *reference.shape))
         found = np.stack([np.linalg.norm(_gradients(problem, run, thetas), axis=(1, 2)) for run in iterates])
-        norms.append(np.stack([found[:, np.isin(needed, place)].mean(axis=1) for place in places], axis=1))
-    return {"norms": np.stack(norms).tolist()}
+        norms.append(found @ places.shares.T)
+    return np.stack(norms)
 
 
 @in_float64
@@ -165,17 +217,8 @@ def zeroth_order(seed: int) -> dict[str, Any]:
 
 def theory_records(folder: RunFolder) -> list[dict[str, Any]]:
     """One row a point of each series; a series' slope, where a law is claimed, is on all its rows."""
-    found = folder.values("theory/gradient-error")
-    squared = np.array(found["squared_errors"]) / found["squared_norm"]
-    draws = "r, posterior draws"
-    rows = _series("gradient error", "squared error, relative", draws, SAMPLES, squared, "-1")
     norms = np.array(folder.values("theory/stationarity")["norms"])
-    for samples, runs in zip(STATIONARY_SAMPLES, norms, strict=True):
-        rows += _series(
-            f"stationarity, r = {samples}", GRADIENT_NORM, "T, iterations", STATIONARY_ITERATIONS, runs, "-1/2 or less"
-        )
-    longest = f"stationarity, T = {STATIONARY_ITERATIONS[-1]}"
-    rows += _series(longest, GRADIENT_NORM, draws, STATIONARY_SAMPLES, norms[:, :, -1].T, "-1/2, while r is what binds")
+    rows = rate_records(folder.values("theory/gradient-error"), norms)
     found = folder.values("theory/consistency")
     for name, label in (("loss_gap", "D"), ("gradient_gap", "E")):
         rows += _series(
@@ -195,6 +238,20 @@ def theory_records(folder: RunFolder) -> list[dict[str, Any]]:
             f"episodic gap, beta {level:g}", "loss above the optimum", "episodes", range(1, episodes + 1),
             curves - optimum, "below 0",
         )  # fmt: skip
+    return rows
+
+
+def rate_records(errors: dict[str, Any], norms: Float[np.ndarray, "K M T"]) -> list[dict[str, Any]]:
+    """The series of what `errors_on` and `norms_on` found: in r, and in r and T."""
+    draws = "r, posterior draws"
+    squared = np.array(errors["squared_errors"]) / errors["squared_norm"]
+    rows = _series("gradient error", "squared error, relative", draws, SAMPLES, squared, "-1")
+    for samples, runs in zip(STATIONARY_SAMPLES, norms, strict=True):
+        rows += _series(
+            f"stationarity, r = {samples}", GRADIENT_NORM, "T, iterations", STATIONARY_ITERATIONS, runs, "-1/2 or less"
+        )
+    longest = f"stationarity, T = {STATIONARY_ITERATIONS[-1]}"
+    rows += _series(longest, GRADIENT_NORM, draws, STATIONARY_SAMPLES, norms[:, :, -1].T, "-1/2, while r is what binds")
     return rows
 
 
@@ -244,10 +301,10 @@ def _series(
 
 
 @in_float64
-def _problem(level: float, groups: int) -> tuple[Objective, CVaR]:
-    """The lake's objective, and one CVaR for each group."""
-    risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), CVaR(level))
-    return frozen_lake().objective(), risk
+def _problem(objective: Objective, groups: int) -> tuple[Objective, CVaR]:
+    """The objective, and one CVaR for each group."""
+    risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), CVaR(LEVEL))
+    return objective, risk
 
 
 def _gradients(problem: tuple[Objective, CVaR], logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from prudent import CVaR, Risk, loss_at
-from prudent.advice import Question, outcome_beliefs, outcome_chances
+from prudent.advice import WorthQuestion, outcome_beliefs, outcome_chances
 from prudent.arrays import Stream, as_key, generator, in_float64
 
 # Worths are compared to this many digits behind the point.
@@ -109,7 +109,7 @@ def worth_rankings(
 def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, key: jax.Array) -> RankingRow:
     truth = model.prior.draw(generator(key, Stream.WORLD), 1)[0] if truth is None else np.asarray(truth, dtype=float)
     belief = model.prior.update(model.trials(n, truth, key))
-    question = Question(model, belief, risk, key)
+    question = WorthQuestion(model, belief, risk, key)
     places = [(d,) for d in range(len(truth))]
     answers = question.answers(outcome_beliefs(belief, places, observations))
     policies = [np.asarray(question.base.policy.probabilities), *(answer.policy for answer in answers)]

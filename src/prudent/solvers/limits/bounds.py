@@ -15,7 +15,7 @@ from ...posteriors import WeightedDraws
 from ..certificates import Certificate, certify, least_losses
 from .answer import independent, limits_of, share_interval
 from .limit import Limit
-from .problem import Question
+from .problem import LimitQuestion
 from .relaxation import relaxed
 
 # Draws that are planned for: of each limit by itself, of the bound, and in how many batches for its confidence.
@@ -39,7 +39,7 @@ class Least(NamedTuple):
     proved: bool
 
 
-class Proof(NamedTuple):
+class Infeasibility(NamedTuple):
     """Whether no policy keeps the limits.
 
     Attributes:
@@ -60,7 +60,7 @@ class Proof(NamedTuple):
 
 def infeasible(
     objectives: Sequence[Objective], limits: tuple[Limit, ...], draws: WeightedDraws, point: np.ndarray
-) -> Proof:
+) -> Infeasibility:
     """`rho(min_pi D) > d` for a limit by itself; for several, a weighted sum of them that no policy keeps."""
     planned = draws if draws.exact else draws.first(PLANNED)
     # Each of several limits may be said to be impossible by chance: together they are no more often than one.
@@ -71,7 +71,7 @@ def infeasible(
     )
     proved = any(each.proved for each in single)
     together = not proved and len(limits) > 1 and _contradictory(objectives, limits, planned, point, confidence)
-    return Proof(single, together, draws.exact)
+    return Infeasibility(single, together, draws.exact)
 
 
 def _least(objective: Objective, limit: Limit, draws: WeightedDraws, point: np.ndarray, confidence: float) -> Least:
@@ -105,7 +105,7 @@ def _quantile_limit(least: Evaluation, chance: float, confidence: float) -> floa
 
 def _question(
     objectives: Sequence[Objective], limits: tuple[Limit, ...], risk: Any, draws: WeightedDraws, point: np.ndarray
-) -> tuple[Question, list[int]]:
+) -> tuple[LimitQuestion, list[int]]:
     """The limits in a risk; those with a chance have no bound of this kind and are left out, which keeps it one."""
     kept = [j for j, limit in enumerate(limits) if limit.chance is None]
     chosen = (objectives[0], *(objectives[j + 1] for j in kept))
@@ -115,7 +115,7 @@ def _question(
         units.append(max(float(np.ptp(losses)), 1e-6 * float(np.abs(losses).max())) or 1.0)
     risks = (risk, *(limits[j].risk for j in kept))
     aims = np.array([float(limits[j].at_most) for j in kept])
-    return Question(chosen, risks, draws, aims, np.array(units)), kept
+    return LimitQuestion(chosen, risks, draws, aims, np.array(units)), kept
 
 
 def _contradictory(
@@ -147,12 +147,12 @@ def _even(count: int) -> tuple[np.ndarray, bool]:
     return np.full(count, 1.0 / count), False
 
 
-def _biased_low(question: Question) -> bool:
+def _biased_low(question: LimitQuestion) -> bool:
     return all(risk.biased_low for risk in question.risks)
 
 
 def _batched(
-    question: Question, point: np.ndarray, multipliers: np.ndarray, confidence: float, feasibility: bool = False
+    question: LimitQuestion, point: np.ndarray, multipliers: np.ndarray, confidence: float, feasibility: bool = False
 ) -> float | None:
     """A lower confidence limit of the bound at fixed multipliers, from batches; None where there is none.
 
@@ -178,14 +178,14 @@ def _batched(
     return float(values.mean() - stdtrit(BATCHES - 1, confidence) * error)
 
 
-def _priced_breach(question: Question, point: np.ndarray, multipliers: np.ndarray) -> float | None:
+def _priced_breach(question: LimitQuestion, point: np.ndarray, multipliers: np.ndarray) -> float | None:
     """`min_pi sum_j mu_j (rho_j(D_j) - d_j)` from below: the first priced limit takes the objective's place."""
     lead = int(np.argmax(multipliers))
     if not multipliers[lead] > 0:
         return None
     others = [j for j in range(len(multipliers)) if j != lead]
     order = [lead + 1, *(j + 1 for j in others)]
-    turned = Question(
+    turned = LimitQuestion(
         tuple(question.objectives[g] for g in order),
         tuple(question.risks[g] for g in order),
         question.draws,
@@ -203,7 +203,7 @@ def certified(
     point: np.ndarray,
     answer: Evaluation,
     candidate: Any,
-    proofs: Proof,
+    proofs: Infeasibility,
 ) -> Certificate:
     """The certificate of a policy with limits: no policy that keeps them has a smaller risk than its bound."""
     risk, in_sample = search.risk, float(search.units[0].loss(candidate.point.here.values[0]))

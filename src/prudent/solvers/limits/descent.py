@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from ..descent import NOISE, PATIENCE, SUFFICIENT
 from .polish import polished
-from .problem import Losses, Question, Variables, losses_at
-from .program import Step, merit, step_from
+from .problem import LimitLosses, LimitQuestion, Variables, losses_at
+from .program import ModelMinimum, merit, step_from
 
 # A step this good makes the region wider, and by how much; a bad one makes it narrower.
 GOOD, WIDER, NARROWER = 0.7, 2.0, 0.3
@@ -27,7 +27,7 @@ NARROWEST = 1e-9
 
 
 @dataclass(frozen=True)
-class Point:
+class LimitIterate:
     """One point on its way.
 
     Attributes:
@@ -43,16 +43,16 @@ class Point:
     """
 
     x: Float[np.ndarray, " N"]
-    here: Losses
+    here: LimitLosses
     prices: Float[np.ndarray, " L"]
     radius: float
-    step: Step | None = None
+    step: ModelMinimum | None = None
     gap: float = np.inf
     done: bool | None = None
     idle: int = 0
     anchor: float = np.inf
 
-    def merit(self, question: Question) -> float:
+    def merit(self, question: LimitQuestion) -> float:
         """At its own prices."""
         return merit(question, self.here.values, self.prices)
 
@@ -66,24 +66,28 @@ class Point:
 class Descended:
     """Where points have got to, and what it took."""
 
-    points: list[Point]
+    points: list[LimitIterate]
     rounds: int
     models: int
     history: list[tuple[float, float, float]]
 
 
-def started(question: Question, variables: Variables, x: Float[np.ndarray, "K N"], prices: np.ndarray) -> list[Point]:
+def started(
+    question: LimitQuestion, variables: Variables, x: Float[np.ndarray, "K N"], prices: np.ndarray
+) -> list[LimitIterate]:
     """Points whose losses are numbers, evaluated."""
     found = losses_at(question, variables, x)
     radius = 1.0 if np.isfinite(variables.widest) else 0.1 * float(1.0 + np.abs(x).max())
     return [
-        Point(row, here, prices, radius)
+        LimitIterate(row, here, prices, radius)
         for row, here in zip(x, found, strict=True)
         if np.all(np.isfinite(here.losses)) and np.all(np.isfinite(here.slopes))
     ]
 
 
-def descend(question: Question, variables: Variables, points: list[Point], rounds: int, tolerance: float) -> Descended:
+def descend(
+    question: LimitQuestion, variables: Variables, points: list[LimitIterate], rounds: int, tolerance: float
+) -> Descended:
     """Up to so many rounds, in each of which every point that still moves tries one step."""
     history: list[tuple[float, float, float]] = []
     models = 0
@@ -103,21 +107,21 @@ def descend(question: Question, variables: Variables, points: list[Point], round
     return Descended(points, len(history), models, history)
 
 
-def _step(point: Point) -> Step:
+def _step(point: LimitIterate) -> ModelMinimum:
     assert point.step is not None
     return point.step
 
 
-def spread_of(question: Question, here: Losses) -> float:
+def spread_of(question: LimitQuestion, here: LimitLosses) -> float:
     """What tolerances are relative to: how much the losses differ over draws and policies, in units."""
     return max(float(np.ptp(here.losses[0])), question.units[0])
 
 
-def _allowed(question: Question, point: Point, tolerance: float) -> float:
+def _allowed(question: LimitQuestion, point: LimitIterate, tolerance: float) -> float:
     return tolerance * spread_of(question, point.here) + NOISE * float(np.abs(point.here.losses[0]).max())
 
 
-def _proposed(question: Question, variables: Variables, point: Point, tolerance: float) -> Point:
+def _proposed(question: LimitQuestion, variables: Variables, point: LimitIterate, tolerance: float) -> LimitIterate:
     """The next step of a point; done where nothing is left to gain."""
     if point.done is not None or (point.step is not None and point.idle < 0):
         return point
@@ -136,8 +140,13 @@ def _proposed(question: Question, variables: Variables, point: Point, tolerance:
 
 
 def _judged(
-    question: Question, variables: Variables, point: Point, x: np.ndarray, there: Losses, tolerance: float
-) -> Point:
+    question: LimitQuestion,
+    variables: Variables,
+    point: LimitIterate,
+    x: np.ndarray,
+    there: LimitLosses,
+    tolerance: float,
+) -> LimitIterate:
     """The point after a trial."""
     step = _step(point)
     before, reached = point.merit(question), float(np.abs(x - point.x).max())
@@ -161,11 +170,11 @@ def _judged(
     )
 
 
-def _merged(question: Question, points: list[Point], tolerance: float) -> list[Point]:
+def _merged(question: LimitQuestion, points: list[LimitIterate], tolerance: float) -> list[LimitIterate]:
     """Points without those that have come to a better one."""
     top = np.max([point.prices for point in points], axis=0)
     order = sorted(points, key=lambda point: merit(question, point.here.values, top))
-    kept: list[Point] = []
+    kept: list[LimitIterate] = []
     for point in order:
         near = 0.1 * _allowed(question, point, tolerance)
         mine = merit(question, point.here.values, top)
@@ -178,7 +187,7 @@ def _merged(question: Question, points: list[Point], tolerance: float) -> list[P
     return kept
 
 
-def finished(question: Question, variables: Variables, point: Point) -> Point:
+def finished(question: LimitQuestion, variables: Variables, point: LimitIterate) -> LimitIterate:
     """The optimum next to a point that has converged, by Newton's method where that is better."""
     if point.step is None:
         return point

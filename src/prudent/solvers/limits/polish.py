@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .problem import Losses, Question, Variables, losses_at
-from .program import Step, merit, step_from
+from .problem import LimitLosses, LimitQuestion, Variables, losses_at
+from .program import ModelMinimum, merit, step_from
 
 # Within this radius densities that tie are looked for; those closer than this share of their largest entry are one.
 RADIUS, ALIKE = 1e-4, 1e-2
@@ -34,8 +34,8 @@ class Tied(NamedTuple):
 
 
 def polished(
-    question: Question, variables: Variables, x: np.ndarray, here: Losses, prices: np.ndarray
-) -> tuple[np.ndarray, Losses, np.ndarray, float] | None:
+    question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, prices: np.ndarray
+) -> tuple[np.ndarray, LimitLosses, np.ndarray, float] | None:
     """The optimum next to x, its losses, multipliers and what is left to gain; None where nothing better was found."""
     before = step_from(question, variables, x, here, prices, 1.0)
     near = step_from(question, variables, x, here, prices, RADIUS)
@@ -74,7 +74,7 @@ def polished(
     return moved, there, np.maximum(multipliers, 0.0), after.most
 
 
-def _different(step: Step) -> Tied:
+def _different(step: ModelMinimum) -> Tied:
     """The densities that tie, those that are alike as one."""
     order = sorted(step.planes, key=lambda pair: -pair[1])
     weights: list[np.ndarray] = []
@@ -96,8 +96,8 @@ def _different(step: Step) -> Tied:
 
 
 def _newton(
-    question: Question, variables: Variables, x: np.ndarray, here: Losses, tied: Tied, basis: np.ndarray
-) -> tuple[np.ndarray | None, np.ndarray, Losses | None]:
+    question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, tied: Tied, basis: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray, LimitLosses | None]:
     """The choice that solves the equations, its multipliers and its losses; None without success."""
     shares, length = tied.shares, np.inf
     for _ in range(STEPS):
@@ -115,7 +115,7 @@ def _newton(
 
 
 def _step(
-    question: Question, variables: Variables, x: np.ndarray, here: Losses, tied: Tied, basis: np.ndarray
+    question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, tied: Tied, basis: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A Newton step along the basis, and the new multipliers."""
     count, ties = len(basis), len(tied.group)

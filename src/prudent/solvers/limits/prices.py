@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from .descent import Point
-from .problem import Question, Variables
+from .descent import LimitIterate
+from .problem import LimitQuestion, Variables
 from .program import merit, minimum_near
 
 # How far a limit is moved, in units of its loss: on a sample, across the many small kinks of its risk.
@@ -25,7 +25,7 @@ RADIUS, ACCURACY = 0.05, 1e-5
 ROUGH = 0.01
 
 
-def prices_beside(question: Question, variables: Variables, point: Point) -> Float[np.ndarray, "L 2"]:
+def prices_beside(question: LimitQuestion, variables: Variables, point: LimitIterate) -> Float[np.ndarray, "L 2"]:
     """For each limit what one more of it saves and what one less costs, to first order; infinite where none keeps it.
 
     Both are differences of the least of the linearised problem, with that limit moved and the others as they are.

@@ -34,7 +34,7 @@ def _slowly(leaves: list[Any], structure: Any, losses: Any, probabilities: Any) 
 _quickly = jax.jit(_slowly, static_argnums=1)
 
 
-class Losses(NamedTuple):
+class LimitLosses(NamedTuple):
     """The losses of one policy at R draws: G of them, the objective's first, then the limits'."""
 
     losses: Float[np.ndarray, "G R"]
@@ -42,7 +42,7 @@ class Losses(NamedTuple):
     values: Float[np.ndarray, " G"]
 
 
-class Question(NamedTuple):
+class LimitQuestion(NamedTuple):
     """What is asked on a sample.
 
     Attributes:
@@ -257,7 +257,7 @@ def variables_of(objective: Objective, theta: np.ndarray) -> Variables:
     return ParameterVariables(objective, to_numpy(objective.initial()))
 
 
-def losses_at(question: Question, variables: Variables, x: Float[np.ndarray, "K N"]) -> list[Losses]:
+def losses_at(question: LimitQuestion, variables: Variables, x: Float[np.ndarray, "K N"]) -> list[LimitLosses]:
     """All losses of K choices with their derivatives, each loss in one stream of models."""
     points, draws = variables.points(x), question.draws
     which, place = np.divmod(np.arange(len(x) * len(draws)), len(draws))
@@ -270,5 +270,5 @@ def losses_at(question: Question, variables: Variables, x: Float[np.ndarray, "K 
         losses = np.stack([part[0][k] for part in parts])
         slopes = np.stack([variables.slopes(x[k], part[1][k]) for part in parts])
         values = np.array([question.value(g, losses[g]) for g in range(len(parts))])
-        found.append(Losses(losses, slopes, values))
+        found.append(LimitLosses(losses, slopes, values))
     return found

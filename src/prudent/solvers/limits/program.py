@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy import sparse
 
 from ...programs import CutProgram, Optimum
-from .problem import Losses, Question, Variables
+from .problem import LimitLosses, LimitQuestion, Variables
 
 # A minimum is good enough if the planes leave this share of the predicted decrease open; most planes of one loss.
 ACCURACY, MOST_PLANES = 0.1, 40
@@ -37,7 +37,7 @@ class Plane(NamedTuple):
     weights: Float[np.ndarray, " R"]
 
 
-class Step(NamedTuple):
+class ModelMinimum(NamedTuple):
     """A minimum of the model.
 
     Attributes:
@@ -57,27 +57,27 @@ class Step(NamedTuple):
     planes: list[tuple[Plane, float]]
 
 
-def merit(question: Question, values: Float[np.ndarray, " G"], prices: Float[np.ndarray, " L"]) -> float:
+def merit(question: LimitQuestion, values: Float[np.ndarray, " G"], prices: Float[np.ndarray, " L"]) -> float:
     """What is descended: the objective, and the price of each breach."""
     return float(values[0] + prices @ question.breach(values))
 
 
 def step_from(
-    question: Question, variables: Variables, x: np.ndarray, here: Losses, prices: np.ndarray, radius: float
-) -> Step:
+    question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, prices: np.ndarray, radius: float
+) -> ModelMinimum:
     """The least of the model within a radius; prices are raised where they leave a limit broken that need not be."""
     return minimum_near(question, variables, x, here, prices, radius, ACCURACY)[0]
 
 
 def minimum_near(
-    question: Question,
+    question: LimitQuestion,
     variables: Variables,
     x: np.ndarray,
-    here: Losses,
+    here: LimitLosses,
     prices: np.ndarray,
     radius: float,
     accuracy: float,
-) -> tuple[Step, Float[np.ndarray, " G"]]:
+) -> tuple[ModelMinimum, Float[np.ndarray, " G"]]:
     """The step, and the risks that the model has there; accurate to a share of the predicted decrease."""
     model = _Model(question, variables, x, here, radius)
     step = model.minimum(prices, accuracy)
@@ -102,7 +102,7 @@ def minimum_near(
 class _Model:
     """Linearised losses near x, with the planes found so far."""
 
-    def __init__(self, question: Question, variables: Variables, x: np.ndarray, here: Losses, radius: float):
+    def __init__(self, question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, radius: float):
         self.question, self.here, self.x = question, here, x
         self.low, self.high = variables.bounds(x, radius)
         self.equations, self.ratios = variables.equations(), variables.ratios(x)
@@ -121,7 +121,7 @@ class _Model:
         # Around the value at x, so that the level of the losses cancels before it can round.
         return Plane(g, weights @ slopes, float(weights @ (losses - self.here.values[g])), weights)
 
-    def minimum(self, prices: np.ndarray, accuracy: float) -> Step:
+    def minimum(self, prices: np.ndarray, accuracy: float) -> ModelMinimum:
         """By cutting planes."""
         question, now = self.question, merit(self.question, self.here.values, prices)
         size, limits = len(self.x), question.limits
@@ -131,7 +131,7 @@ class _Model:
             answer = self._solve(prices)
             if answer is None:
                 # As it may at the edge of rounding: then nothing is known of what is left to gain.
-                return Step(best, -least, np.inf, prices, np.full(limits, np.nan), [])
+                return ModelMinimum(best, -least, np.inf, prices, np.full(limits, np.nan), [])
             change = np.clip(answer.x[:size], self.low, self.high)
             values = self.values(change)
             fall = values[0] - self.here.values[0]
@@ -152,7 +152,7 @@ class _Model:
             if close or not new:
                 tied = [(plane, share) for plane, share in zip(self.planes, shares, strict=True) if share > 0]
                 multipliers = np.array([sum(s for p, s in tied if p.group == j + 1) for j in range(limits)])
-                return Step(best, -least, max(-bound, -least), prices, multipliers, tied)
+                return ModelMinimum(best, -least, max(-bound, -least), prices, multipliers, tied)
             self.planes += [self._plane(g, change) for g in new]
 
     def _below(self, g: int, change: np.ndarray) -> float:

@@ -20,14 +20,14 @@ from jaxtyping import Float
 from scipy import sparse
 
 from ...objectives import slopes_on
-from .problem import Question
+from .problem import LimitQuestion
 
 # Rounds at most; a bound this close to the master's value, and planes this close to the risks, as a share of what the
 # losses differ by, are good enough.
 ROUNDS, CLOSE, CUT = 40, 1e-4, 1e-5
 
 
-class Relaxed(NamedTuple):
+class RelaxedLimits(NamedTuple):
     """The problem of one who is told theta.
 
     Attributes:
@@ -52,7 +52,7 @@ class Relaxed(NamedTuple):
 class Columns:
     """Plans found so far with all their losses; each belongs to a draw."""
 
-    def __init__(self, question: Question):
+    def __init__(self, question: LimitQuestion):
         self.question = question
         self.points: list[np.ndarray] = []
         self.visits: list[np.ndarray] = []
@@ -83,13 +83,13 @@ class Columns:
 
 
 def relaxed(
-    question: Question,
+    question: LimitQuestion,
     point: np.ndarray,
     *,
     multipliers: np.ndarray | None = None,
     feasibility: bool = False,
     rounds: int = ROUNDS,
-) -> Relaxed | None:
+) -> RelaxedLimits | None:
     """The relaxation on the question's draws; None where weighted sums of the losses cannot be planned for.
 
     Args:
@@ -146,11 +146,11 @@ def relaxed(
         return None
     padded = np.concatenate([mixture, np.zeros(len(owner) - len(mixture))])
     points, visits = np.concatenate(columns.points), np.concatenate(columns.visits)
-    return Relaxed(best, *kept, points, owner, padded * share[owner], visits, breach)
+    return RelaxedLimits(best, *kept, points, owner, padded * share[owner], visits, breach)
 
 
 def _master(
-    question: Question,
+    question: LimitQuestion,
     losses: Float[np.ndarray, "G P"],
     owner: np.ndarray,
     planes: list[tuple[int, np.ndarray]],

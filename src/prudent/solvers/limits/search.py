@@ -26,11 +26,11 @@ from ..draws import Job, JobDraws
 from ..progress import Progress, Shown
 from ..sample_average import SampleAverage
 from .answer import particle_errors
-from .descent import FIRST_PRICE, Point, descend, finished, spread_of, started
+from .descent import FIRST_PRICE, LimitIterate, descend, finished, spread_of, started
 from .limit import Limit
 from .margins import particle_margin, to_spare
-from .problem import Losses, Question, Variables, variables_of
-from .relaxation import Relaxed, relaxed
+from .problem import LimitLosses, LimitQuestion, Variables, variables_of
+from .relaxation import RelaxedLimits, relaxed
 from .starts import candidates, chosen
 
 # Rounds of all starts on the first sample; starts that go on to their end.
@@ -66,8 +66,8 @@ class Candidate:
         risk: of the objective on held-out draws.
     """
 
-    point: Point
-    question: Question
+    point: LimitIterate
+    question: LimitQuestion
     short: Float[np.ndarray, " L"]
     risk: float
 
@@ -78,7 +78,7 @@ class Candidate:
 
 
 @dataclass
-class Search:
+class LimitSearch:
     """One problem with limits, from its parts to the policy that is judged."""
 
     objectives: tuple[Objective, ...]
@@ -110,7 +110,7 @@ class Search:
         free = table is not None and table.free
         point = np.asarray(self.objectives[0].points(_one(self.job.start)))[0]
         self.initial = point.ravel() if free else flat(_one(self.job.start))[0]
-        self.told: Relaxed | None = None
+        self.told: RelaxedLimits | None = None
         self.seen = np.zeros((0, len(self.initial)))
 
     def risks(self) -> tuple[Risk, ...]:
@@ -130,9 +130,9 @@ class Search:
         fit = [s for s in range(self.settings.stages()) if self.settings.size(s) * size <= KEPT_BYTES]
         return max(fit, default=0)
 
-    def question(self, draws: WeightedDraws, aims: np.ndarray, units: np.ndarray) -> Question:
+    def question(self, draws: WeightedDraws, aims: np.ndarray, units: np.ndarray) -> LimitQuestion:
         """On a sample."""
-        return Question(self.objectives, self.risks(), draws, aims, units)
+        return LimitQuestion(self.objectives, self.risks(), draws, aims, units)
 
     def found(self, progress: Shown) -> Candidate:
         """The best policy found that keeps the limits on held-out draws, or the one that lacks least."""
@@ -143,7 +143,7 @@ class Search:
                 point, question = self._grown(point, question)
             return self._adjusted(point, question)
 
-    def _first(self) -> tuple[Point, Question]:
+    def _first(self) -> tuple[LimitIterate, LimitQuestion]:
         """All starts on the first sample; the best of them to its end."""
         draws, count = self.sample(0), self.settings.starts
         rough = self.question(draws, self.bounds, np.ones(len(self.objectives)))
@@ -168,7 +168,7 @@ class Search:
             points = started(question, self.variables, self._rescued(draws), prices)
         if not points:
             # Nothing has finite losses: the start is handed back as it is.
-            return Point(self.initial, _nothing(question, self.initial), prices, 1.0, done=False), question
+            return LimitIterate(self.initial, _nothing(question, self.initial), prices, 1.0, done=False), question
         explored = self._descend(question, points, min(EXPLORATION, self.settings.iterations))
         order = sorted(explored, key=lambda p: _order(question, p))
         ended = [self._ended(question, p) for p in order[: FINALISTS if draws.exact else 1]]
@@ -180,7 +180,7 @@ class Search:
         found = None if finite is None else self.variables.from_points(finite[None])
         return np.zeros((0, len(self.initial))) if found is None else found
 
-    def _units(self, question: Question, x: np.ndarray) -> np.ndarray:
+    def _units(self, question: LimitQuestion, x: np.ndarray) -> np.ndarray:
         """How much each loss differs over draws and over policies; of policies without bounds, over better ones."""
         points, units = self.variables.points(x), []
         for objective in question.objectives:
@@ -193,7 +193,7 @@ class Search:
             units.append(max(float(np.ptp(losses)) if losses.size else 0.0, 1e-9 * size) or 1.0)
         return np.array(units)
 
-    def _descend(self, question: Question, points: list[Point], rounds: int) -> list[Point]:
+    def _descend(self, question: LimitQuestion, points: list[LimitIterate], rounds: int) -> list[LimitIterate]:
         left = max(self.settings.iterations - self.rounds, 0)
         done = descend(question, self.variables, points, min(rounds, left), float(self.settings.tolerance))
         self.rounds += done.rounds
@@ -204,20 +204,20 @@ class Search:
         self.bar.advance(self.rounds, np.array(lines).reshape(-1, 3, 1))
         return done.points
 
-    def _ended(self, question: Question, point: Point) -> Point:
+    def _ended(self, question: LimitQuestion, point: LimitIterate) -> LimitIterate:
         """A point at the end of its descent, polished where the sample is small enough."""
         if point.done is None:
             point = self._descend(question, [point], self.settings.iterations)[0]
         return finished(question, self.variables, point)
 
-    def _again(self, question: Question, before: Point) -> Point:
+    def _again(self, question: LimitQuestion, before: LimitIterate) -> LimitIterate:
         """From a point found for a question that was nearly the same."""
         points = started(question, self.variables, before.x[None], before.prices)
         if not points:
             return before
         return self._ended(question, self._descend(question, points, AGAIN)[0])
 
-    def _grown(self, point: Point, question: Question) -> tuple[Point, Question]:
+    def _grown(self, point: LimitIterate, question: LimitQuestion) -> tuple[LimitIterate, LimitQuestion]:
         """Larger samples until held-out draws no longer tell the answers apart."""
         held, before = self._held(point), point
         for stage in range(1, self.largest() + 1):
@@ -236,7 +236,7 @@ class Search:
                 break
         return point, question
 
-    def _held(self, point: Point) -> list[Evaluation]:
+    def _held(self, point: LimitIterate) -> list[Evaluation]:
         """The policy on held-out draws, in units."""
         draws = self.draws.evenly(self.job, self.held_out, Stream.HELD_OUT)
         place, found = self.variables.points(point.x[None]), []
@@ -250,7 +250,7 @@ class Search:
             found.append(held)
         return found
 
-    def _candidate(self, point: Point, question: Question) -> Candidate:
+    def _candidate(self, point: LimitIterate, question: LimitQuestion) -> Candidate:
         held = self._held(point)
         short = [
             self._short(limit, bound, each)
@@ -267,7 +267,7 @@ class Search:
             return lacking if lacking > 1e-12 else 0.0
         return held.risk + to_spare(limit, held) - bound if np.isfinite(held.risk) else np.inf
 
-    def _adjusted(self, point: Point, question: Question) -> Candidate:
+    def _adjusted(self, point: LimitIterate, question: LimitQuestion) -> Candidate:
         """Aims and levels moved until held-out draws show what was asked for, at the least cost."""
         best = self._moved(self._candidate(point, question))
         if best.rank()[0] and not self.hopeless:
@@ -374,12 +374,12 @@ def _one(start: Any) -> Any:
     return to_numpy(jax.tree.map(lambda leaf: np.asarray(leaf)[None], start))
 
 
-def _order(question: Question, point: Point) -> tuple[bool, float, float]:
+def _order(question: LimitQuestion, point: LimitIterate) -> tuple[bool, float, float]:
     breach = float((question.breach(point.here.values) / question.units[1:]).sum())
     broken = breach > 1e-7
     return broken, breach if broken else 0.0, float(point.here.values[0])
 
 
-def _nothing(question: Question, x: np.ndarray) -> Any:
+def _nothing(question: LimitQuestion, x: np.ndarray) -> Any:
     shape = (len(question.objectives), len(question.draws))
-    return Losses(np.full(shape, np.inf), np.zeros((*shape, len(x))), np.full(shape[0], np.inf))
+    return LimitLosses(np.full(shape, np.inf), np.zeros((*shape, len(x))), np.full(shape[0], np.inf))

@@ -22,10 +22,10 @@ from ..progress import Shown
 from ..sample_average import SampleAverage
 from ..solution import Asked, Checkpoint, History, Solution, Status
 from .answer import LimitAnswer, Verdict, answer_of
-from .bounds import Proof, certified, infeasible
+from .bounds import Infeasibility, certified, infeasible
 from .limit import Limit, refuse_idle
 from .prices import between, prices_beside
-from .search import Candidate, Search
+from .search import Candidate, LimitSearch
 
 # Fresh and held-out draws, where that is cheap: what is kept to spare shrinks with them.
 MANY_DRAWS = 8192
@@ -79,7 +79,7 @@ def solve_limited(
     for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
         refuse_idle(limit, number, *objective.loss_range(fresh.thetas if fresh.exact else thetas))
     scaled = [objective.in_units(thetas) for objective in objectives]
-    search = Search(
+    search = LimitSearch(
         tuple(each for each, _ in scaled), tuple(unit for _, unit in scaled), limits, risk, job, settings, count
     )
     # What no policy keeps is searched for all the same, for the policy that breaks it least.
@@ -140,7 +140,7 @@ def limit_objectives(limits: tuple[Limit, ...], made: Any) -> tuple[Objective, .
 
 
 def _multipliers(
-    search: Search, candidate: Candidate, hopeless: bool
+    search: LimitSearch, candidate: Candidate, hopeless: bool
 ) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
     """Multipliers and prices on both sides, in the user's units: of the objective for one of the limit.
 
@@ -162,11 +162,11 @@ def _multipliers(
 
 
 def _status(
-    search: Search,
+    search: LimitSearch,
     candidate: Candidate,
     answer: Any,
     kept: list[LimitAnswer],
-    proofs: Proof,
+    proofs: Infeasibility,
     objective: Objective,
 ) -> Status:
     if answer.infinite() and objective.infinite():

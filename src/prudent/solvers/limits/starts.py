@@ -7,8 +7,8 @@ from jaxtyping import Float
 
 from ...objectives import Objective
 from ...posteriors import Posterior, WeightedDraws
-from .problem import Question, Variables
-from .relaxation import Relaxed
+from .problem import LimitQuestion, Variables
+from .relaxation import RelaxedLimits
 
 # Candidates by chance for each start that is wanted; draws whose own mixtures are candidates.
 BY_CHANCE, OWN_MIXTURES = 2, 6
@@ -18,11 +18,11 @@ SPREAD = 0.3
 
 
 def candidates(
-    question: Question,
+    question: LimitQuestion,
     variables: Variables,
     belief: Posterior,
     initial: Float[np.ndarray, " N"],
-    told: Relaxed | None,
+    told: RelaxedLimits | None,
     count: int,
     random: np.random.Generator,
 ) -> Float[np.ndarray, "K N"]:
@@ -47,7 +47,7 @@ def candidates(
 
 
 def chosen(
-    question: Question,
+    question: LimitQuestion,
     variables: Variables,
     x: Float[np.ndarray, "K N"],
     prices: np.ndarray,
@@ -77,7 +77,7 @@ def chosen(
     return x[kept]
 
 
-def _mixtures(told: Relaxed) -> list[np.ndarray]:
+def _mixtures(told: RelaxedLimits) -> list[np.ndarray]:
     """Tables that visit pairs as the mixtures do: of all draws, under the risks' weights, and of the heaviest draws."""
     if told.visits.shape[1] == 0:
         heavy = np.argsort(-told.share, kind="stable")[:OWN_MIXTURES]
@@ -91,7 +91,7 @@ def _mixtures(told: Relaxed) -> list[np.ndarray]:
     return [_table(told, each * weighting[told.owner]) for weighting in weightings if weighting.sum() > 0]
 
 
-def _table(told: Relaxed, share: np.ndarray) -> np.ndarray:
+def _table(told: RelaxedLimits, share: np.ndarray) -> np.ndarray:
     visits = share[:, None] * told.visits
     met = np.einsum("ps,psa->sa", visits, told.points)
     total = met.sum(axis=1, keepdims=True)
