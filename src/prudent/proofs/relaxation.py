@@ -70,15 +70,11 @@ class Bounded(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """The risk of each box's least losses, rounding taken off, the weights `p xi*` behind it, and their table.
-
-    And by state, how much is lost to the draws' own tables if each follows this one there.
-    """
+    """The risk of each box's least losses, rounding taken off, the weights `p xi*` behind it, and their table."""
 
     bound: Float[Array, " N"]
     weights: Float[Array, "N R"]
     table: Float[Array, "N S A"]
-    lost: Float[Array, "N S"]
 
 
 def bounded(
@@ -145,11 +141,10 @@ def weighed(
     bound, weights = risk_of_least(risk, probabilities, found.least)
     often = weights[:, None] * found.visits
     table = _rows(often, found.rows)
-    lost = _lost(often, table, found)
     if deterministic:
         best = jnp.argmax(jnp.where(high > 0.5, table, -1.0), axis=2)
         table = jax.nn.one_hot(best, table.shape[2], dtype=table.dtype)
-    return Weighed(bound, weights, table, lost)
+    return Weighed(bound, weights, table)
 
 
 def _lost(often: Float[Array, "N S R"], table: Float[Array, "N S A"], found: Relaxed) -> Float[Array, "N S"]:

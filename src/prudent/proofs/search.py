@@ -16,8 +16,8 @@ from ..risks import Risk
 from .relaxation import Bounded, bounded
 from .tree import NONE, Tree, tightened
 
-# Boxes of one compiled call.
-BATCH = 64
+# Boxes of one compiled call; how many waiting boxes are worth one more call in a round, and calls a worker at most.
+BATCH, MANY, MOST_BATCHES = 64, 1024, 4
 
 # How much a cut gains, as a share of what was lost to the average: what is believed before any was made, and how many
 # cuts that belief is worth; a gain far above is an accident of the order of cuts.
@@ -141,7 +141,9 @@ class BranchAndBound:
     def _chosen(self, enough: float) -> list[int]:
         """The nodes of least bound; those that are good enough are closed."""
         chosen: list[int] = []
-        while self.queue and len(chosen) < self.workers * BATCH // 2:
+        # Where many wait, some more at once: workers that are done sooner go on, and who is cut a little early is cut.
+        batches = min(max(len(self.queue) // MANY, self.workers), MOST_BATCHES * self.workers)
+        while self.queue and len(chosen) < batches * BATCH // 2:
             bound, node = heapq.heappop(self.queue)
             if bound >= self.incumbent.risk - enough:
                 self.closed = min(self.closed, bound)
