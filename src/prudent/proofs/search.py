@@ -142,8 +142,8 @@ class BranchAndBound:
         """The nodes of least bound; those that are good enough are closed."""
         chosen: list[int] = []
         # Where many wait, some more at once: workers that are done sooner go on, and who is cut a little early is cut.
-        batches = min(max(len(self.queue) // MANY, self.workers), MOST_BATCHES * self.workers)
-        while self.queue and len(chosen) < batches * BATCH // 2:
+        calls = min(max(len(self.queue) // MANY, self.workers), MOST_BATCHES * self.workers)
+        while self.queue and len(chosen) < calls * BATCH // 2:
             bound, node = heapq.heappop(self.queue)
             if bound >= self.incumbent.risk - enough:
                 self.closed = min(self.closed, bound)
