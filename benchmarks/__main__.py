@@ -7,11 +7,27 @@ from __future__ import annotations
 
 import argparse
 
-from . import beliefs, cell, compilation, gradient, latency, logs, middling, optimisers, parts, planning, q_learning
+from . import (
+    beliefs,
+    cell,
+    compilation,
+    gradient,
+    large,
+    latency,
+    logs,
+    middling,
+    optimisers,
+    parts,
+    planning,
+    q_learning,
+    uneven,
+)
 
 PARTS = {
     "latency": latency.run,
     "middling": middling.run,
+    "large": large.run,
+    "uneven": uneven.run,
     "cell": cell.run,
     "gradient": gradient.run,
     "compilation": compilation.run,

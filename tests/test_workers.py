@@ -108,9 +108,11 @@ def test_backends_give_the_numbers_of_the_serial_run(backend):
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_on_a_cluster_a_killed_worker_costs_its_items_only(backend, tmp_path):
-    with cluster(backend), joblib.parallel_config(backend, n_jobs=2):
+def test_on_a_cluster_a_killed_worker_costs_its_items_only(backend, tmp_path, caplog):
+    with cluster(backend), joblib.parallel_config(backend, n_jobs=2), caplog.at_level(logging.WARNING, "prudent"):
         assert list(mapped(dying, str(tmp_path), list(range(8)))) == [k**2 for k in range(8)]
+    said = [record.getMessage() for record in caplog.records if record.name == "prudent"]
+    assert len(said) == 1 and "a worker died" in said[0] and "3" in said[0].split("items")[1]
 
 
 def cluster(name):

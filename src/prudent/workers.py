@@ -135,8 +135,21 @@ def _results(blob: Blob, items: list[tuple[int, Any]]) -> Iterator[tuple[int, An
 
     wave = WAVE * workers()
     for first in range(0, len(items), wave):
-        tasks = [joblib.delayed(_work)(*blob, *item) for item in items[first : first + wave]]
-        yield from joblib.Parallel(batch_size=1)(tasks)  # pyright: ignore
+        now = items[first : first + wave]
+        before = _present()
+        yield from joblib.Parallel(batch_size=1)([joblib.delayed(_work)(*blob, *item) for item in now])  # pyright: ignore
+        lost = before - _present()
+        if lost:
+            numbers = ", ".join(str(k) for k, _ in now)
+            logger.warning("a worker died (%s) beside items %s; dask did its again", ", ".join(lost), numbers)
+
+
+def _present() -> set[str]:
+    """Addresses of dask's workers: dask gives the items of one that dies to another without raising anything."""
+    import joblib.parallel
+
+    client: Any = getattr(joblib.parallel.get_active_backend()[0], "client", None)
+    return set(client.nthreads()) if hasattr(client, "nthreads") else set()
 
 
 def _work(digest: str, content: Any, number: int, item: Any) -> tuple[int, Any]:
