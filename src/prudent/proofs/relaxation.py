@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array
-from ..objectives import Boxes, Relaxed, filled
+from ..objectives import Boxes, Relaxed, cheapest_rows
 from ..risks import Risk
 
 # Rounding of the risk of a few thousand least losses, as a share of the largest.
@@ -162,7 +162,7 @@ def shared(
 
     def priced(weights: Array) -> tuple[Array, Array, Array]:
         price = (weights[:, None, None] * costs).sum(axis=3)
-        rows = jnp.moveaxis(filled(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
+        rows = jnp.moveaxis(cheapest_rows(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
         by_state = (rows * price).sum(axis=2)
         losses = least + (rows[..., None] * costs).sum(axis=(1, 2))
         return (weights * least).sum(axis=1) + by_state.sum(axis=1), by_state, losses
