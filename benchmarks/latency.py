@@ -94,7 +94,7 @@ def evaluation(rounds: int) -> None:
     random = np.random.default_rng(0)
     support = pr.Support.dense(6, 2)
     family = pr.TabularFamily(support, random.uniform(size=(6, 2)), start=0, discount=0.9)
-    belief = pr.Dirichlet(support, random.integers(1, 9, size=support.shape).astype(float))
+    belief = pr.Dirichlet(support, random.integers(1, 9, size=support.shape), np.zeros(support.shape))
     table = np.full((6, 2), 0.5)
     seconds = side_by_side({"evaluate": lambda: pr.evaluate(table, family, belief, samples=20_000)}, rounds)
     median = float(np.median(seconds["evaluate"]))

@@ -43,7 +43,7 @@ def judged(name: str) -> float:
             lists[state][0] = list(range(STATES))
     support = pr.Support.lists(lists, states=STATES)
     family = pr.TabularFamily(support, random.uniform(size=(STATES, ACTIONS)), start=0, discount=0.9)
-    belief = pr.Dirichlet(support, np.ones(support.shape) if support.listed is None else 1.0 * support.listed)
+    belief = pr.Dirichlet.symmetric(support, 1.0)
     policy = np.full((STATES, ACTIONS), 1.0 / ACTIONS)
     pr.evaluate(policy, family, belief, samples=2 if name == "nothing" else DRAWS)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

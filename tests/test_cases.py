@@ -62,7 +62,7 @@ def test_thresholds_have_the_losses_of_the_whole_model():
 
 
 def test_a_bus_is_replayed_month_by_month():
-    steps, paid = bus_held_out.replays(FLEET[:2])
+    steps, paid = bus_held_out.bus_replays(FLEET[:2])
     miles, ran, new = 0.0, 0.0, 0.0
     for month in range(int(np.ceil(np.log(1e-4) / np.log(bus.DISCOUNT)))):
         if miles >= 50 * bus.STEP:

@@ -14,7 +14,7 @@ import prudent as pr
 from prudent.arrays import in_float64
 from prudent.risks import risk_value
 from prudent.risks.envelope import check_envelope
-from prudent.risks.programs import compiled
+from prudent.risks.programs import program_of
 
 DRAWS = 12
 
@@ -134,9 +134,9 @@ def test_an_envelope_runs_in_a_loop_and_compiles_its_program_once():
         step = jax.grad(lambda x: risk_value(envelope, x, equal)[0])
         return jax.lax.fori_loop(0, 20, lambda _, x: x - 0.1 * step(x), losses)
 
-    before = compiled.cache_info().misses
+    before = program_of.cache_info().misses
     found = in_float64(jax.jit(descend))(losses)
-    assert compiled.cache_info().misses == before + 1
+    assert program_of.cache_info().misses == before + 1
     with jax.enable_x64(True):
         assert envelope(found).value < envelope(losses).value
 

@@ -70,7 +70,7 @@ def megabytes(name):
 def refused(root, folder, command, what):
     """One command on one folder: CPU seconds, and megabytes more than before it at its peak."""
     outside = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (root / "outside").iterdir()}
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
     clock, before = time.process_time(), megabytes("VmRSS")
     code, said = invoke(arguments_of(command, folder, root))
     spent = time.process_time() - clock, megabytes("VmHWM") - before

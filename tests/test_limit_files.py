@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent.report.advice import CautionRecord, FrontierRecord, LevelRecord, frontier_rows
-from prudent.report.curves import frontier_figure, limit_figure
+from prudent.report.curves import frontier_curve, limit_figure
 
 from .report_examples import drawn
 
@@ -126,7 +126,7 @@ def test_the_figure_of_a_frontier_has_every_level_and_its_interval():
     """Ends that are 0 or not known, crosses for what is not kept, the shade where nothing is; labels that fit."""
     levels = (level(1.0, False, (None, None)), level(2.0, True, (-3.0, 0.0)), level(3.0, True, (None, -2.0)))
     record = FrontierRecord(limit="l" * 80, unit="u" * 80, levels=levels, least=1.5)
-    figure = drawn(frontier_figure(record, "CVaR 0.9"))
+    figure = drawn(frontier_curve(record, "CVaR 0.9"))
     curve, crosses = figure.data[0], figure.data[-1]
     assert list(curve.x) == [2.0, 3.0] and list(crosses.x) == [1.0]
     assert list(curve.error_y.array) == [2.0, 1.0] and list(curve.error_y.arrayminus) == [1.0, 0.0]
@@ -140,7 +140,7 @@ def test_the_figure_of_a_frontier_has_every_level_and_its_interval():
         for k, name in enumerate(names)
     ]
     cautious = FrontierRecord(tail_name="CVaR 0.9", caution=tuple(caution))
-    assert list(drawn(frontier_figure(cautious, "")).data[0].text) == ["1", "3"]
+    assert list(drawn(frontier_curve(cautious, "")).data[0].text) == ["1", "3"]
     assert [row[0] for row in frontier_rows(cautious)[1]] == ["1 least CVaR 0", "2 plug-in", "3 theta known"]
 
 

@@ -16,7 +16,7 @@ from prudent.posteriors import equally_weighted
 from prudent.solvers import sample as sample_module
 from prudent.solvers.descent import GOING, MERGED, begin, only
 from prudent.solvers.natural import advantage
-from prudent.solvers.quasi_newton import Pairs, directions
+from prudent.solvers.quasi_newton import Pairs, newton_directions
 from prudent.solvers.sample import Sample, slopes_of
 from prudent.solvers.sample_average import space_of
 from prudent.solvers.search import Search
@@ -140,7 +140,7 @@ def test_quasi_newton_directions_are_those_of_the_inverse_hessian_updates():
         np.ones(1),
     )
     gradient = random.normal(size=(1, size))
-    assert np.allclose(directions(memory, gradient)[0], inverse @ gradient[0], rtol=1e-9)
+    assert np.allclose(newton_directions(memory, gradient)[0], inverse @ gradient[0], rtol=1e-9)
 
 
 # Planning many models.

@@ -22,7 +22,7 @@ def losses(tables: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
 
 def log_of(table: np.ndarray, steps: int, random: np.random.Generator) -> pr.Transitions:
-    """A walk of random actions, begun anew at a random state every ten steps."""
+    """A walk of random actions, begun again at a random state every ten steps."""
     state, rows = 0, []
     for step in range(steps):
         state = int(random.integers(STATES)) if step % 10 == 0 else state

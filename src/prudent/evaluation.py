@@ -36,7 +36,7 @@ CHEAP_KERNELS, CHEAP_WORK, CHEAP_DRAWS = 2**27, 2**29, 100_000
 FEW_IN_TAIL = 30
 
 
-def with_error(value: float, error: float) -> str:
+def plus_minus(value: float, error: float) -> str:
     """A number with its standard error, or without one where there is none."""
     return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
 
@@ -174,7 +174,7 @@ class Evaluation(eqx.Module):
         draws = f"all {count} atoms of the posterior" if self.exact else f"{count} fresh draws"
         parts = f"{self.draw_standard_error:.4f} by posterior draws, {chance:.4f} by particles"
         return [
-            ("risk", f"{with_error(self.risk, self.risk_standard_error)} (standard error, {draws})"),
+            ("risk", f"{plus_minus(self.risk, self.risk_standard_error)} (standard error, {draws})"),
             *([] if self.without is None else [("of which", parts)]),
             ("interval", known),
         ]
@@ -200,7 +200,7 @@ class Evaluation(eqx.Module):
         """The lines of the printed summary, as (label, text)."""
         low, middle, high = self.quantile([0.05, 0.5, 0.95])
         known = self.exact and self.without is None
-        mean = f"{self.mean:.4f}" if known else with_error(self.mean, self.mean_standard_error)
+        mean = f"{self.mean:.4f}" if known else plus_minus(self.mean, self.mean_standard_error)
         return [
             ("mean loss", mean),
             *self.risk_rows(),

@@ -44,7 +44,7 @@ def threshold_losses(
     return (running + left * replacement) / (1.0 - left)
 
 
-def replays(fleet_of: Sequence[Bus], discount: float = DISCOUNT) -> tuple[np.ndarray, np.ndarray]:
+def bus_replays(fleet_of: Sequence[Bus], discount: float = DISCOUNT) -> tuple[np.ndarray, np.ndarray]:
     """`[buses, 90]` discounted steps run and replacements paid, by bus and threshold, on the months it has driven.
 
     How far a bus drives is decided by its route and not by its engine, so any plan can be played on its record. The
@@ -121,7 +121,7 @@ def outcomes(
         robust: whether to make the robust plan, which takes most of the time.
     """
     everyone = buses()
-    steps, paid = replays(everyone)
+    steps, paid = bus_replays(everyone)
     cost = 0.001 * GROWTH * growth * steps + REPLACEMENT * paid
     _, prior = fleet()
     found: list[HeldOutOutcome] = []

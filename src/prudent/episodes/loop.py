@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
 from ..errors import InputError, hinted
-from ..evaluation import check_question, with_error
+from ..evaluation import check_question, plus_minus
 from ..gradients import Adjoint, GradientEstimator
 from ..linear import CutOff, LinearFamily
 from ..models import AbstractFamily
@@ -87,7 +87,7 @@ class Episodes(eqx.Module):
             seen, solution = _observations(episode.log), episode.solution
             lines.append(
                 f"{number:>7}  {'unknown' if seen is None else seen:>12}  {solution.iterations:>10}  "
-                f"{with_error(solution.risk, solution.risk_standard_error)}"
+                f"{plus_minus(solution.risk, solution.risk_standard_error)}"
             )
         return "\n".join(lines)
 

@@ -28,7 +28,7 @@ from ..losses import Loss
 from ..models import MDP, AbstractFamily
 from ..occupancies import Krylov, LinearSolver
 from .families import AbstractEventFamily
-from .solving import Costs, DrawPlans, Moves, compiled, plan_draws, values_of, visits_of
+from .solving import Costs, DrawPlans, Moves, numba_sweeps, plan_draws, values_of, visits_of
 
 # Draws that are worked on together.
 TOGETHER = 8
@@ -195,7 +195,7 @@ class Engine(NamedTuple):
         level = (visits * paid).sum(axis=0) / mass / (1.0 - moves.discount)
         error = self.left_out * float(np.abs(paid).max(initial=0.0)) / (1.0 - moves.discount)
         values = values_of(moves, policy, paid, order, level, error)
-        compiled().slopes(*moves.kernels, moves.discount, visits, values, shares, order, slope)
+        numba_sweeps().slopes(*moves.kernels, moves.discount, visits, values, shares, order, slope)
         return slope
 
     def _judged(self, policy: np.ndarray, thetas: np.ndarray, visits: np.ndarray) -> Float[np.ndarray, " N"]:
@@ -209,7 +209,7 @@ class Engine(NamedTuple):
             thetas: draws.
             error: of the least loss, as a share of what the spread of the costs could make of it.
         """
-        depth = compiled().depths(self.moves(thetas[:1]).index, np.asarray(self.family.start))
+        depth = numba_sweeps().depths(self.moves(thetas[:1]).index, np.asarray(self.family.start))
         groups, first = _groups(len(thetas)), None
         if len(groups) > 1:
             first = self._planned(thetas[len(thetas) // 2][None], max(ROUGH, error), depth, None).values

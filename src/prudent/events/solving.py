@@ -47,7 +47,7 @@ class Moves(NamedTuple):
         return int(PATIENCE * np.log(accuracy) / rate) + 20
 
 
-def compiled() -> Any:
+def numba_sweeps() -> Any:
     """The sweeps; imported when they are first needed, because Numba is only for large models."""
     from . import sweeps
 
@@ -61,7 +61,7 @@ def visits_of(
 
     States that no mass comes to are exactly 0, and cost nothing.
     """
-    sweeps = compiled()
+    sweeps = numba_sweeps()
     states = len(start)
     visits = np.zeros((states, moves.draws))
     mass = np.repeat(start[:, None], moves.draws, axis=1)
@@ -95,7 +95,7 @@ def values_of(
 
     Values are off by at most `error`, or by rounding. The others stay at the guess.
     """
-    sweeps = compiled()
+    sweeps = numba_sweeps()
     values = np.repeat(guess[None], len(paid), axis=0)
     rest = 1.0 - moves.discount
     size = max(float(np.abs(paid).max(initial=0.0)) / rest, float(np.abs(guess).max(initial=0.0)))
@@ -172,7 +172,7 @@ def plan_draws(
     less, so that it costs at least `start v + sum_t discount^t min_(depth <= t) d`, and the greedy policy at most the
     same with max. So states far from the start need not be exact, and no plan need be finished.
     """
-    sweeps = compiled()
+    sweeps = numba_sweeps()
     states, rest = len(start), 1.0 - moves.discount
     values = np.zeros((states, moves.draws)) if first is None else np.repeat(first[:, :1], moves.draws, axis=1)
     action = np.zeros((states, moves.draws), np.int16)
@@ -201,7 +201,7 @@ def _bounds(
     moves: Moves, costs: Costs, values: np.ndarray, start: np.ndarray, depth: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bounds of the least cost from the start, rounding taken off, and the middle of the residuals."""
-    sweeps = compiled()
+    sweeps = numba_sweeps()
     deepest, discount = int(depth.max()), moves.discount
     low = np.full((deepest + 1, moves.draws), np.inf)
     high = -low

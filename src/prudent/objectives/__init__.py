@@ -19,7 +19,7 @@ from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective
-from .tabular_boxes import filled
+from .tabular_boxes import cheapest_rows
 from .tabular_checks import check_models
 from .tabular_footing import costs_at, plainly
 from .tabular_plans import TabularPlans, linear_cost

@@ -113,7 +113,7 @@ class LinearBoxes(Boxes):
             batch = _Batch(self.models, low, high)
             cost, flat = batch.tiled(self.cost), batch.packed(values)
             quality = batch.quality(cost, flat)
-            residual = ((filled(quality, batch.low, batch.high) * quality).sum(axis=1) - flat).min(axis=0)
+            residual = ((cheapest_rows(quality, batch.low, batch.high) * quality).sum(axis=1) - flat).min(axis=0)
             return batch.apart(batch.proved(cost, flat, residual)), batch.apart(quality)
 
         return _in_blocks(block, low, high, values)
@@ -149,7 +149,7 @@ class ConvexBoxes(Boxes):
             )
             # A gradient step on each row in units of what its actions differ by, and the least linear loss beside it.
             spread = jnp.ptp(found.quality, axis=1, keepdims=True)
-            stepped = projected(
+            stepped = nearest_rows(
                 rows - state.length * found.quality / jnp.where(spread > 0, spread, 1.0), batch.low, batch.high
             )
             near = batch.visits(stepped)[:, None] * stepped
@@ -254,14 +254,14 @@ class _Batch:
             values = models.solver.adjoint(prepared, (rows * cost).sum(axis=1))
             visits = models.solver.forward(prepared, self.start)
             quality = self.quality(cost, values)
-            greedy = filled(quality, self.low, self.high)
+            greedy = cheapest_rows(quality, self.low, self.high)
             residual = ((greedy * quality).sum(axis=1) - values).min(axis=0)
             return count + 1, greedy, rows, values, quality, visits, residual
 
         def unfinished(state: tuple) -> Array:
             return (state[0] < MOST_IMPROVEMENTS) & jnp.any(state[-1] < -RESIDUAL * largest)
 
-        rows = filled(self.quality(cost, values), self.low, self.high)
+        rows = cheapest_rows(self.quality(cost, values), self.low, self.high)
         state = lax.while_loop(unfinished, improve, improve((0, rows)))
         _, _, rows, values, quality, visits, residual = state
         return _Iterated(self.proved(cost, values, residual), values, rows, quality, visits)
@@ -301,7 +301,7 @@ def hidden(support: Support, size: Any) -> Any:
     return EPSILON * (4 * (support.successors + support.actions + 8) + support.states) * size
 
 
-def filled(cost: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Float[Array, "S A M"]) -> Array:
+def cheapest_rows(cost: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Float[Array, "S A M"]) -> Array:
     """The rows of least cost between the bounds: the cheapest actions filled up first; of equal ones, the first."""
     actions, room = cost.shape[1], high - low
     left = 1.0 - low.sum(axis=1)
@@ -317,7 +317,7 @@ def filled(cost: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Float[
     return jnp.stack(rows, axis=1)
 
 
-def projected(rows: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Float[Array, "S A M"]) -> Array:
+def nearest_rows(rows: Float[Array, "S A M"], low: Float[Array, "S A M"], high: Float[Array, "S A M"]) -> Array:
     """The nearest rows between the bounds that sum to 1: shifted by a number and clipped, the number by halving."""
 
     def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:

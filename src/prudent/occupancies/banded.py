@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from ..arrays import Array
 from ..kernels import Support
-from .elimination import entries_of, invert, multiply, narrow_order, times
+from .elimination import invert, matrix_entries, multiply, narrow_order, times
 from .krylov import LinearSolver
 
 # States eliminated in one step.
@@ -187,6 +187,6 @@ class Banded(LinearSolver):
 
 def _band(order: np.ndarray, support: Support) -> int:
     """How far entries are from the diagonal in an order, in whole blocks."""
-    rows, columns = entries_of(support)
+    rows, columns = matrix_entries(support)
     place = np.argsort(order)
     return BLOCK * max(1, -(-int(np.abs(place[rows] - place[columns]).max()) // BLOCK))

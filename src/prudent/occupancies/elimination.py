@@ -152,7 +152,7 @@ class Elimination(LinearSolver):
         return vector if self._as_given else vector[np.argsort(self.order)]
 
 
-def entries_of(support: Support) -> tuple[np.ndarray, np.ndarray]:
+def matrix_entries(support: Support) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of every entry `P_pi` may have."""
     if support.graph is None:
         return np.divmod(np.arange(support.states**2), support.states)
@@ -165,13 +165,13 @@ def narrow_order(support: Support) -> np.ndarray:
     from scipy.sparse import coo_matrix  # slow to import, both
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    rows, columns = entries_of(support)
+    rows, columns = matrix_entries(support)
     pattern = coo_matrix((np.ones(rows.size), (rows, columns)), shape=(support.states,) * 2).tocsr()
     return reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
 
 
 def _reach(order: np.ndarray, support: Support) -> tuple[int, ...]:
-    rows, columns = entries_of(support)
+    rows, columns = matrix_entries(support)
     position = np.argsort(order)
     first = np.minimum(position[rows], position[columns])
     last = np.maximum(position[rows], position[columns]) + 1

@@ -21,7 +21,7 @@ from ..arrays import Array
 from ..errors import InputError
 from ..kernels import Graph, Support, on_graph, sum_terms
 
-# BiCGSTAB is begun anew so often before the fixed point takes over.
+# BiCGSTAB is begun again so often before the fixed point takes over.
 RESTARTS = 5
 
 # Room for rounding between the recursive and the true residual, both squared.

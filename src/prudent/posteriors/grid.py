@@ -19,7 +19,7 @@ from .likelihoods import Likelihood, joined, likelihood_of
 # The density, as a part of the largest, below which the grid leaves cells out.
 LEFT_OUT = 1e-12
 
-# A grid is drawn anew around the mass while that narrows a side to less than this part of it.
+# A grid is drawn again around the mass while that narrows a side to less than this part of it.
 WORTH_ZOOMING, MOST_ZOOMS = 0.9, 100
 
 # Fewer cells than this (the exponential of the entropy) cannot show the shape of a marginal.
@@ -34,7 +34,7 @@ class Grid(Invertible):
 
     The density is proportional to `prior(theta) prod_k P_theta(s'_k | s_k, a_k)^count_k` within the box and constant
     on each cell, with its value at the cell's middle. It is 0 where the family's kernel is not a proper one, so
-    the box may be larger than the domain of theta. The grid finds the mass by itself: it is drawn anew
+    the box may be larger than the domain of theta. The grid finds the mass by itself: it is drawn again
     around the cells that hold all but about 1e-12 of it, until they fill the grid.
 
     >>> import prudent as pr

@@ -77,7 +77,7 @@ class Pooled(AbstractTable):
         self.learned = learn(support, counts, self.grid or likely_grid(support, counts))
 
     def update(self, log: Transitions | Log) -> Pooled:
-        """Add the counts of a log, and learn anew how alike the pairs are."""
+        """Add the counts of a log, and learn again how alike the pairs are."""
         return Pooled(self.support, sum_counts(self.support, self.counts, log), self.grid)
 
     def mean(self) -> Float[np.ndarray, "S A B"]:

@@ -55,7 +55,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
         lines.append(("family", case.family.name))
     lines.append(("risk", risk_name(file.risk)))
     lines.append(("loss", loss_name(file.loss)))
-    lines += [("limit", limit_words(limit, number)) for number, limit in enumerate(file.limit)]
+    lines += [("limit", described_limit(limit, number)) for number, limit in enumerate(file.limit)]
     log = facts.log
     told = [] if log is None else [f"{log.rows:,} rows, {seen['observations']:,.0f} transitions"]
     if facts.outcomes is not None and facts.outcomes.seen is not None:
@@ -120,7 +120,7 @@ def _spoken(kind: str) -> str:
     return " ".join(SPOKEN.get(word, word) for word in kind.split("-"))
 
 
-def limit_words(section: Any, number: int) -> str:
+def described_limit(section: Any, number: int) -> str:
     """A limit in words."""
     name, unit = section.name or f"limit {number + 1}", f" {section.unit}" if section.unit else ""
     how = f"with a chance of {section.chance:g}" if section.chance is not None else f"in {limit_measure(section)}"

@@ -22,7 +22,7 @@ from .describing import risk_name, solver_name
 from .facts import Counted, refuse_repeats
 from .schema import RISKS, SOLVERS, Risk, Solver
 from .sections import Level, NotNegative, Section
-from .toml_file import message_of
+from .toml_file import validation_message
 
 Named = dict[str, float]
 Matrix = list[list[float]]
@@ -121,7 +121,7 @@ def parse_linear(content: dict[str, Any], source: str, text: str = "") -> Linear
     try:
         return LinearFile.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}{message_of(error, text)}") from None
+        raise InputError(f"{source}{validation_message(error, text)}") from None
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
 

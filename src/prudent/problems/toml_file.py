@@ -49,7 +49,7 @@ def parse(content: dict[str, Any], source: str, text: str = "") -> ProblemFile:
     try:
         return ProblemFile.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}{message_of(error, text)}") from None
+        raise InputError(f"{source}{validation_message(error, text)}") from None
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
 
@@ -112,7 +112,7 @@ def _set(content: dict[str, Any], key: str, value: Any) -> None:
     content[last] = value
 
 
-def message_of(error: ValidationError, text: str) -> str:
+def validation_message(error: ValidationError, text: str) -> str:
     """What is wrong with a file's content, and in which line."""
     # Of a value that could be several things, the one it came closest to being.
     first = max(error.errors(include_url=False), key=lambda each: len(_path(each)))

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array
-from ..objectives import Boxes, Relaxed, filled
+from ..objectives import Boxes, Relaxed, cheapest_rows
 from ..risks import Risk
 
 # Rounding of the risk of a few thousand least losses, as a share of the largest.
@@ -111,7 +111,7 @@ def _shares(
 
 def _cheapest(price: Float[Array, "N K A"], low: Float[Array, "N K A"], high: Float[Array, "N K A"]) -> Array:
     """The row of least price at each of a box's states."""
-    return jnp.moveaxis(filled(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
+    return jnp.moveaxis(cheapest_rows(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
 
 
 @eqx.filter_jit

@@ -36,7 +36,7 @@ def limit_figure(limit: LimitRecord, shares: np.ndarray) -> Any:
     return figure
 
 
-def frontier_figure(record: FrontierRecord, risk_name: str) -> Any:
+def frontier_curve(record: FrontierRecord, risk_name: str) -> Any:
     """The curve with its intervals, the part that is proved to be out of reach shaded, the price as its slope."""
     return _of_limit(record, risk_name) if record.limit else _of_caution(record)
 

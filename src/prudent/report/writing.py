@@ -9,7 +9,7 @@ from typing import Any
 from ..files import write_whole
 from . import words
 from .advice import frontier_notes, frontier_rows, worth_notes, worth_rows
-from .curves import frontier_figure, limit_figure
+from .curves import frontier_curve, limit_figure
 from .decision import VERDICTS, ChoiceRecord, cost_words
 from .distributions import (
     POINTS,
@@ -187,7 +187,7 @@ def _figures(record: SolutionRecord, limits: tuple[float, float] | None) -> dict
         for limit in record.limits
     ]
     if record.frontier is not None:
-        drawn["frontier"] = figure_html(frontier_figure(record.frontier, record.risk_name), "frontier")
+        drawn["frontier"] = figure_html(frontier_curve(record.frontier, record.risk_name), "frontier")
     if risks is not None:
         drawn["risks"] = figure_html(risks, f"{record.risk_name} of each plan")
     if limits is not None:

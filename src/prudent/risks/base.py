@@ -82,9 +82,9 @@ class Mixable:
 
     def __add__(self, other: Any) -> Any:
         """The sum of weighted risks; one without a weight counts once."""
-        from .mixtures import added
+        from .mixtures import weighted_sum
 
-        return added(self, other)
+        return weighted_sum(self, other)
 
     __rmul__, __radd__ = __mul__, __add__
 
@@ -246,7 +246,7 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     infinite = losses == np.inf
     most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
     losses = xp.where(infinite, LARGE * xp.where(most > 0, most, 1.0), losses)
-    # By its class: a method taken from a module is made anew each time, which costs more than a small sample.
+    # By its class: a method taken from a module is made again each time, which costs more than a small sample.
     density = type(risk).density(risk, held(losses), held(probabilities))
     # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
     size = held(xp.max(xp.where(probabilities > 0, xp.abs(losses), 0.0)))

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..arrays import Array, in_float64, require_number
 from ..errors import InputError
 from .base import Risk, checked_sample
-from .programs import Clarabel, EnvelopeSolver, EnvelopeStatus, Program, Raw, SetOfDensities, compiled, load_cvxpy
+from .programs import Clarabel, EnvelopeSolver, EnvelopeStatus, Program, Raw, SetOfDensities, load_cvxpy, program_of
 
 # Draws whose sign is checked beforehand, one program each, where the constraints are the whole set. What is found for
 # given losses is checked at all draws.
@@ -116,7 +116,7 @@ class Envelope(Risk):
             probabilities: `[R]` weights of the draws summing to 1; equal when left out.
         """
         losses, probabilities = (np.asarray(part) for part in checked_sample(losses, probabilities))
-        return _solved(compiled(self._set(), probabilities.tobytes()), losses)
+        return _solved(program_of(self._set(), probabilities.tobytes()), losses)
 
     def _set(self) -> SetOfDensities:
         return SetOfDensities(self.constraints, self.norm_bound, float(self.order), self.impose, self.solver)
@@ -132,7 +132,7 @@ class _Worst(NamedTuple):
         losses, probabilities = (part.view(np.float64)[..., 0] for part in (losses, probabilities))
         found = np.empty(losses.shape)
         for where in np.ndindex(losses.shape[:-1]):
-            program = compiled(self.densities, np.ascontiguousarray(probabilities[where]).tobytes())
+            program = program_of(self.densities, np.ascontiguousarray(probabilities[where]).tobytes())
             solution = _solved(program, losses[where])
             found[where] = solution.weights if solution.status.usable else np.nan
         return np.ascontiguousarray(found[..., None]).view(np.uint32)
@@ -182,7 +182,7 @@ def check_envelope(risk: Risk, draws: int) -> None:
     """
     for part in jax.tree.leaves(risk, is_leaf=lambda node: isinstance(node, Envelope)):
         if isinstance(part, Envelope):
-            program = compiled(part._set(), np.full(draws, 1.0 / draws).tobytes())
+            program = program_of(part._set(), np.full(draws, 1.0 / draws).tobytes())
             if part.impose:
                 _check_feasible(program)
             else:

@@ -135,7 +135,7 @@ def multiplied(part: Mixable, weight: Any) -> PartialMixture | Mixture:
     return _settled(risks, tuple(float(number) * each for each in weights))
 
 
-def added(one: Any, other: Any) -> PartialMixture | Mixture:
+def weighted_sum(one: Any, other: Any) -> PartialMixture | Mixture:
     """The sum of weighted risks."""
     risks, weights = _parts(one)
     more, further = _parts(other)

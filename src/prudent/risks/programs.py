@@ -212,6 +212,6 @@ def _norm_constraint(densities: SetOfDensities, xi: Any, probabilities: np.ndarr
 
 
 @functools.lru_cache(maxsize=KEPT_PROGRAMS)
-def compiled(densities: SetOfDensities, probabilities: bytes) -> Program:
+def program_of(densities: SetOfDensities, probabilities: bytes) -> Program:
     """The program of a set of densities at these weights (the bytes of a float64 array)."""
     return Program(densities, np.frombuffer(probabilities).copy())

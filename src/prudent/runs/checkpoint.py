@@ -269,7 +269,7 @@ def restored(saved: Saved, path: Path) -> Solution:
     arguments = saved.case.arguments()
     objective, theta = arguments["model"].objective(loss=arguments["loss"]), arguments["belief"].sample(0, 1)[0]
     try:
-        limited = bool(saved.case.facts.file.limit)  # begins anew at its policy, and has no state to go on from
+        limited = bool(saved.case.facts.file.limit)  # begins again at its policy, and has no state to go on from
         state = None if limited else arguments["solver"].state_from(saved.trees["state"], objective, theta)
         parameters = _finite(saved.trees["parameters"][""], 2)
         columns = {name.removeprefix("."): _column(column) for name, column in saved.trees["history"].items()}

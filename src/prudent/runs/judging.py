@@ -162,7 +162,7 @@ def rival_records(
     evaluator: Evaluator, case: Case, arguments: dict[str, Any], beside: PolicyRecord, iterations: int
 ) -> list[PolicyRecord]:
     """The plans of `pr.rivals`; one that cannot be made for this problem is left out."""
-    # A run that goes on makes a few iterations more; the risk-neutral one begins anew and gets as many as all.
+    # A run that goes on makes a few iterations more; the risk-neutral one begins again and gets as many as all.
     solver = arguments["solver"]
     solver = dataclasses.replace(solver, iterations=max(iterations, solver.iterations))
     made = rivals(**arguments | {"solver": solver}, radius=_radius(case, arguments), evaluation=2)

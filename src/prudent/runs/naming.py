@@ -32,7 +32,7 @@ def driver_records(solution: Solution, name: Naming | None = None) -> tuple[Driv
     )
 
 
-def moves_of(case: Case) -> Naming | None:
+def driver_names(case: Case) -> Naming | None:
     """Names of drivers: the move that a probability or a cost belongs to; None where a family names its own."""
     if case.family is not None:
         return None

@@ -33,7 +33,7 @@ from .judging import Evaluator, rival_records
 from .keeping import CheckpointWriter, not_written
 from .limiting import limit_records
 from .linear_runs import LinearPlanned, carry_out_linear, linear_plan_of, linear_state
-from .naming import driver_records, moves_of, unknowns
+from .naming import driver_names, driver_records, unknowns
 from .proving import proved
 from .reporting import add_to_run, can_report, page_file
 
@@ -141,8 +141,8 @@ def continue_run(
     """Go on with a run: more iterations, or the next episode under what has been observed since.
 
     Without `data` the bits are those of one longer run. With it the posterior is updated, and the solver starts
-    anew from the policy there is, on draws of its own. A run that was interrupted goes on where it was, to the end that
-    it had set out for; other data have to wait for that.
+    again from the policy there is, on draws of its own. A run that was interrupted goes on where it was, to the end
+    that it had set out for; other data have to wait for that.
 
     Args:
         folder: of the run; everything needed is in its checkpoint.
@@ -318,10 +318,10 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
         solution,
         answer,
         limits=limit_records(case, arguments, solution, [*beside, *rivals]),
-        **problem_fields(case, solution, answer, settings_of(case.facts.file.solver, arguments["solver"])),
+        **problem_fields(case, solution, answer, solver_settings(case.facts.file.solver, arguments["solver"])),
         episode=plan.episode,
         fit=plan.fit,
-        drivers=driver_records(solution, moves_of(case)),
+        drivers=driver_records(solution, driver_names(case)),
         deterministic=certain,
         decision=decision,
         rivals=tuple(rivals),
@@ -329,7 +329,7 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
     return solution, record
 
 
-def settings_of(section: Any, solver: Any) -> dict[str, Any]:
+def solver_settings(section: Any, solver: Any) -> dict[str, Any]:
     """The solver's settings of a file, with the numbers that were in force where it names none."""
     given = section.model_dump(mode="json")
     usual: dict[str, Any] = {name: getattr(solver, name, None) for name, value in given.items() if value is None}

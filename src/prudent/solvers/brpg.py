@@ -96,7 +96,7 @@ class BRPG(Optimiser):
     def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> State:
         """The loop's state."""
         initial = to_numpy(projected(objective.within, objective.initial()))
-        fresh = begin(self.for_loop(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), 1)
+        fresh = first_state(self.for_loop(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), 1)
         state = filled(jax.tree.map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
         if not (0 <= state.steps < 2**30 and GOING <= state.finished <= NON_FINITE):
             raise foreign()
@@ -119,7 +119,7 @@ class BRPG(Optimiser):
         """Algorithm 1 for all runs in one compiled loop."""
         runs = len(draws.jobs)
         risk = stacked([job.risk for job in draws.jobs])
-        beginning = begin(self.for_loop(), stacked([job.start for job in draws.jobs]), runs)
+        beginning = first_state(self.for_loop(), stacked([job.start for job in draws.jobs]), runs)
         if before is None:
             state, histories, start = beginning, [np.empty((0, 3))] * runs, 0
             going = np.ones(runs, dtype=bool)
@@ -208,7 +208,7 @@ class Loop(NamedTuple):
 
 
 @eqx.filter_jit
-def begin(settings: BRPG, parameters: Any, groups: int) -> State:
+def first_state(settings: BRPG, parameters: Any, groups: int) -> State:
     """The state before the first iteration."""
     optimiser = jax.vmap(settings.optimiser.init)(parameters)
     zeros = jnp.zeros(groups, jnp.int32)
@@ -221,7 +221,9 @@ def norm(tree: Any) -> Float[Array, " G"]:
     return jnp.sqrt(sum(squares[1:], squares[0]))
 
 
-def iterate(loop: Loop, state: State, thetas: Array, keys: UInt32[Array, "G 2"]) -> tuple[State, Float[Array, "3 G"]]:
+def one_iteration(
+    loop: Loop, state: State, thetas: Array, keys: UInt32[Array, "G 2"]
+) -> tuple[State, Float[Array, "3 G"]]:
     """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
     from optax import apply_updates
 
@@ -280,7 +282,7 @@ def run_block(
         now, uniform = first + position, chance.uniforms[position]
         kept = loop.settings.output.observe(state.kept, state.parameters, now, uniform, loop.held_out)
         kept = where(state.finished == GOING, kept, state.kept)
-        state, entries = iterate(loop, state, thetas[position], chance.keys[position])
+        state, entries = one_iteration(loop, state, thetas[position], chance.keys[position])
         state = eqx.tree_at(lambda s: s.kept, state, kept)
         return position + 1, state, trace.at[position].set(entries), iterates
 

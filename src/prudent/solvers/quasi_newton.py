@@ -67,7 +67,7 @@ class LBFGS(Step):
 
     def propose(self, space: Space, iterates: Iterates) -> Any:
         """The quasi-Newton direction, shortened by what rejections have taught."""
-        moves = -iterates.memory.reach[:, None] * directions(iterates.memory, iterates.gradient)
+        moves = -iterates.memory.reach[:, None] * newton_directions(iterates.memory, iterates.gradient)
         moved = _added(iterates.parameters, moves)
         return project_all(space.within, moved)
 
@@ -96,7 +96,7 @@ class LBFGS(Step):
         return Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
 
 
-def directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
+def newton_directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
     """The inverse Hessian that the pairs stand for, times the gradient (the two-loop recursion)."""
     steps, turns = np.asarray(pairs.steps), np.asarray(pairs.turns)
     known = np.asarray(pairs.known)

@@ -27,7 +27,7 @@ from .progress import Progress, Shown
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample import slopes_of
-from .search import Incumbent, Search, restored
+from .search import Incumbent, Search, restored_search
 from .solution import Solution
 from .starts import PLANNED, first_parameters
 from .states import Arrays
@@ -135,7 +135,7 @@ class SampleAverage(Optimiser):
         space = space_of(objective, theta, self.step)
         initial = to_numpy(projected(objective.within, objective.initial()))
         steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
-        return restored(arrays, space, jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
+        return restored_search(arrays, space, jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
 
     def jobs_at_once(self, objective: Objective) -> int:
         """A few: their models fill the same chunks."""

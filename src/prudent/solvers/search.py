@@ -293,7 +293,9 @@ def _change(risk: Risk, draws: WeightedDraws, here: Incumbent, before: Incumbent
 CODES = 16
 
 
-def restored(arrays: Arrays, space: Space, initial: Any, steps: tuple[Step, ...], settings: SampleAverage) -> Search:
+def restored_search(
+    arrays: Arrays, space: Space, initial: Any, steps: tuple[Step, ...], settings: SampleAverage
+) -> Search:
     """The search whose leaves were these; refused where these settings could not have led to it."""
     points = np.shape(arrays.get(".iterates.value", 0.0))
     # A start that was given is there twice.

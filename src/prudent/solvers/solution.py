@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from ..arrays import Array
 from ..errors import InputError
-from ..evaluation import Evaluation, in_columns, with_error
+from ..evaluation import Evaluation, in_columns, plus_minus
 
 
 class Status(enum.Enum):
@@ -269,7 +269,7 @@ class Solution(eqx.Module):
         return in_columns(self.rows())
 
     def __repr__(self) -> str:
-        risk = with_error(self.risk, self.risk_standard_error) if not self.exact else f"{self.risk:.4f}, exact"
+        risk = plus_minus(self.risk, self.risk_standard_error) if not self.exact else f"{self.risk:.4f}, exact"
         return f"Solution({self.status.name}: risk {risk}, {self.iterations} iterations; {self.policy!r})"
 
     def _repr_html_(self) -> str:

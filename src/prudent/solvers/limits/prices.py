@@ -50,6 +50,6 @@ def prices_beside(question: LimitQuestion, variables: Variables, point: LimitIte
     return np.sort(prices, axis=1)
 
 
-def between(multipliers: Float[np.ndarray, " L"], prices: Float[np.ndarray, "L 2"]) -> Float[np.ndarray, " L"]:
+def within_prices(multipliers: Float[np.ndarray, " L"], prices: Float[np.ndarray, "L 2"]) -> Float[np.ndarray, " L"]:
     """Multipliers as they are, unless the newest step ended on one side of a corner and has none of it."""
     return np.clip(multipliers, (1.0 - ROUGH) * prices[:, 0], (1.0 + ROUGH) * prices[:, 1])

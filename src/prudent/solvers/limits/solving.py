@@ -24,7 +24,7 @@ from ..solution import Asked, Checkpoint, History, Solution, Status
 from .answer import LimitAnswer, Verdict, answer_of
 from .bounds import Infeasibility, certified, infeasible
 from .limit import Limit, refuse_idle
-from .prices import between, prices_beside
+from .prices import prices_beside, within_prices
 from .search import Candidate, LimitSearch
 
 # Fresh and held-out draws, where that is cheap: what is kept to spare shrinks with them.
@@ -157,7 +157,7 @@ def _multipliers(
     ratio = scales[0] / scales[1:]
     asked = question._replace(aims=np.where(over, values, question.aims))
     prices = prices_beside(asked, search.variables, point)
-    multipliers = between(np.where(over, 0.0, np.maximum(point.multipliers, 0.0)), prices)
+    multipliers = within_prices(np.where(over, 0.0, np.maximum(point.multipliers, 0.0)), prices)
     return multipliers * ratio, prices * ratio[:, None]
 
 
