@@ -79,7 +79,7 @@ class TabularPolicy(eqx.Module):
         Args:
             state: its name or number.
             seed: of the random choice, where the policy makes one: a whole number (the same seed, the same action), or
-                a NumPy generator, which goes on. When left out, every call chooses again.
+                a NumPy generator, which goes on. When left out, every call makes a choice of its own.
         """
         row = np.asarray(self.probabilities)[self.labels.state(state)]
         chosen = int(chosen_by(row[None], seed)[0])
