@@ -113,7 +113,7 @@ class Ageing(Posterior):
 
     The law is Dirichlet after the gains that were counted. If `own` buses are given, it is that of a new bus whose
     law is its own: Dirichlet, with the concentration that fits the buses best, around a mean of their laws whose
-    weights of their own are drawn for each draw (the Bayesian bootstrap), because a few buses do not tell what the next ones
+    weights are drawn with each draw (the Bayesian bootstrap), because a few buses do not tell what the next ones
     are like. The growth is log-normal around Rust's estimate with his standard error.
 
     Attributes:
