@@ -209,7 +209,7 @@ def test_closed_streams_and_pipes_that_nobody_reads(tmp_path, problem):
 
 
 def test_a_limit_of_the_shell_is_no_traceback(problem):
-    done = prudent("check", problem, shell='ulimit -v 614400; exec "$@"')
+    done = prudent("check", problem, shell='ulimit -v 450000; exec "$@"')
     assert done.returncode == 2, done.stderr
     # A library of others' may have said its own before.
     assert "Traceback" not in done.stderr and done.stderr.splitlines()[-1].startswith("error: ")

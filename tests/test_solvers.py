@@ -375,15 +375,10 @@ def test_printing_a_solution_says_how_it_ended(capsys):
     assert "iteration limit" in capsys.readouterr().out
 
 
-def test_progress_bar_is_off_when_not_a_terminal_and_changes_no_bits(capsys, monkeypatch):
-    from prudent.solvers import progress
-
+def test_the_line_of_progress_is_off_when_not_a_terminal_and_changes_no_bits(capsys):
     quiet = solve()
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    shown = solve(progress=True)
-    assert "objective" in capsys.readouterr().err
-    assert same_bits(quiet, shown)
+    assert same_bits(quiet, solve(progress=True))
 
 
 def test_objects_are_frozen():

@@ -42,20 +42,9 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except BrokenPipeError:
         os._exit(BROKEN_PIPE)
-    if isinstance(code, int) and _limited():
-        # Threads of some libraries crash under such a limit while Python ends.
-        sys.stderr.flush()
-        os._exit(code)
+    if isinstance(code, int):
+        interrupts.leave_if_limited(code)
     sys.exit(code)
-
-
-def _limited() -> bool:
-    """Whether the shell limits the addresses there are."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return False
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _open_streams() -> None:

@@ -88,3 +88,18 @@ def message(folder: Path | None, arguments: list[str]) -> str:
         kept = manifest.note.get("iterations", 0)
         return f"interrupted: iteration {kept} is kept in {folder}; go on with: prudent continue {here}"
     return f"interrupted: the run in {folder} is whole; its page is made again with: prudent report {folder}"
+
+
+def leave_if_limited(code: int) -> None:
+    """End the process at once where the shell limits the addresses there are (`ulimit -v`).
+
+    Under such a limit threads of some libraries crash while Python ends.
+    """
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

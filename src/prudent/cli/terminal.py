@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from ..interrupts import leave_if_limited
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -58,6 +60,8 @@ def refuse(message: str) -> NoReturn:
     """End with a message and exit code 2."""
     words = shown(" ".join(message[:LONGEST_MESSAGE].splitlines()))
     typer.echo(f"error: {words}{'…' if len(message) > LONGEST_MESSAGE else ''}", err=True)
+    if message == NO_MEMORY:
+        leave_if_limited(2)
     raise typer.Exit(2)
 
 
