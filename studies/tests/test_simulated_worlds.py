@@ -44,8 +44,8 @@ def test_episodes_that_step_together_cost_what_they_do_one_by_one():
 
     setting, policy = pendulum(), Push()
     family, thetas = setting.family, setting.truth * np.array([[1.0, 1.0, 1.0], [2.0, 1.2, 0.5]])
-    costs, seen = simulated.try_out(setting, policy, thetas, 2, seed=3)
-    noise = np.random.default_rng(3).normal(size=(60, 2, 1))
+    costs, fallen, seen = simulated.try_out(setting, policy, thetas, 2, seed=3)
+    noise, falls = np.random.default_rng(3).normal(size=(60, 2, 1)), 0
     for w, theta in enumerate(thetas):
         world, totals, walks = setting.world(theta), [], []
         for e in range(2):
@@ -59,5 +59,7 @@ def test_episodes_that_step_together_cost_what_they_do_one_by_one():
                 state = world.step(state, action, noise[t, e])
             totals.append(total)
             walks.append(walk)
+            falls += max(map(abs, walk)) > np.pi / 2
         assert costs[w] == pytest.approx(np.mean(totals), rel=1e-9)
         np.testing.assert_allclose(seen[w], walks[int(np.argmax(totals))], rtol=1e-9)
+    assert fallen == falls / 4

@@ -58,7 +58,7 @@ KINDS = {
 
 
 def simulated(kind: Kind, seed: int) -> Rows:
-    """A log of a random model and a random policy, both anew for each seed."""
+    """A log of a random model and a random policy, both new for each seed."""
     generator = np.random.default_rng([seed, kind.steps, kind.states])
     states, actions, units = kind.states, kind.actions, kind.units
 

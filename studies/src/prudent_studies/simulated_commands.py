@@ -16,7 +16,7 @@ Worlds = Annotated[int, typer.Option(help="Drawn from the belief.", min=10)]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The picture; in the working folder when left out.")]
 
 
-def pendulum(seed: Seed = 0, worlds: Worlds = 200, out: Out = None) -> None:
+def pendulum(seed: Seed = 0, worlds: Worlds = 1000, out: Out = None) -> None:
     """Gymnasium's pendulum, its mass, length and friction learned from a short log; some minutes.
 
     Example: prudent pendulum --out pendulum.png
@@ -24,7 +24,7 @@ def pendulum(seed: Seed = 0, worlds: Worlds = 200, out: Out = None) -> None:
     _study("pendulum", seed, worlds, out or Path("pendulum.png"))
 
 
-def cart_pole(seed: Seed = 0, worlds: Worlds = 200, out: Out = None) -> None:
+def cart_pole(seed: Seed = 0, worlds: Worlds = 1000, out: Out = None) -> None:
     """Gymnasium's cart-pole, its masses and length learned from a short log; some minutes.
 
     Example: prudent cart-pole --out cart-pole.png
@@ -50,7 +50,7 @@ def _study(name: str, seed: int, worlds: int, out: Path) -> None:
         terminal.print(f"belief after {found.rows} transitions, {behind:.0f} effective draws: {known}", soft_wrap=True)
         table = empty_table(
             f"Discounted cost in {worlds} {setting.name} worlds of the belief, {study.EPISODES} episodes each",
-            ["policy", "mean", "worst tenth", "mean less plug-in's", "worst tenth less plug-in's", "stated", "seconds"],
+            ["policy", "mean", "worst tenth", "mean less plug-in's", "worst tenth less plug-in's", "falls", "stated"],
             words=["policy"],
         )
         plain = found.tried[-1]
@@ -62,8 +62,8 @@ def _study(name: str, seed: int, worlds: int, out: Path) -> None:
                 f"{one.mean:.3f}",
                 f"{one.tail:.3f}",
                 *("–" if one is plain else f"{value:+.3f} ± {error:.3f}" for value, error in apart),
+                f"{one.fallen:.1%}",
                 f"{risk:.3f} ± {by_draws:.3f} (draws) ± {by_particles:.3f} (particles)",
-                f"{one.seconds:.0f}",
             )
         terminal.print(table)
         terminal.print(f"wrote {out}")

@@ -22,6 +22,12 @@ EARTH, FORCE, TICK, PUSHES = 9.8, 10.0, 0.02, (0.02, 0.04)
 # pendulum, and nothing is gained by knowing that one of them may be heavy.
 TORQUE_COST, FORCE_COST = 0.1, 0.03
 
+# Angle of the pole and place of the cart at which an episode of Gymnasium ends.
+TILTED, OFF = 0.2095, 2.4
+
+# What a step costs at most where the pole has fallen: more than three times the largest force, so that none lets go.
+FALLEN = 10.0
+
 # Most of the force while the cart-pole is logged.
 GENTLE = 2.0
 
@@ -52,6 +58,7 @@ class Setting(NamedTuple):
         bounds: of actions.
         unit: of what is pictured: a state over time.
         pictured: which coordinate of the state.
+        fallen: where it is farther from 0 than this, it has fallen.
     """
 
     name: str
@@ -65,6 +72,7 @@ class Setting(NamedTuple):
     bounds: tuple[float, float]
     unit: str
     pictured: int
+    fallen: float
 
 
 def pendulum(particles: int = 8) -> Setting:
@@ -109,7 +117,7 @@ def pendulum(particles: int = 8) -> Setting:
 
         def stepped(state: np.ndarray, action: float, noise: np.ndarray) -> np.ndarray:
             made.state = np.array(state)
-            torque = np.clip(action, -TORQUE, TORQUE) - theta[2] * state[1] + GUST * noise[0]
+            torque = min(max(action, -TORQUE), TORQUE) - theta[2] * state[1] + GUST * noise[0]
             made.step(np.array([torque]))
             return np.array(made.state)
 
@@ -136,6 +144,7 @@ def pendulum(particles: int = 8) -> Setting:
         (-TORQUE, TORQUE),
         "angle from upright",
         0,
+        np.pi / 2.0,
     )
 
 
@@ -156,10 +165,9 @@ def cart_pole(particles: int = 8) -> Setting:
         return state + jnp.stack([TICK * speed, TICK * moved + kicks[0], TICK * turning, TICK * turned + kicks[1]])
 
     def cost(theta: Any, state: Any, action: Any) -> Any:
-        # What Gymnasium calls fallen, an angle of 12 degrees or a place off by 2.4, costs a half or more, at most 1.
         del theta
-        size = (state[2] / 0.2095) ** 2 + (state[0] / 2.4) ** 2
-        return size / (1.0 + size) + FORCE_COST * action[0] ** 2
+        size = (state[2] / TILTED) ** 2 + (state[0] / OFF) ** 2
+        return size / (1.0 + size / FALLEN) + FORCE_COST * action[0] ** 2
 
     def start(noise: Any) -> Any:
         return 0.05 * (2.0 * ndtr(noise) - 1.0)
@@ -185,7 +193,7 @@ def cart_pole(particles: int = 8) -> Setting:
         made.total_mass, made.polemass_length = made.masscart + made.masspole, made.masspole * made.length
 
         def stepped(state: np.ndarray, action: float, noise: np.ndarray) -> np.ndarray:
-            force = float(np.clip(action, -FORCE, FORCE))
+            force = min(max(action, -FORCE), FORCE)
             # Gymnasium pushes to the left or to the right, as hard as `force_mag` says.
             made.state, made.force_mag, made.steps_beyond_terminated = np.array(state), abs(force), None
             made.step(int(force > 0))
@@ -214,6 +222,7 @@ def cart_pole(particles: int = 8) -> Setting:
         (-FORCE, FORCE),
         "angle of the pole",
         2,
+        TILTED,
     )
 
 
