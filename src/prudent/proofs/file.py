@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from ..objectives import Boxes
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
 from .relaxation import risk_of_least, shared
-from .search import batches
+from .search import BATCH, batches
 from .tree import NONE, Cuts, Tree, tightened
 
 # Up to here values keep all their digits; beyond, half of them, and the bound is what those prove.
@@ -138,8 +140,18 @@ def _arrays(
     numbers = len(leaves) * tree.shape[0] * len(share)
     kind = np.float64 if 8 * numbers <= DOUBLE_BYTES else np.float32
     bounds, values, weights, charged, paid = [], [], [], [], []
-    for rows in batches(len(leaves)):
-        shown = _shown(boxes, risk, share, tree.boxes(leaves[rows]), tolls[leaves[rows]], kind, enough)
+    # Every leaf's search begins where that of the box of all tables ended.
+    shape = (BATCH, *tree.shape)
+    begin = np.asarray(boxes.relaxed(np.zeros(shape), np.ones(shape), np.zeros((*shape[:2], len(share)))).values)
+
+    @in_float64  # by thread
+    def work(rows: np.ndarray) -> _Shown:
+        return _shown(boxes, risk, share, tree.boxes(leaves[rows]), tolls[leaves[rows]], begin, kind, enough)
+
+    parts = batches(len(leaves))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(work, parts))
+    for rows, shown in zip(parts, found, strict=True):
         real = slice(0, len(leaves) - rows[0])
         bounds.append(shown.bound.min())
         values.append(shown.values[real])
@@ -162,12 +174,13 @@ def _shown(
     share: Float[np.ndarray, " R"],
     ends: tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]],
     state: Int[np.ndarray, "N K"],
+    begin: Float[np.ndarray, "N S R"],
     kind: Any,
     enough: float,
 ) -> _Shown:
     """Of leaves with these bounds and tolls at these states, in numbers of a kind."""
     low, high = tightened(*ends)
-    found = boxes.relaxed(low, high, np.zeros((len(low), low.shape[1], len(share))))
+    found = boxes.relaxed(low, high, begin)
     values = np.asarray(found.values).astype(kind)
     least, quality = boxes.proved(low, high, values.astype(float))
     every = np.ones(least.shape, bool)

@@ -16,7 +16,8 @@ from ..risks import Risk
 from .relaxation import Bounded, bounded
 from .tree import NONE, Tree, tightened
 
-# Boxes of one compiled call; how many waiting boxes are worth one more call in a round, and calls a worker at most.
+# Boxes of one compiled call; how many waiting boxes are worth one more call in a round, or another round beside the
+# one that is worked on; and calls of a round for each worker at most.
 BATCH, MANY, MOST_BATCHES = 64, 1024, 4
 
 # How much a cut gains, as a share of what was lost to the average: what is believed before any was made, and how many
@@ -79,6 +80,23 @@ class Leaf(NamedTuple):
     values: Float[np.ndarray, "S R"] | None
 
 
+class Round(NamedTuple):
+    """Boxes that are being bounded.
+
+    Attributes:
+        parents: the nodes they were cut from.
+        leaves: what was kept of these.
+        low, high: the boxes, two for each parent.
+        parts: what is found, batch by batch.
+    """
+
+    parents: list[int]
+    leaves: list[Leaf]
+    low: Float[np.ndarray, "N S A"]
+    high: Float[np.ndarray, "N S A"]
+    parts: Iterable[Bounded]
+
+
 class BranchAndBound:
     """A search that can be carried on; all that it has proved is in its tree."""
 
@@ -106,11 +124,12 @@ class BranchAndBound:
         self.open: dict[int, Leaf] = {}
         self.most_values = max(1, VALUE_BYTES // (2 * len(question.probabilities) * shape[0]))
         self.queue: list[tuple[float, int]] = []
+        self.begun: list[Round] = []
         # Of the boxes that are not cut again, the least bound.
         self.closed = np.inf
         low, high = np.zeros((1, *shape)), np.ones((1, *shape))
         nothing = np.zeros((1, shape[0], len(question.probabilities)), np.float16)
-        root = self._bounded(low, high, nothing)
+        root = self._found(Round([], [], low, high, self._bounded(low, high, nothing)))
         self.root_values, self.root_bound = root.values[0], float(root.told[0])
         self.tree = Tree(shape, question.deterministic) if tree is None else tree
         if tree is None:
@@ -123,7 +142,9 @@ class BranchAndBound:
     @property
     def bound(self) -> float:
         """Below the risk of every policy, or of every deterministic one."""
-        return min(self.queue[0][0] if self.queue else np.inf, self.closed, self.incumbent.risk)
+        first = self.queue[0][0] if self.queue else np.inf
+        begun = min((self.tree.bound[node] for it in self.begun for node in it.parents), default=np.inf)
+        return min(first, begun, self.closed, self.incumbent.risk)
 
     @property
     def gap(self) -> float:
@@ -132,10 +153,16 @@ class BranchAndBound:
 
     def rounds(self, enough: float) -> Iterator[Moment]:
         """Cut the boxes of least bound until the gap is at most `enough` or nothing is left to cut."""
-        began = time.perf_counter()
-        while self.gap > enough and (parents := self._chosen(enough)):
-            self._cut(parents)
-            self.history.append(Moment(time.perf_counter() - began, len(self.tree), self.bound, self.incumbent.risk))
+        clock = time.perf_counter()
+        while self.gap > enough:
+            # Where many wait, workers have the next round before this one is entered, which is the work of one.
+            while len(self.begun) < (2 if len(self.queue) >= MANY else 1) and (parents := self._chosen(enough)):
+                self.begun.append(self._cut(parents))
+            if not self.begun:
+                return
+            self._entered(self.begun[0])
+            self.begun.pop(0)
+            self.history.append(Moment(time.perf_counter() - clock, len(self.tree), self.bound, self.incumbent.risk))
             yield self.history[-1]
 
     def _chosen(self, enough: float) -> list[int]:
@@ -152,8 +179,8 @@ class BranchAndBound:
                 chosen.append(node)
         return chosen
 
-    def _cut(self, parents: list[int]) -> None:
-        """Both children of each parent, bounded."""
+    def _cut(self, parents: list[int]) -> Round:
+        """Both children of each parent, whose bounds are begun."""
         tree, leaves = self.tree, [self.open.pop(node) for node in parents]
         low, high = (end.repeat(2, axis=0) for end in tree.boxes(parents))
         left = 2 * np.arange(len(parents))
@@ -162,10 +189,14 @@ class BranchAndBound:
         low[left + 1, state, action] = 1.0 if tree.deterministic else at
         low, high = tightened(low, high)
         values = np.stack([self.root_values if leaf.values is None else leaf.values for leaf in leaves])
-        found = self._bounded(low, high, values.repeat(2, axis=0))
+        return Round(parents, leaves, low, high, self._bounded(low, high, values.repeat(2, axis=0)))
+
+    def _entered(self, done: Round) -> None:
+        """The children of a round, in the tree in place of their parents."""
+        found = self._found(done)
         self._consider(found)
-        self._learn(parents, [leaf.lost for leaf in leaves], np.asarray(found.bound))
-        self._enter(parents, found, low, high)
+        self._learn(done.parents, [leaf.lost for leaf in done.leaves], np.asarray(found.bound))
+        self._enter(done.parents, found, done.low, done.high)
 
     def _learn(self, parents: list[int], lost: list[float], bound: Float[np.ndarray, " N"]) -> None:
         """What the cuts of each state gained, on either side."""
@@ -206,22 +237,26 @@ class BranchAndBound:
             self.open[node] = leaf
             heapq.heappush(self.queue, (self.tree.bound[node], node))
 
-    def _bounded(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Bounded:
+    def _bounded(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Iterable[Bounded]:
         """Bounds of any number of boxes, in batches of one shape."""
-        question, count = self.question, len(low)
+        question = self.question
 
         @in_float64  # by thread, and the executor may have threads of its own
         def work(rows: np.ndarray) -> Bounded:
             arrays = (part[rows] for part in (low, high, values))
-            return to_numpy(
+            found = to_numpy(
                 bounded(question.boxes, question.risk, question.probabilities, question.deterministic, *arrays)
             )
+            # A quarter of the digits will do where a search begins, and there are many of them.
+            short = np.clip(found.values, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
+            return found._replace(values=short)
 
-        columns = zip(*self.executor(work, batches(count)), strict=True)
-        found = Bounded(*(np.concatenate(column)[:count] for column in columns))
-        # A quarter of the digits will do where a search begins, and there are many of them.
-        short = np.clip(found.values, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
-        return found._replace(values=short)
+        return self.executor(work, batches(len(low)))
+
+    @staticmethod
+    def _found(done: Round) -> Bounded:
+        """All batches of a round, without what filled up the last."""
+        return Bounded(*(np.concatenate(column)[: len(done.low)] for column in zip(*done.parts, strict=True)))
 
     def _consider(self, found: Bounded) -> None:
         """The best of the boxes' tables may be the new incumbent."""
