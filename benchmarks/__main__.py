@@ -19,6 +19,7 @@ from . import (
     optimisers,
     parts,
     planning,
+    processes,
     q_learning,
     uneven,
 )
@@ -33,6 +34,7 @@ PARTS = {
     "compilation": compilation.run,
     "parts": parts.run,
     "planning": planning.run,
+    "processes": processes.run,
     "optimisers": optimisers.run,
     "q_learning": q_learning.run,
     "logs": logs.run,

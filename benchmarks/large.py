@@ -15,13 +15,14 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numba
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import bicgstab
 
 import prudent as pr
-from prudent.events import Engine
 
+from . import planning
 from .measuring import console, report
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -127,12 +128,11 @@ def _draw(found: dict, figure: str) -> None:
 
 
 def run(rounds: int) -> None:
-    """What `make bench` has time for: a few iterations, a certificate and planning at 1e4 states, gradients to 1e5."""
+    """What `make bench` has time for: a few iterations and a certificate at 1e4 states, gradients to 1e5."""
     del rounds
     brief()
     certified(10_000, DRAWS)
     growth(SIZES[:4], None)
-    planning((10_000,))
 
 
 def brief() -> None:
@@ -176,9 +176,8 @@ def _kernel(lake: pr.envs.FrozenLake, theta: np.ndarray) -> np.ndarray:
     """Probabilities `[S, A, 3]` from the rules of the lake."""
     slip, escape = theta
     hole = np.asarray(lake.hole)[:, None, None]
-    return np.broadcast_to(
-        np.where(hole, [escape, 1.0 - escape, 0.0], [1.0 - slip, slip / 2, slip / 2]), (len(hole), 4, 3)
-    )
+    row = np.where(hole, [escape, 1.0 - escape, 0.0], [1.0 - slip, slip / 2, slip / 2])
+    return np.broadcast_to(row, (len(hole), 4, 3))
 
 
 def _costs(lake: pr.envs.FrozenLake, theta: np.ndarray) -> np.ndarray:
@@ -204,46 +203,29 @@ def _independent_loss(lake: pr.envs.FrozenLake, table: np.ndarray, theta: np.nda
     return float(np.asarray(lake.start) @ values)
 
 
+@numba.njit(parallel=True)
+def _backup(successor: np.ndarray, kernel: np.ndarray, cost: np.ndarray, values: np.ndarray, better: np.ndarray):
+    for state in numba.prange(len(cost)):
+        least = np.inf
+        for action in range(successor.shape[1]):
+            after = 0.0
+            for event in range(successor.shape[2]):
+                after += kernel[state, action, event] * values[successor[state, action, event]]
+            least = min(least, after)
+        better[state] = cost[state] + DISCOUNT * least
+
+
 def _value_iteration(lake: pr.envs.FrozenLake, theta: np.ndarray) -> float:
     """The least cost from the start by plain value iteration, to 1e-8."""
     successor, kernel, cost = np.asarray(lake.support.successor), _kernel(lake, theta), _costs(lake, theta)
-    values = np.zeros(len(cost))
+    values, better = np.zeros(len(cost)), np.empty(len(cost))
     while True:
-        better = cost + DISCOUNT * np.einsum("sae,sae->sa", kernel, values[successor]).min(axis=1)
+        _backup(successor, kernel, cost, values, better)
         low, high = (better - values).min(), (better - values).max()
-        values = better
+        values, better = better, values
         if (high - low) * DISCOUNT / (1.0 - DISCOUNT) <= 1e-8:
             # The middle of the interval that MacQueen's bounds leave.
             return float(np.asarray(lake.start) @ values) + (high + low) / 2 * DISCOUNT / (1.0 - DISCOUNT)
-
-
-def planning(sizes: tuple[int, ...]) -> None:
-    """One model, planned to values from the start off by 1e-6, by sweeps, against two planners in wide use."""
-    from .planning import TRUTH, _mdpsolver, _quantecon, random_lake
-
-    rows = []
-    for size in sizes:
-        lake = big_lake(size, goals=0.0)
-        engine = Engine(lake, pr.ExpectedCost(), 1e-10)
-        seconds = {}
-        with jax.enable_x64(True):
-            for _ in range(2):
-                cpu = time.process_time()
-                plan = next(iter(engine.plans(np.array([TRUTH]), 1e-6 * (1.0 - DISCOUNT))))
-                seconds["prudent"] = time.process_time() - cpu
-        mdp = random_lake(size)
-        for name, make in {"quantecon": _quantecon, "mdpsolver": lambda m: _mdpsolver(m, "mpi", False)}.items():
-            rival = make(mdp)
-            for _ in range(2 if name == "quantecon" else 1):
-                problem, cpu = rival.prepare(), time.process_time()
-                answer = rival.solve(problem)
-                seconds[name] = time.process_time() - cpu
-            console.print(f"{name}: {float(rival.values(answer)[0]):.7f}; ours {plan.low[0]:.7f} to {plan.high[0]:.7f}")
-        share = seconds["prudent"] / min(seconds["quantecon"], seconds["mdpsolver"])
-        for name, passed in seconds.items():
-            verdict = f"{share:.2f} {'ok' if share <= 0.6 else 'MISSED'}" if name == "prudent" else ""
-            rows.append((f"{size:.0e} {name}", f"{passed:.3g}", verdict))
-    report("Planning one lake", ("states, planner", "processor s", "share of the faster"), rows)
 
 
 def main() -> None:
@@ -261,7 +243,7 @@ def main() -> None:
     elif given.part == "growth":
         growth(SIZES if given.states is None else (given.states,), given.figure)
     elif given.part == "planning":
-        planning((100_000, 1_000_000) if given.states is None else (given.states,))
+        planning.run(3, (100_000, 1_000_000) if given.states is None else (given.states,))
     else:
         certified(given.states or 1_000_000, given.draws)
 

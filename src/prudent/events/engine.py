@@ -28,7 +28,7 @@ from ..losses import Loss
 from ..models import MDP, AbstractFamily
 from ..occupancies import Krylov, LinearSolver
 from .families import AbstractEventFamily
-from .solving import Costs, DrawPlans, Moves, numba_sweeps, plan_draws, values_of, visits_of
+from .visits_and_plans import Costs, DrawPlans, Moves, numba_sweeps, plan_draws, values_of, visits_of
 
 # Draws that are worked on together.
 TOGETHER = 8

@@ -40,7 +40,7 @@ def push(index, classes, events, policy, discount, visits, mass, hot, forward, l
             s = first + i if forward else last - 1 - i
             most = 0.0
             for n in range(draws):
-                most = max(most, mass[s, n])
+                most = max(most, abs(mass[s, n]))
             if most <= least:
                 continue
             for n in range(draws):
@@ -65,6 +65,19 @@ def push(index, classes, events, policy, discount, visits, mass, hot, forward, l
                 if policy[s, a] > NOTHING:
                     for e in range(outcomes):
                         hot[index[s, a, e] // BLOCK] = True
+
+
+@compiled
+def passed(index, classes, events, policy, discount, sent, after):
+    """`after += discount P^T sent`."""
+    states, actions, outcomes = index.shape
+    for s in range(states):
+        for a in range(actions):
+            if policy[s, a] > NOTHING:
+                for e in range(outcomes):
+                    for n in range(sent.shape[1]):
+                        share = discount * policy[s, a] * events[classes[s, a], e, n]
+                        after[index[s, a, e], n] += share * sent[s, n]
 
 
 @compiled

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 EPSILON = float(np.finfo(np.float64).eps)
 
-# Sweeps in the better of two directions, after which both are tried again.
+# Sweeps in the better of two directions, after which both are tried again; and all of such a round.
 SAME_WAY = 6
+ROUND = SAME_WAY + 2
 
 # Sweeps of each draw's own policy between two improvements, and improvements between two looks at the bounds.
 FOLLOWED, IMPROVED = 6, 4
+
+# Sweeps are leapt over where that leaves this share or less of what is missing; where it does not, the wait doubles.
+WORTH_A_LEAP = 0.8
 
 # Sweeps are given up after so many times what the discount alone would need.
 PATIENCE = 3.0
@@ -73,14 +77,51 @@ def visits_of(
 
     def sweep(forward: bool) -> float:
         sweeps.push(*moves.kernels, policy, moves.discount, visits, mass, hot, forward, least)
-        # Mass is neither made nor lost, so that visits tell what is left; where little is, rounding would.
-        return float(mass.sum(axis=0).max())
+        # Mass is not below 0 before a leap, and a sum needs no other array.
+        return float((np.abs(mass) if leapt else mass).sum(axis=0).max())
 
-    for left in _either_way(sweep):
-        count -= 1
-        if left <= left_out or not hot.any() or count == 0:
+    # Sweeps that have gone the same way for a while leave a shape of their own.
+    before, wait, look, leapt = None, 1, ROUND + 1, False
+    for done, left in enumerate(_either_way(sweep), start=1):
+        if left <= left_out or not hot.any() or done == count:
             break
-    return visits
+        if before is not None:
+            better = _leap(moves, policy, visits - before, visits, mass, hot)
+            leapt, wait = leapt or better, 1 if better else 2 * wait
+            look, before = done + wait * ROUND, None
+        # A leap is work for every state: where most are not met, sweeps pass them over and are cheaper.
+        if done + 1 == look and 2 * hot.sum() < len(hot):
+            look += ROUND
+        elif done + 1 == look:
+            before = visits.copy()
+    # After a leap, mass may be below 0, and so may visits by no more than what is left out.
+    return np.maximum(visits, 0.0) if leapt else visits
+
+
+def _leap(
+    moves: Moves,
+    policy: Float[np.ndarray, "S A"],
+    step: Float[np.ndarray, "S N"],
+    visits: Float[np.ndarray, "S N"],
+    mass: Float[np.ndarray, "S N"],
+    hot: Bool[np.ndarray, " B"],
+) -> bool:
+    """Go on along the last sweep's `step` as far as leaves least mass, for the draws where that is worth it.
+
+    Sweeps soon change visits in one proportion, which the discount alone takes hundreds of them to bring in.
+    """
+    after = np.zeros(step.shape)
+    numba_sweeps().passed(*moves.kernels, policy, moves.discount, step, after)
+    away = step - after
+    square = (away * away).sum(axis=0)
+    far = (mass * away).sum(axis=0) / np.where(square > 0.0, square, np.inf)
+    left = mass - far * away
+    good = np.abs(left).sum(axis=0) < WORTH_A_LEAP * np.abs(mass).sum(axis=0)
+    visits[:, good] += (far * step)[:, good]
+    mass[:, good] = left[:, good]
+    size = numba_sweeps().BLOCK
+    hot |= np.bincount(np.flatnonzero(mass.any(axis=1)) // size, minlength=len(hot)) > 0
+    return bool(good.any())
 
 
 def values_of(
@@ -106,11 +147,30 @@ def values_of(
         low, high = sweeps.pull(*moves.kernels, policy, moves.discount, paid, values, order, forward)
         return max(abs(low), abs(high))
 
-    for change in _either_way(sweep):
-        count -= 1
-        if change <= target or count == 0:
+    # As above: worth it where most states are swept.
+    wait, look, copies = 1, ROUND + 1 if 2 * len(order) >= len(paid) else count + 3, []
+    for done, change in enumerate(_either_way(sweep), start=1):
+        if change <= target or done == count:
             break
+        if done == look:
+            wait = 1 if _extrapolated(values, copies) else 2 * wait
+            look, copies = done + wait * ROUND, []
+        if done + 2 >= look:
+            copies.append(values.copy())
     return values
+
+
+def _extrapolated(values: Float[np.ndarray, "S N"], copies: list[Float[np.ndarray, "S N"]]) -> bool:
+    """Where the last two sweeps changed values in one proportion, add what all further ones would (Aitken)."""
+    first, second = copies
+    before, step = second - first, values - second
+    square = (before * before).sum(axis=0)
+    rate = np.clip((before * step).sum(axis=0) / np.where(square > 0.0, square, 1.0), 0.0, 1.0 - EPSILON)
+    off = np.abs(step - rate * before).max(axis=0)
+    # The next change would be the step at this rate; after going on it is at most what is off, added up.
+    good = off < WORTH_A_LEAP * (1.0 - rate) * rate * np.abs(step).max(axis=0)
+    values[:, good] += (rate / (1.0 - rate) * step)[:, good]
+    return bool(good.any())
 
 
 def _either_way(sweep: Callable[[bool], float]) -> Iterator[float]:
