@@ -29,9 +29,11 @@ demo: .venv/base  ## solve the frozen lake from five observations; under a minut
 # Most of the time of the tests is compilation; these take two thirds off it. `test-long` compiles as users do.
 test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
-test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.3
+test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.05
+# Where bytecode is not kept, every process that the tests begin would compile our modules again, a second each.
+test test-browser: export PYTHONDONTWRITEBYTECODE =
 test: .venv/dev  ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not browser" tests studies/tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long and not browser" tests studies/tests
 	$(BIN)/python -m pytest -n 2 -m "not long" src studies/src
 	# Where there is no Chromium and none can be installed, the tests above still count.
 	$(MAKE) --no-print-directory test-browser BROWSER=optional

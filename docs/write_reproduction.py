@@ -33,7 +33,7 @@ def markdown_table(item: str, records: list[dict]) -> str:
 
 
 def filled(page: str, read: Callable[[str], list[dict]]) -> str:
-    """The page with every table made anew."""
+    """The page with every table made again."""
     for item in ITEMS:
         pattern = re.compile(rf"(<!-- {item} -->\n).*?(<!-- /{item} -->)", re.DOTALL)
         assert pattern.search(page), f"the page has no marks for {item}"

@@ -18,8 +18,10 @@ settings.load_profile("prudent")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Whole files go to one worker, so that it compiles their functions once; the longest must not come last.
-LONGEST = ("test_solvers", "test_matrix", "test_docs", "test_posterior_mcmc", "test_policies", "test_cli")
+# Whole files go to one worker, so that it compiles their functions once; the longest must not come last. xdist would
+# put those of most tests first, which `--no-loadscope-reorder` forbids it.
+LONGEST = ("test_docs", "test_matrix", "test_solvers", "test_optimisers", "test_linear_solve", "test_simulated")
+LONGEST += ("test_limits", "test_proofs", "test_advice", "test_cases", "test_cli", "test_posterior_mcmc")
 
 
 def pytest_collection_modifyitems(items):

@@ -161,6 +161,7 @@ def test_the_worth_of_a_coordinate_is_the_mean_fall_over_its_counts():
     assert row.worth == pytest.approx((min(0.5, 0.6) - after) / 0.5, abs=2e-3)
 
 
+@pytest.mark.long
 def test_simulated_observations_are_worth_what_all_outcomes_are():
     """The second call has fewer replications than outcomes, so that it simulates."""
     settings = {"observations": 60, "places": [(0,)], "risk": pr.Expectation(), "solver": SMALL}
@@ -174,7 +175,8 @@ def test_simulated_observations_are_worth_what_all_outcomes_are():
 
 def test_the_error_of_the_sample_is_in_the_standard_error():
     """All outcomes are gone through, so that the thetas' sample is all that seeds change."""
-    settings = {"observations": 2, "risk": pr.CVaR(0.5), "solver": SMALL}
+    one = pr.SampleAverage(samples=64, largest=64, starts=1, evaluation=1)
+    settings = {"observations": 2, "risk": pr.CVaR(0.5), "solver": one}
     # One family: another one is compiled for again.
     family = bandit(0.6)
     rows = [pr.worth_of_data(family, pr.Beta.uniform(1), seed=seed, **settings).rows[0] for seed in range(12)]

@@ -6,6 +6,7 @@ import pytest
 import prudent as pr
 
 from .atom_problems import AtomProblem, best_found, is_unique, tables_on_grid, tail_mean
+from .marks import short
 
 SMALL = {"states": 2, "actions": 2, "most": 3}
 
@@ -90,14 +91,14 @@ def check_hard(seed):
     return solution.risk / best - 1.0
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_two_states_against_a_dense_grid(seed):
     check_small(seed)
 
 
-def test_hard_problems_against_other_searches():
-    excess = [check_hard(seed) for seed in (10, 18, 48, 63, 76, 5, 7)]
-    assert max(excess) <= 0.005
+@pytest.mark.parametrize("seed", short([10, 5], [10, 18, 48, 63, 76, 5, 7]))
+def test_hard_problems_against_other_searches(seed):
+    assert check_hard(seed) <= 0.005
 
 
 @pytest.mark.long
@@ -113,7 +114,7 @@ def test_two_hundred_hard_problems():
     assert np.mean(excess > 0.005) <= 0.01 and excess.max() <= 0.02
 
 
-@pytest.mark.parametrize("seed", [10, 48, 63])
+@pytest.mark.parametrize("seed", short([48], [10, 48, 63]))
 def test_the_best_policy_as_a_start_is_not_made_worse(seed):
     problem = AtomProblem(seed)
     best = problem.solve()
@@ -141,7 +142,7 @@ def check_measures(seed, measures=MEASURES):
     return unique
 
 
-@pytest.mark.parametrize("seed", [3, 4, 5, 6, 34])
+@pytest.mark.parametrize("seed", short([3], [3, 4, 5, 6, 34]))
 def test_the_policy_does_not_depend_on_how_costs_are_measured(seed):
     """Seeds 4 and 34 have optima that are curved, others kinks, one a vertex."""
     assert check_measures(seed, MEASURES[:3])

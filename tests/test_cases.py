@@ -6,11 +6,12 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cases import bus, bus_held_out, hiv, nile, summary, table_rows
+from prudent.cases.bundled import column
 from prudent.cases.held_out import HeldOutOutcome, resampled, splits_of
-from prudent.cases.reading import column
 from prudent.cli import app
 from prudent.runs.naming import unknowns
 
+from .marks import short
 from .test_docs import fences, run_page
 
 FLEET = bus.buses()
@@ -222,6 +223,6 @@ def test_a_case_ends_in_a_report_and_a_table(name, tmp_path):
     assert len((tmp_path / name / "held-out.csv").read_text(encoding="utf-8").splitlines()) > 10
 
 
-@pytest.mark.parametrize("name", ["bus", "nile", "hiv"])
+@pytest.mark.parametrize("name", short(["nile"], ["bus", "nile", "hiv"]))
 def test_the_page_of_a_case_runs(name):
     assert run_page(fences(f"docs/case-{name}.md"))

@@ -69,19 +69,19 @@ def run_page(blocks):
         "README.md",
         "CONTRIBUTING.md",
         "docs/quickstart.md",
-        "docs/deploying.md",
+        pytest.param("docs/deploying.md", marks=pytest.mark.long),
         "docs/command-line.md",
-        "docs/linear.md",
+        pytest.param("docs/linear.md", marks=pytest.mark.long),
         "docs/limits-inventory.md",
         "docs/limits-maintenance.md",
         "docs/watching.md",
-        "docs/gallery/own-risk.md",
-        "docs/gallery/own-loss.md",
+        pytest.param("docs/gallery/own-risk.md", marks=pytest.mark.long),
+        pytest.param("docs/gallery/own-loss.md", marks=pytest.mark.long),
         "docs/gallery/own-belief.md",
         pytest.param("docs/gallery/gymnasium.md", marks=pytest.mark.long),
-        "docs/cluster.md",
-        "docs/comparing.md",
-        "docs/frontier.md",
+        pytest.param("docs/cluster.md", marks=pytest.mark.long),
+        pytest.param("docs/comparing.md", marks=pytest.mark.long),
+        pytest.param("docs/frontier.md", marks=pytest.mark.long),
         pytest.param("docs/families.md", marks=pytest.mark.long),
         pytest.param("docs/proofs.md", marks=pytest.mark.long),
         pytest.param("docs/simulated.md", marks=pytest.mark.long),
@@ -139,27 +139,28 @@ def test_links_between_pages_lead_somewhere():
 PUBLIC = sorted(pr.__all__)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_name_is_in_the_reference(name):
+def test_every_public_name_is_in_the_reference():
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert re.search(rf"^\.\. auto\w+:: prudent\.{name}$", reference, re.MULTILINE), f"add {name} to docs/api.md"
+    shown = set(re.findall(r"^\.\. auto\w+:: prudent\.(\w+)$", reference, re.MULTILINE))
+    assert not set(PUBLIC) - shown, "add these to docs/api.md"
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_name_has_a_docstring(name):
-    text = getattr(pr, name).__doc__
+def test_every_public_name_has_a_docstring():
+    texts = {name: getattr(pr, name).__doc__ or "" for name in PUBLIC}
     # Without one of its own, equinox and enum put a generated signature there.
-    assert text and not text.startswith(f"{name}("), f"{name} has no docstring"
+    assert not [name for name, text in texts.items() if not text or text.startswith(f"{name}(")]
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_the_arguments_of_a_public_name_have_types(name):
+def untyped(name):
     thing = getattr(pr, name)
     if inspect.isclass(thing) and not issubclass(thing, enum.Enum):
         thing = thing.__init__
-    if inspect.isfunction(thing):
-        given = [each for each in inspect.signature(thing).parameters.values() if each.name != "self"]
-        assert [each.name for each in given if each.annotation is each.empty] == []
+    given = inspect.signature(thing).parameters.values() if inspect.isfunction(thing) else ()
+    return [each.name for each in given if each.name != "self" and each.annotation is each.empty]
+
+
+def test_the_arguments_of_every_public_name_have_types():
+    assert not {name: untyped(name) for name in PUBLIC if untyped(name)}
 
 
 def called_by_users(name):
@@ -167,6 +168,5 @@ def called_by_users(name):
     return inspect.isfunction(thing) or (inspect.isclass(thing) and not inspect.isabstract(thing))
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if called_by_users(name)])
-def test_a_public_function_or_class_shows_an_example(name):
-    assert ">>>" in getattr(pr, name).__doc__, f"{name} has no example (>>>) in its docstring"
+def test_every_public_function_or_class_shows_an_example():
+    assert not [name for name in PUBLIC if called_by_users(name) and ">>>" not in getattr(pr, name).__doc__]

@@ -59,9 +59,8 @@ class Diary(pr.World):
 @pytest.mark.parametrize("rule", [None, pr.ByTheorem(epsilon=8.0, most=9, samples=16)], ids=["fixed", "theorem"])
 def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(rule):
     whole = run(episodes=4, iterations=rule)
-    for done in (1, 2, 3):
-        part = run(episodes=4 - done, iterations=rule, resume=run(episodes=done, iterations=rule))
-        assert same_bits(part, whole)
+    part = run(episodes=2, iterations=rule, resume=run(episodes=2, iterations=rule))
+    assert same_bits(part, whole)
 
 
 @pytest.mark.parametrize("output", [pr.LastIterate(), pr.RandomIterate()], ids=lambda output: type(output).__name__)

@@ -1,11 +1,14 @@
 """Event families by sweeps, against the same models laid out as tables."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import prudent as pr
+from prudent.events import sweeps, visits_and_plans
 from prudent.objectives import losses_on, objective_of, slopes_on
 from prudent.posteriors import equally_weighted
 
@@ -60,11 +63,9 @@ def policy():
     return rows
 
 
-@pytest.mark.parametrize("loss", [None, pr.NegativeEntropy()], ids=["cost", "entropy"])
-def test_losses_and_averaged_slopes_are_those_of_tables(draws, policy, loss):
-    events, tables = twins(start=np.full(STATES, 1 / STATES))
+def check_twins(events, tables, policy, draws, loss=None):
+    """Losses, visits and averaged slopes by sweeps are those of tables."""
     objective, other = by_sweeps(events, loss=loss), tables.objective(loss=loss)
-    policy = 0.9 * policy + 0.05
     weights = np.random.default_rng(3).random(len(draws))
     weights[::3] = 0.0
     with jax.enable_x64(True):
@@ -77,6 +78,33 @@ def test_losses_and_averaged_slopes_are_those_of_tables(draws, policy, loss):
     centred = [part - (policy * part).sum(axis=1, keepdims=True) for part in (found.slope, expected)]
     np.testing.assert_allclose(*centred, atol=1e-6 * np.abs(expected).max())
     np.testing.assert_allclose(found.visits, weights @ slopes.visits, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", [None, pr.NegativeEntropy()], ids=["cost", "entropy"])
+def test_losses_and_averaged_slopes_are_those_of_tables(draws, policy, loss):
+    events, tables = twins(start=np.full(STATES, 1 / STATES))
+    check_twins(events, tables, 0.9 * policy + 0.05, draws, loss)
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_leaping_over_sweeps_changes_nothing_but_their_number(near, monkeypatch, draws):
+    """Of chains that forget their start at once, and of a line on which that takes long."""
+    states, random, made = 300, np.random.default_rng(3), []
+    successors = random.integers(0, states, (states, ACTIONS, EVENTS))
+    if near:
+        successors = np.clip(np.arange(states)[:, None, None] + random.integers(-2, 3, successors.shape), 0, states - 1)
+    cost, classes = random.random((states, ACTIONS)), np.arange(states) % 2
+    events, tables = twins(cost, 0.97, successors, classes, start=np.full(states, 1.0 / states))
+    policy = random.dirichlet([1.0, 1.0], size=states)
+    for name in ("push", "pull"):
+        sweep = getattr(sweeps, name)
+        monkeypatch.setattr(sweeps, name, lambda *given, name=name, sweep=sweep: made.append(name) or sweep(*given))
+    check_twins(events, tables, policy, draws[:2])
+    counts = Counter(made)
+    made.clear()
+    monkeypatch.setattr(visits_and_plans, "WORTH_A_LEAP", 0.0)
+    check_twins(events, tables, policy, draws[:2])
+    assert all(0 < counts[name] < 0.7 * made.count(name) for name in ("push", "pull"))
 
 
 def test_states_that_are_never_met_have_no_visits_and_no_slope(draws, policy):

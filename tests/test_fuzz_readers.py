@@ -174,7 +174,7 @@ def fuzzed(readers, name, examples):
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_few_inputs_of_every_reader(readers, name):
-    fuzzed(readers, name, 40)
+    fuzzed(readers, name, 10)
 
 
 @pytest.mark.long

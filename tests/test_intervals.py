@@ -12,6 +12,8 @@ from prudent.evaluation import judged
 from prudent.posteriors import equally_weighted
 from prudent.risks import effective_draws
 
+from .marks import short
+
 RADIUS = -np.log(0.1)  # of the entropic value at risk of level 0.9
 
 
@@ -102,19 +104,19 @@ FEW, MANY = 0.91, 0.985
 DRAWS = 1000
 
 
-@pytest.mark.parametrize("name", ["skewed", "bounded, bad"])
+@pytest.mark.parametrize("name", short(["skewed"], ["skewed", "bounded, bad"]))
 @pytest.mark.parametrize("risk", [pr.Expectation(), pr.CVaR(0.5), pr.CVaR(0.9)], ids=["mean", "half", "tenth"])
 def test_a_tail_of_a_hundred_draws_is_covered(name, risk):
     assert FEW <= covered(name, risk, DRAWS, 300) <= MANY
 
 
-@pytest.mark.parametrize("name", ["bounded", "bounded, bad"])
+@pytest.mark.parametrize("name", short(["bounded"], ["bounded", "bounded, bad"]))
 def test_an_entropic_tail_is_covered(name):
     """It rests on 36 and 60 draws in effect."""
     assert covered(name, pr.EntropicVaR(0.9), DRAWS, 300) >= FEW
 
 
-@pytest.mark.parametrize("name", ["skewed", "very skewed", "bounded"])
+@pytest.mark.parametrize("name", short(["very skewed"], ["skewed", "very skewed", "bounded"]))
 @pytest.mark.parametrize("level", [0.99, 0.997], ids=["ten", "three"])
 def test_a_tail_of_few_draws_is_covered_by_a_wider_interval(name, level):
     """Where the value plus and minus two standard errors covers 83 to 90 of 100, or fewer."""
@@ -175,7 +177,7 @@ def test_a_difference_takes_draws_as_they_are_paired():
     np.testing.assert_allclose([low, high], [-above, -below], rtol=1e-9)
 
 
-@pytest.mark.parametrize("shape", [(5.0, 0.5), (1.0, 0.5), (1.0, 1.0)])
+@pytest.mark.parametrize("shape", short([(1.0, 0.5)], [(5.0, 0.5), (1.0, 0.5), (1.0, 1.0)]))
 def test_losses_that_pile_up_at_their_maximum_are_covered(shape):
     """A hundred draws in the tail."""
     law = stats.beta(*shape)

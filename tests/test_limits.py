@@ -11,6 +11,7 @@ from prudent.posteriors import WeightedDraws
 from prudent.solvers import limit_answer, share_interval
 
 from .limited_problems import LimitedProblem, by_brute_force, occupancy_program, told_program
+from .marks import short
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
 HOLE = pr.Visits([2], per=1)
@@ -42,7 +43,7 @@ def check_known(seed):
             assert solution.limits[j].multiplier == pytest.approx(prices[j], abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", short([1], [1, 2]))
 def test_known_theta_is_the_linear_program(seed):
     check_known(seed)
 
@@ -72,7 +73,7 @@ def check_atoms(seed):
         assert solution.status.ok
 
 
-@pytest.mark.parametrize("seed", [2, 8])
+@pytest.mark.parametrize("seed", short([2], [2, 8]))
 def test_atoms_are_as_good_as_brute_force(seed):
     check_atoms(seed)
 
@@ -137,14 +138,12 @@ def belief():
 
 
 def test_a_limit_is_kept_on_fresh_draws_with_its_confidence(belief):
-    free = pr.evaluate(pr.solve(LAKE, belief, certify=False).policy, LAKE, belief, loss=HOLE).risk
+    few = pr.SampleAverage(samples=64, largest=256, starts=2)
+    free = pr.evaluate(pr.solve(LAKE, belief, solver=few, certify=False).policy, LAKE, belief, loss=HOLE).risk
     at_most = 0.9 * free
     limit = pr.Limit(HOLE, at_most=at_most, name="time in the hole", unit="share")
-    solution = pr.solve(LAKE, belief, subject_to=[limit])
+    solution = pr.solve(LAKE, belief, subject_to=[limit], solver=few)
     answer = solution.limits[0]
-    if solution.status is pr.Status.INFEASIBLE:
-        assert answer.least > at_most
-        return
     assert answer.verdict is pr.Verdict.KEPT
     assert answer.value < answer.upper <= at_most
     # The policy by itself, on other draws and by other code.
@@ -190,10 +189,11 @@ def test_a_gain_of_a_linear_system_keeps_a_limit_on_its_actions():
     def effort(occupancy, system):
         return occupancy.second[1, 1]
 
-    free = pr.solve(family, belief, risk=pr.Expectation(), certify=False)
+    few = pr.SampleAverage(starts=4)
+    free = pr.solve(family, belief, risk=pr.Expectation(), certify=False, solver=few)
     spent = pr.evaluate(free.policy, family, belief, risk=pr.Expectation(), loss=effort).risk
     limit = pr.Limit(effort, at_most=0.6 * spent, risk=pr.Expectation())
-    solution = pr.solve(family, belief, risk=pr.Expectation(), subject_to=[limit])
+    solution = pr.solve(family, belief, risk=pr.Expectation(), subject_to=[limit], solver=few)
     assert solution.limits[0].verdict is pr.Verdict.KEPT
     # One gain: the limit fixes it, and cost and effort along it tell the price.
     gains = np.linspace(-1.2, -0.2, 4001)

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import prudent as pr
+from prudent.linear.stability import annealed
 from prudent.objectives import losses_on
+
+from .marks import short
 
 QUICK = pr.SampleAverage(samples=64, largest=64, starts=4, evaluation=400)
 
@@ -35,10 +38,10 @@ def brute(family, thetas, level, loss=None):
 THETAS = np.array([[[1.1, 0.6]], [[1.0, 1.0]], [[0.8, 1.4]], [[1.2, 0.9]], [[0.9, 0.7]]])
 
 
-@pytest.mark.parametrize("level", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("level", short([0.8], [0.0, 0.5, 0.8]))
 def test_the_gain_of_few_systems_is_that_of_a_search_everywhere(level):
     family = scalar()
-    solution = pr.solve(family, pr.Draws(THETAS), risk=pr.CVaR(level))
+    solution = pr.solve(family, pr.Draws(THETAS), risk=pr.CVaR(level), solver=QUICK)
     gain, least = brute(family, THETAS, level)
     assert solution.risk <= least * (1 + 1e-6)
     np.testing.assert_allclose(solution.policy.gain[0, 0], gain, atol=2e-3)
@@ -48,7 +51,7 @@ def test_the_gain_of_few_systems_is_that_of_a_search_everywhere(level):
 
 def test_one_known_system_has_no_gap():
     family = scalar(state_target=[1.0], start_mean=[3.0])
-    solution = pr.solve(family, pr.Point(THETAS[0]), risk=pr.CVaR(0.9))
+    solution = pr.solve(family, pr.Point(THETAS[0]), risk=pr.CVaR(0.9), solver=QUICK)
     plan = pr.linear_plan(family, THETAS[0])
     np.testing.assert_allclose(solution.risk, plan.cost, rtol=1e-6)
     np.testing.assert_allclose(solution.policy.bias, plan.policy.bias, atol=1e-3)
@@ -58,9 +61,9 @@ def test_one_known_system_has_no_gap():
 @pytest.mark.parametrize(
     "loss",
     [
-        pr.GaussianTarget([0.0], [[4.0]]),
+        pytest.param(pr.GaussianTarget([0.0], [[4.0]]), marks=pytest.mark.long),
         pr.GaussianTarget([0.0], [[2.0]]) + 0.05 * pr.LinearQuadraticCost(),
-        pr.LinearQuadraticCost() + 20.0 * pr.InputLimit([0.5]),
+        pytest.param(pr.LinearQuadraticCost() + 20.0 * pr.InputLimit([0.5]), marks=pytest.mark.long),
         pr.LinearQuadraticCost() + 5.0 * pr.VariancePenalty([1.0]),
         pr.ConvexMoments(lambda occupancy, system: (occupancy.second[0, 0] - 15.0) ** 2 + occupancy.second[1, 1]),
     ],
@@ -69,7 +72,7 @@ def test_one_known_system_has_no_gap():
 def test_a_loss_that_is_not_quadratic_against_a_search_everywhere(loss):
     family = scalar()
     policy = pr.LinearGain(bias=False)
-    solution = pr.solve(family, pr.Draws(THETAS), risk=pr.CVaR(0.5), loss=loss, policy=policy)
+    solution = pr.solve(family, pr.Draws(THETAS), risk=pr.CVaR(0.5), loss=loss, policy=policy, solver=QUICK)
     _, least = brute(family, THETAS, 0.5, loss)
     assert solution.risk <= least + 1e-5 * (1.0 + abs(least))
     certificate = solution.certificate
@@ -79,9 +82,9 @@ def test_a_loss_that_is_not_quadratic_against_a_search_everywhere(loss):
 @pytest.mark.parametrize("loss", [pr.LinearQuadraticCost() + 20.0 * pr.InputLimit([0.5]), pr.LinearQuadraticCost()])
 def test_the_bound_of_one_system_is_met(loss):
     family = scalar()
-    for theta in THETAS[:3]:
+    for theta in THETAS[:1]:
         draws = pr.Draws(theta[None]).as_atoms()
-        solution = pr.solve(family, pr.Point(theta), loss=loss)
+        solution = pr.solve(family, pr.Point(theta), loss=loss, solver=QUICK)
         bound, _ = family.objective(loss=loss).plans().least(draws, np.array([[0.0, -0.5]]))
         assert bound[0] <= solution.risk * (1 + 1e-9)
         np.testing.assert_allclose(bound[0], solution.risk, rtol=2e-3)
@@ -94,8 +97,9 @@ def test_any_function_under_the_occupancy_is_a_loss():
         pr.Draws(THETAS[:2]),
         loss=lambda occupancy, system: occupancy.expect(lambda state, action: state[0] ** 2 + 0.5 * action[0] ** 2),
         policy=pr.LinearGain(bias=False),
+        solver=QUICK,
     )
-    plain = pr.solve(family, pr.Draws(THETAS[:2]))
+    plain = pr.solve(family, pr.Draws(THETAS[:2]), solver=QUICK)
     np.testing.assert_allclose(solution.risk, plain.risk, rtol=1e-5)
     assert "plain function" in solution.certificate.reason
 
@@ -120,6 +124,20 @@ def test_from_an_infinite_start_to_a_finite_one():
     assert np.isfinite(solution.risk)
     assert solution.evaluation.notes.unstable.value == 0.0
     assert solution.certificate.lower_bound < solution.risk
+
+
+@pytest.mark.parametrize(("pace", "rounds"), [(0.03, 33), (0.02, 6)])
+def test_annealing_goes_on_while_its_pace_will_do(pace, rounds):
+    visited = []
+
+    def descend(point, discount):
+        visited.append(np.sqrt(discount) * (2.0 + point[0, 1]))
+        return point - [[0.0, pace]]
+
+    found = annealed(np.zeros((1, 2)), np.array([[[2.0, 1.0]]]), 0.98, descend)
+    assert len(visited) == rounds and (found is not None) == (rounds == 33)
+    assert found is None or np.sqrt(0.98) * (2.0 + found[0, 1]) < 1.0
+    np.testing.assert_allclose(visited, 0.97)
 
 
 def test_a_start_that_is_given_and_infinite_does_not_keep_the_search_from_a_finite_one():
@@ -161,7 +179,7 @@ def test_the_answer_of_a_belief_says_how_often_it_is_unstable():
 
 def test_costs_in_other_units_have_the_same_gain():
     family, other = scalar(), pr.LinearFamily([[1e4]], [[5e3]], noise=[[1.0]], discount=0.9)
-    first, second = (pr.solve(one, pr.Draws(THETAS), risk=pr.CVaR(0.5)) for one in (family, other))
+    first, second = (pr.solve(one, pr.Draws(THETAS), risk=pr.CVaR(0.5), solver=QUICK) for one in (family, other))
     np.testing.assert_allclose(first.policy.gain, second.policy.gain, rtol=1e-9)
     np.testing.assert_allclose(1e4 * first.risk, second.risk, rtol=1e-9)
 

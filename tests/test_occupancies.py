@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import prudent as pr
 from prudent.occupancies import measure
 
+from .marks import short
 from .problems import densified, numpy_occupancy, random_mdp, random_policy
 
 
@@ -26,14 +27,15 @@ def solver_methods(support):
 
 
 SIZES = [(1, 1, 1), (2, 2, 2), (6, 3, 2), (13, 2, 13), (23, 3, 4)]
+KINDS = [(size, dense) for size in SIZES for dense in (False, True)]
 
 
 @pytest.mark.parametrize(
     "name", ["on the host", "chosen by size", "elimination", "banded", "krylov", "fixed point only"]
 )
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dense", [False, True])
-def test_every_solver_agrees_with_numpy(size, name, dense):
+@pytest.mark.parametrize("kind", short([((6, 3, 2), False), ((13, 2, 13), True)], KINDS))
+def test_every_solver_agrees_with_numpy(kind, name):
+    size, dense = kind
     random = np.random.default_rng(0)
     mdp = random_mdp(random, *size, discount=0.95)
     policy = random_policy(random, *size[:2])
@@ -45,7 +47,7 @@ def test_every_solver_agrees_with_numpy(size, name, dense):
 
 
 @pytest.mark.parametrize("name", ["elimination", "banded", "krylov"])
-@pytest.mark.parametrize("islands", [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]])
+@pytest.mark.parametrize("islands", short([[1] * 7, [3, 5, 2, 6]], [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]]))
 def test_states_that_fall_apart_into_islands(islands, name):
     """No state of one island reaches another: windows of the elimination end with their block."""
     random = np.random.default_rng(6)
@@ -145,7 +147,7 @@ def test_occupancy_is_a_measure_with_the_policy_as_its_conditional(seed, discoun
     np.testing.assert_allclose(occupancy, occupancy.sum(axis=1, keepdims=True) * policy, atol=1e-10)
 
 
-@pytest.mark.parametrize("sizes", [(8, 2, 3), (8, 2, 8), (70, 2, 3)])
+@pytest.mark.parametrize("sizes", short([(8, 2, 3), (70, 2, 3)], [(8, 2, 3), (8, 2, 8), (70, 2, 3)]))
 def test_truncation_is_the_partial_sum_and_its_bound_holds(sizes):
     random = np.random.default_rng(3)
     mdp = random_mdp(random, *sizes, discount=0.9)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +69,7 @@ def test_slopes_agree_with_finite_differences_and_with_the_estimator():
     with jax.enable_x64(True):
         [found] = slopes_of(problem(), [Sample(tables, equally_weighted(thetas), risk, np.ones(1, bool))])
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
-        _, gradient = Adjoint()(SampledRisk.on(problem(), stacked, thetas[None]), logits)
+        _, gradient = eqx.filter_jit(Adjoint())(SampledRisk.on(problem(), stacked, thetas[None]), logits)
         pulled = problem().pull_back(logits, found.slope)
     assert np.allclose(pulled, gradient, rtol=1e-9)
     assert found.value[0] == pytest.approx(cvar([numpy_loss(theta, tables[0]) for theta in thetas], 0.5), rel=1e-9)
@@ -126,16 +127,16 @@ def test_quasi_newton_directions_are_those_of_the_inverse_hessian_updates():
     root = random.normal(size=(size, size))
     hessian = root @ root.T + np.eye(size)
     steps = random.normal(size=(pairs, size))
-    turns = steps @ hessian
-    inverse = np.eye(size) * (steps[-1] @ turns[-1]) / (turns[-1] @ turns[-1])
-    for step, turn in zip(steps, turns, strict=True):
-        rho = 1.0 / (step @ turn)
-        left = np.eye(size) - rho * np.outer(step, turn)
+    changes = steps @ hessian
+    inverse = np.eye(size) * (steps[-1] @ changes[-1]) / (changes[-1] @ changes[-1])
+    for step, change in zip(steps, changes, strict=True):
+        rho = 1.0 / (step @ change)
+        left = np.eye(size) - rho * np.outer(step, change)
         inverse = left @ inverse @ left.T + rho * np.outer(step, step)
     # One slot more than there are pairs: empty ones come first and count for nothing.
     memory = Pairs(
         np.concatenate([np.zeros((1, size)), steps])[None],
-        np.concatenate([np.zeros((1, size)), turns])[None],
+        np.concatenate([np.zeros((1, size)), changes])[None],
         np.array([[False, True, True, True]]),
         np.ones(1),
     )
@@ -190,7 +191,7 @@ def test_the_robust_start_is_best_against_the_worst_model_of_each_pair():
 
 def test_a_known_model_is_solved_to_its_plan():
     theta = BELIEF.sample(1, 1)[0]
-    for policy in (pr.Softmax(), pr.Direct(), pr.Direct(within=pr.Simplex(0.05))):
+    for policy in (pr.Softmax(), pr.Direct(within=pr.Simplex(0.05))):
         solution = pr.solve(FAMILY, pr.Point(theta), policy=policy, solver=QUICK)
         floor = policy.within.floor if isinstance(policy, pr.Direct) else 0.0
         tables = [floor + (1 - ACTIONS * floor) * choice for choice in deterministic_policies()]
@@ -252,7 +253,7 @@ def same(first, second):
     return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
 
 
-@pytest.mark.parametrize(("step", "cut"), [(None, 1), (None, -1), (pr.NaturalGradient(), 6), (pr.LBFGS(), 6)])
+@pytest.mark.parametrize(("step", "cut"), [(None, -1), (pr.NaturalGradient(), 6), (pr.LBFGS(), 6)])
 def test_a_run_cut_in_two_repeats_the_bits_of_an_uninterrupted_one(step, cut):
     settings = dataclasses.replace(QUICK, step=step)
     whole = solve(solver=settings)
@@ -312,8 +313,8 @@ def tiny(states, actions, cost):
     [
         (3, 2, 1.0, 10.0),
         (3, 2, 0.0, 0.0),
-        (1, 2, [[2.0, 1.0]], 10.0),
-        (3, 1, 1.0, 10.0),
+        pytest.param(1, 2, [[2.0, 1.0]], 10.0, marks=pytest.mark.long),
+        pytest.param(3, 1, 1.0, 10.0, marks=pytest.mark.long),
         (1, 1, 3.0, 30.0),
         (1, 3, [[1.0, 1.0, 5.0]], 10.0),
     ],

@@ -23,7 +23,7 @@ UNIT_SQUARE = dist.Uniform(0.0, 1.0).expand([2])
 
 @pytest.fixture(scope="module")
 def run() -> pr.MCMC:
-    return pr.MCMC.run(LAKE, LOG, UNIT_SQUARE, seed=3)
+    return pr.MCMC.run(LAKE, LOG, UNIT_SQUARE, warmup=400, samples=500, seed=3)
 
 
 def hidden(theta):
@@ -41,12 +41,12 @@ def bimodal() -> pr.MCMC:
 
 def test_the_run_is_sound_and_leaves_the_flag(run):
     assert run.status is pr.MCMCStatus.OK
-    assert run.draws.shape == (4000, 2) and run.draws.dtype == np.float64
+    assert run.draws.shape == (2000, 2) and run.draws.dtype == np.float64
     assert run.rhat.shape == run.effective_sample_size.shape == (2,)
     assert np.all(run.rhat < 1.01) and np.all(run.effective_sample_size >= 400) and run.divergences == 0
     assert run.behind == np.min(run.effective_sample_size)
     assert not jax.config.jax_enable_x64
-    assert "4000 draws, largest R-hat 1.00" in str(run)
+    assert "2000 draws, largest R-hat 1.00" in str(run)
 
 
 def test_mcmc_grid_and_conjugate_posteriors_agree_on_the_lake(run):

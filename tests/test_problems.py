@@ -147,7 +147,7 @@ def test_what_is_stated_of_the_cliff_can_be_kept_by_default(tmp_path):
 
 @pytest.mark.parametrize("grid", ["", "layout = {grid = [20, 25]}\n"])
 def test_rows_of_a_large_model_lead_where_something_like_it_was_seen_to_lead(tmp_path, monkeypatch, grid):
-    monkeypatch.setattr("prudent.problems.support.LARGEST_DENSE", 10_000)
+    monkeypatch.setattr("prudent.problems.successors.LARGEST_DENSE", 10_000)
     rows = [(s, a, (s + 25 * a + 1) % 500) for s in range(0, 499, 3) for a in range(2)]
     log = "state,action,next_state\n" + "".join(f"{s},{a},{t}\n" for s, a, t in rows)
     toml = "states = 500\nactions = 2\ndiscount = 0.9\nstart = 0\n" + grid

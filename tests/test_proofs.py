@@ -12,6 +12,8 @@ import prudent_verifier
 from prudent.arrays import in_float64
 from prudent.objectives import objective_of
 from prudent.objectives.swept_boxes import SweptBoxes
+from prudent.proofs import search
+from prudent.proofs.case import SearchedSample
 from prudent.proofs.relaxation import bounded
 from prudent.proofs.tree import Tree, tightened
 
@@ -167,6 +169,24 @@ def test_a_search_goes_on_where_it_stopped():
     assert len(short.cuts.child) < len(whole.cuts.child)
     assert short.lower_bound <= whole.lower_bound <= whole.risk
     assert whole.lower_bound == pytest.approx(once.lower_bound, rel=0.05)
+
+
+@in_float64
+def test_boxes_that_are_still_being_bounded_count(monkeypatch):
+    """A round is begun before the last is entered where many boxes wait; what it cuts is still in the bound."""
+    for name, number in [("MANY", 1), ("MOST_BATCHES", 1), ("BATCH", 8)]:
+        monkeypatch.setattr(search, name, number)
+    problem = AtomProblem(10_004, states=2, actions=3, most=12)
+    objective, even = objective_of(problem.family, None, None, None), np.full((2, 3), 1.0 / 3.0)
+    case = SearchedSample(objective, pr.CVaR(problem.level), problem.belief().as_atoms(), False, even)
+    question = case.question()._replace(polish=lambda table: table)
+    begun = search.BranchAndBound(question, search.IncumbentTable(even, case.judge(even[None])[0]))
+    ahead = 0
+    for moment in itertools.islice(begun.rounds(0.0), 12):
+        leaves = min(begun.tree.bound[leaf] for leaf in begun.tree.leaves())
+        assert moment.bound == min(leaves, moment.risk)
+        ahead += len(begun.begun) > 0
+    assert ahead > 3
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import prudent as pr
 from prudent.report import Figure, bar, compared, figure_html, figure_text, number, write_report
 from prudent.report.distributions import loss_figure, loss_range
 from prudent.report.page import figures_script, plotly_script
+from prudent.report.rendering import report_html
 from prudent.report.words import clean
-from prudent.report.writing import report_html
 
 from .report_examples import NAMES, NASTY, Page, apart, certificate, changed, drawn, made_up, nasty_report
 

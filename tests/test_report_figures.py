@@ -15,7 +15,7 @@ from prudent.report import DriverRecord, arrays_of, record_from
 from prudent.report.distributions import loss_figure, loss_range, losses_left_out, thinned
 from prudent.report.maps import arrow_figure, counts_figure, occupancy_figure, policy_figure
 from prudent.report.page import faded, named_places, plan_colour
-from prudent.report.writing import report_html
+from prudent.report.rendering import report_html
 
 from .report_examples import Page, apart, changed, drawn, large_report, made_up
 

@@ -113,7 +113,8 @@ def test_equal_losses_share_their_weight_alike():
 # ---------------------------------------------------------------- coherence
 
 DRAWS = 12
-THOUSAND = settings(max_examples=1000, deadline=None, database=None, derandomize=True)
+HUNDRED = settings(max_examples=100, deadline=None, database=None, derandomize=True)
+THOUSAND = settings(HUNDRED, max_examples=1000)
 
 
 def numbers(low: float, high: float) -> st.SearchStrategy[np.ndarray]:
@@ -173,14 +174,14 @@ def same(cases: tuple[RiskCase, ...], one: np.ndarray, other: np.ndarray) -> Non
 
 
 @monotone_risks
-@THOUSAND
+@HUNDRED
 @given(**LARGER)
 def test_a_larger_loss_in_every_draw_is_no_less_risky(cases, level, one, more, weights):
     at_most(cases, rho(cases, level, one, weights), rho(cases, level, one + more, weights))
 
 
 @every_risk
-@THOUSAND
+@HUNDRED
 @given(**SPREAD)
 @example(level=0.5, one=np.arange(12.0), other=np.arange(12.0)[::-1], share=0.5, weights=EQUAL)
 def test_spreading_over_two_losses_is_no_more_risky(cases, level, one, other, share, weights):
@@ -191,17 +192,37 @@ def test_spreading_over_two_losses_is_no_more_risky(cases, level, one, other, sh
 
 
 @monotone_risks
-@THOUSAND
+@HUNDRED
 @given(**SCALED)
 def test_scaling_the_losses_scales_the_risk(cases, level, one, factor, weights):
     same(cases, rho(cases, level, factor * one, weights), factor * rho(cases, level, one, weights))
 
 
 @monotone_risks
-@THOUSAND
+@HUNDRED
 @given(**SURE)
 def test_a_sure_cost_adds_itself(cases, level, one, sure, weights):
     same(cases, rho(cases, level, one + sure, weights), rho(cases, level, one, weights) + sure)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("law", "drawn", "cases"),
+    [
+        (test_a_larger_loss_in_every_draw_is_no_less_risky, LARGER, (*RISKS, PERCENTILE)),
+        (test_spreading_over_two_losses_is_no_more_risky, SPREAD, RISKS),
+        (test_scaling_the_losses_scales_the_risk, SCALED, (*RISKS, PERCENTILE)),
+        (test_a_sure_cost_adds_itself, SURE, (*RISKS, PERCENTILE)),
+    ],
+    ids=["monotonicity", "convexity", "homogeneity", "translation"],
+)
+def test_each_axiom_holds_in_a_thousand_examples(law, drawn, cases):
+    @THOUSAND
+    @given(st.fixed_dictionaries(drawn))
+    def holds(example):
+        law.hypothesis.inner_test(cases=cases, **example)
+
+    holds()
 
 
 class Median(pr.Risk):
@@ -339,9 +360,19 @@ def test_the_sample_can_be_given_in_any_order():
 
 # ---------------------------------------------------------------- derivatives and vmap
 
+# On both sides of the switch from comparing pairs to sorting, which the test above says agree.
+each_risk_and_size = pytest.mark.parametrize(
+    ("case", "size"),
+    [
+        pytest.param(case, size, marks=[] if size == 12 or case.name == "cvar" else [pytest.mark.long])
+        for case in RISKS
+        for size in (12, 70)
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
 
-@each_risk
-@pytest.mark.parametrize("size", [12, 70])
+
+@each_risk_and_size
 def test_the_gradient_is_the_attaining_weights_and_the_difference_quotient(case, size):
     losses, weights = random_sample(size)
     assert np.diff(np.sort(losses)).min() > 1e-4
@@ -358,8 +389,7 @@ def test_the_gradient_is_the_attaining_weights_and_the_difference_quotient(case,
     np.testing.assert_allclose(slope, (above - below) / (2 * step), rtol=0, atol=1e-8)
 
 
-@each_risk
-@pytest.mark.parametrize("size", [12, 70])
+@each_risk_and_size
 def test_a_loss_that_is_not_finite_is_never_hidden(case, size):
     """Not even where its weight in the risk is 0: the solver must stop, not go on without that draw."""
     sound = random_sample(size)[0]

@@ -215,6 +215,7 @@ def test_a_grid_has_the_conjugate_posterior_whatever_the_order_of_its_logs():
     assert np.allclose(again.mean(), pr.Grid(WALKS, [-2.0, -2.0], [3.0, 3.0], log).mean())
 
 
+@pytest.mark.long
 def test_mcmc_through_the_noise_has_the_conjugate_posterior():
     import numpyro.distributions as dist
 

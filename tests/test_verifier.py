@@ -3,22 +3,22 @@
 import ast
 import json
 import os
-import shutil
 import struct
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from safetensors.numpy import save
 
 import prudent as pr
 import prudent_verifier
-from prudent.cli import app
+from prudent.arrays import in_float64
+from prudent.objectives import objective_of
 from prudent.proofs.file import proof_file as proof_file_of
-from prudent.runs import add_to_run
 
 from .atom_problems import AtomProblem, tail_mean
+from .tampering import raise_bound, rewritten
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,51 @@ def test_a_proof_of_too_many_boxes_is_written_with_what_fits(proof_file, monkeyp
     assert proof.known_bound - 1e-9 <= part.lower_bound < whole.lower_bound
 
 
+@in_float64
+def test_one_way_round_two_states_is_paid_once(tmp_path):
+    """Three models, each with an action of its own that costs nothing in either of two states, and a way round both."""
+    support = pr.Support.lists([[[1, 3]] * 3, [[2, 4]] * 3, [[3, 5]] * 3, [[3, 0]] * 3, [[2, 0]] * 3, [[3, 0]] * 3])
+    costs = np.zeros((6, 3))
+    costs[0, 1:], costs[4:] = 3.0, 10.0 / 0.9
+    family = pr.TabularFamily(support, costs, 0, 0.9)
+    thetas = np.zeros((3, 6, 3, 2))
+    thetas[:, :, :, 0], thetas[:, 0, 1:] = 1.0, [0.0, 1.0]
+    for draw in range(3):
+        thetas[draw, 1:3] = np.where((np.arange(3) == draw)[:, None], [1.0, 0.0], [0.0, 1.0])
+    boxes, share = objective_of(family, None, None, None).boxes(thetas), np.full(3, 1.0 / 3.0)
+    assert boxes is not None
+    low, high, state = np.zeros((1, 6, 3)), np.ones((1, 6, 3)), np.array([[1, 2]])
+    found = boxes.relaxed(low, high, np.zeros((1, 6, 3)))
+    tolls = boxes.tolls(low, high, found.values, state, np.ones((1, 3), bool))
+    assert tolls is not None
+    # All pay 3 once, for the way round, whatever their rows are in the two states.
+    np.testing.assert_allclose(tolls.visits[0].sum(axis=0) * 0.9 * 10.0 / 0.9, 3.0, rtol=1e-6)
+    policy = np.tile([0.5, 0.5, 0.0], (6, 1))
+    listed = boxes.listed()
+    assert listed is not None
+    arrays = listed | {
+        "share": share,
+        "policy": policy,
+        "values": np.asarray(found.values).swapaxes(1, 2),
+        "weights": share[None],
+        "toll_leaf": np.zeros(1, np.int32),
+        "toll_state": state.astype(np.int32),
+        "toll_values": np.asarray(tolls.paid).swapaxes(2, 3),
+        "child": np.array([-1], np.int32),
+        "state": np.zeros(1, np.int32),
+        "action": np.zeros(1, np.int32),
+        "at": np.zeros(1),
+    }
+    risk = float(boxes.followed(policy[None])[0].mean())
+    claims = {"risk": risk, "discount": 0.9, "deterministic": False, "risk_parts": [[1.0, 0.0]]}
+    del arrays["discount"]
+    for bound, holds in ((1.99, True), (3.01, False)):
+        said = claims | {"lower_bound": bound, "gap": risk - bound}
+        content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        (tmp_path / "proof").write_bytes(save(content, {"proof": json.dumps(said)}))
+        assert accepted(tmp_path / "proof") == holds
+
+
 def test_the_verifier_shares_no_module_with_the_search():
     for path in Path(prudent_verifier.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -53,21 +98,6 @@ def test_the_verifier_shares_no_module_with_the_search():
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module]
             assert all(name.split(".")[0] not in {"prudent", "jax", "scipy", "equinox"} for name in names), path
-
-
-def rewritten(path, target, change):
-    arrays, claims = prudent_verifier.read(path)
-    arrays = {name: array.copy() for name, array in arrays.items()}
-    change(arrays, claims)
-    from safetensors.numpy import save
-
-    target.write_bytes(save(arrays, {"proof": json.dumps(claims)}))
-    return target
-
-
-def raise_bound(arrays, claims):
-    claims["lower_bound"] += 1e-3
-    claims["gap"] -= 1e-3
 
 
 def lower_risk(arrays, claims):
@@ -380,56 +410,3 @@ def test_a_deep_tree_takes_no_longer_than_a_wide_one(proof_file, tmp_path):
     path, clock = rewritten(proof_file[0], tmp_path / "deep.safetensors", change), time.process_time()
     accepted(path)
     assert time.process_time() - clock < 5.0
-
-
-# A run's proof.
-
-
-def test_a_run_is_proved_and_verified_by_commands(run, tmp_path):
-    folder, invoke = shutil.copytree(run.folder, tmp_path / "run"), CliRunner().invoke
-    result = invoke(app, ["verify", str(folder)])
-    assert result.exit_code == 2 and "there is no proof" in result.stderr
-    result = invoke(app, ["prove", str(folder), "--samples", "8", "--gap", "0.01", "--seconds", "20"])
-    assert result.exit_code == 0 and "no stationary policy has less" in result.stdout
-    result = invoke(app, ["verify", str(folder)])
-    assert result.exit_code == 0 and "verified: on 8 models" in result.stdout
-    for change, message in ((raise_bound, "does not hold"), (of_another_problem, "another problem")):
-        bad = rewritten(folder / "proof.safetensors", tmp_path / "bad.safetensors", change).read_bytes()
-        add_to_run(folder, {"proof.safetensors": bad})
-        result = invoke(app, ["verify", str(folder)])
-        assert result.exit_code == 2 and message in result.stderr
-    (folder / "proof.safetensors").write_bytes(b"changed behind its back")
-    result = invoke(app, ["verify", str(folder)])
-    assert result.exit_code == 2 and "was changed after the run" in result.stderr
-
-
-def of_another_problem(arrays, claims):
-    lower_bound(claims)
-    claims["digests"] = {"problem": "another"}
-
-
-def lower_bound(claims):
-    claims["lower_bound"] -= 1e-3
-    claims["gap"] += 1e-3
-
-
-def test_a_problem_file_may_ask_for_a_proof(problem, tmp_path):
-    asked = {"certificate.prove": True, "certificate.samples": 8, "certificate.gap": 0.05, "certificate.seconds": 20.0}
-    run = pr.solve_problem(problem, tmp_path / "proved", report=False, changes=asked)
-    said = json.loads((run.folder / "solution.json").read_text())["proof"]
-    assert said["lower_bound"] <= said["risk"] and said["gap"] <= 0.05 * said["risk"] and said["draws"] == 8
-    assert pr.verify_run(run.folder).lower_bound >= said["lower_bound"] - 1e-6
-    # What cannot be proved is refused before anything is solved.
-    many = {"states": ["new", "used", "worn", "broken", *(f"spare {k}" for k in range(50))], "data.default_cost": 1.0}
-    with pytest.raises(pr.InputError, match="at most 48 states"):
-        pr.solve_problem(problem, tmp_path / "none", changes={**asked, **many})
-    assert not (tmp_path / "none" / "solution.json").exists()
-
-
-def test_a_proof_of_a_run_stands_in_its_record_and_on_its_page(commanded):
-    folder = commanded[1]
-    pr.prove_run(folder, samples=8, gap=0.05, seconds=20.0)
-    proof = pr.read_record(folder).proof
-    assert proof is not None and proof.lower_bound <= proof.risk
-    page = (folder / "report.html").read_text()
-    assert 'data-name="proof"' in page and dict(proof.lines)["lower bound"] in page

@@ -93,11 +93,30 @@ def test_several_devices_share_a_chunk():
 SETTINGS = {"solver": pr.SampleAverage(samples=16, largest=16, starts=2, evaluation=64), "certify": False}
 
 
-def many(count):
+def many(count, loss=None):
     beliefs = [LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=s)) for s in range(count)]
-    return [row[0].risk for row in pr.solve_many(LAKE, beliefs, [pr.CVaR(0.5)], **SETTINGS)]
+    return [row[0].risk for row in pr.solve_many(LAKE, beliefs, [pr.CVaR(0.5)], loss=loss, **SETTINGS)]
 
 
+class Lethal:
+    """The expected cost, of which the first process other than this to trace it dies."""
+
+    def __init__(self, folder):
+        self.here, self.marker = os.getpid(), os.path.join(folder, "died")
+
+    def __call__(self, occupancy, mdp):
+        if os.getpid() != self.here and not os.path.exists(self.marker):
+            with open(self.marker, "w"):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (occupancy * mdp.cost).sum()
+
+
+# Ray forks to start its servers, of which JAX warns.
+forks = pytest.mark.filterwarnings("ignore:os.fork", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@forks
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["loky", "dask", "ray"])
 def test_backends_give_the_numbers_of_the_serial_run(backend):
@@ -106,6 +125,7 @@ def test_backends_give_the_numbers_of_the_serial_run(backend):
         assert many(33) == serial
 
 
+@forks
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["dask", "ray"])
 def test_on_a_cluster_a_killed_worker_costs_its_items_only(backend, tmp_path, caplog):
@@ -113,6 +133,18 @@ def test_on_a_cluster_a_killed_worker_costs_its_items_only(backend, tmp_path, ca
         assert list(mapped(dying, str(tmp_path), list(range(8)))) == [k**2 for k in range(8)]
     said = [record.getMessage() for record in caplog.records if record.name == "prudent"]
     assert len(said) == 1 and "a worker died" in said[0] and "3" in said[0].split("items")[1]
+
+
+@forks
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["loky", "dask", "ray"])
+def test_a_worker_killed_while_it_solves_changes_no_number(backend, tmp_path, caplog):
+    loss = Lethal(tmp_path)
+    serial = many(33, loss)
+    with cluster(backend), joblib.parallel_config(backend, n_jobs=2), caplog.at_level(logging.WARNING, "prudent"):
+        assert many(33, loss) == serial
+    assert os.path.exists(loss.marker)
+    assert any("a worker died" in record.getMessage() for record in caplog.records if record.name == "prudent")
 
 
 def cluster(name):

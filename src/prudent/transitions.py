@@ -149,7 +149,8 @@ class Log(NamedTuple):
         >>> log = pr.read_log(pa.table(frame))
         >>> support = log.support()
         >>> machine = pr.TabularFamily(support, cost=[[0, 2], [1, 2]], start="new", discount=0.9)
-        >>> pr.solve(machine, pr.Dirichlet.symmetric(support).update(log)).policy.act("worn", seed=0) in log.actions
+        >>> belief, few = pr.Dirichlet.symmetric(support).update(log), pr.SampleAverage(samples=32, largest=32)
+        >>> pr.solve(machine, belief, solver=few).policy.act("worn", seed=0) in log.actions
         True
         """
         return Support.dense(len(self.states), len(self.actions)).named(self.states, self.actions)

@@ -38,7 +38,8 @@ class Worth(eqx.Module):
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> worth = pr.worth_of_data(lake, lake.prior, observations=1)
+    >>> few = pr.SampleAverage(samples=16, largest=16, starts=1, evaluation=1)
+    >>> worth = pr.worth_of_data(lake, lake.prior, observations=1, solver=few)
     >>> sorted(row.place for row in worth.rows)
     [(0,), (1,)]
 
@@ -59,7 +60,8 @@ class WorthOfData(eqx.Module):
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
-    >>> worth = pr.worth_of_data(lake, lake.prior, observations=1)
+    >>> few = pr.SampleAverage(samples=16, largest=16, starts=1, evaluation=1)
+    >>> worth = pr.worth_of_data(lake, lake.prior, observations=1, solver=few)
     >>> str(worth).splitlines()[0].split()
     ['observe', 'worth', 's.e.']
 
@@ -121,7 +123,8 @@ def worth_of_data(
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> belief = lake.prior.update(lake.trials(n=5, truth=(0.3, 0.1), seed=0))
-    >>> worth = pr.worth_of_data(lake, belief, risk=pr.Expectation(), observations=50, replications=3)
+    >>> few = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=1)
+    >>> worth = pr.worth_of_data(lake, belief, risk=pr.Expectation(), observations=50, replications=3, solver=few)
     >>> worth.rows[0].worth >= worth.rows[1].worth
     True
     """

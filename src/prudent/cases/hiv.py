@@ -17,8 +17,8 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
+from .bundled import column
 from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
-from .reading import column
 
 THERAPIES = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 SHORT = ("zdv", "zdv+ddi", "zdv+ddc", "ddi")

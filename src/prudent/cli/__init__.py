@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import advice, case, demo, runs, solve
+from . import advice, cases, demo, runs, solve
 from .compiled import keep_compiled
 from .plugins import Commands
 from .terminal import clear_errors as clear_errors
@@ -52,4 +52,4 @@ app.command()(advice.frontier)
 app.command()(advice.worth)
 app.command()(runs.report)
 app.command()(demo.demo)
-app.command()(case.case)
+app.command()(cases.case)

@@ -29,7 +29,7 @@ SPREAD = 0.3
 
 # To come to a gain that is stable at all draws: how many with the largest radii are looked at, and how many of the
 # largest losses among them are made smaller.
-HARDEST, WORST = 384, 10
+HARDEST, WORST = 128, 10
 
 # A loss said to be convex may be above its chords by this share of their size, for rounding.
 CONVEX = 1e-7

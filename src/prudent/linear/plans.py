@@ -72,7 +72,7 @@ def linear_plan(family: LinearFamily, theta: Any) -> LinearPlan:
 
 @in_float64
 def robust_gain(family: LinearFamily, belief: Posterior, samples: int = 1000, seed: int = 0) -> LinearGaussianPolicy:
-    """A cautious gain in closed form: the best one if theta were drawn anew at every step.
+    """A cautious gain in closed form: the best one if theta were drawn again at every step.
 
     Its equation has the means of `A' P A`, `A' P B` and `B' P B` over the belief in the place of those at one theta, so
     that directions that are uncertain cost more. Where it has no solution, the discount is lowered until it has one.

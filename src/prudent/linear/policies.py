@@ -61,7 +61,7 @@ class LinearGaussianPolicy(eqx.Module):
 
         Args:
             state: `[n]`.
-            seed: of the noise: a whole number, or a generator that goes on; when left out, every call draws anew.
+            seed: of the noise: a whole number, or a generator that goes on; when left out, every call draws again.
         """
         mean = self.mean(state)
         if mean.shape != self.bias.shape:

@@ -16,8 +16,9 @@ from .beliefs import CutOff, LinearBelief, Share
 LEARNED = 0.5
 
 # Annealing: how close to instability the discount may bring a gain at first, halving the distance where that brings no
-# progress; most discounts, steps at each, and the least growth of a discount that is progress, for as many rounds.
-NEAR, DISCOUNTS, STEPS, GROWTH, PATIENCE = 0.97, 40, 12, 1e-3, 6
+# progress; most discounts, steps at each, the least fall of the largest radius that is progress, and the rounds whose
+# pace tells whether the rest will do.
+NEAR, DISCOUNTS, STEPS, FALL, PACED = 0.97, 40, 12, 1e-3, 6
 
 
 class Stability(eqx.Module):
@@ -95,7 +96,8 @@ def annealed(
     """A gain that is stable at all draws, or None where none was found.
 
     At a discount so small that the gain's losses are finite the worst are made smaller, which leaves room for a larger
-    discount; and so on up to the discount itself. This is policy search by discount annealing.
+    discount; and so on up to the discount itself. This is policy search by discount annealing. It is given up where the
+    largest radius falls too slowly to get there in the rounds that are left.
 
     Args:
         point: where to begin.
@@ -103,15 +105,15 @@ def annealed(
         discount: to come to.
         descend: `(gain, discount) -> gain` with smaller losses at the worst draws, finite at all.
     """
-    best, idle = np.inf, 0
-    for _ in range(DISCOUNTS):
+    found, idle = [np.inf], 0
+    for left in range(DISCOUNTS, 0, -1):
         largest = float(radii(point, thetas).max())
         if np.sqrt(discount) * largest < 1.0:
             return point
-        idle = 0 if largest < best * (1.0 - GROWTH) else idle + 1
-        if idle >= PATIENCE:
+        idle = 0 if largest < found[-1] * (1.0 - FALL) else idle + 1
+        found.append(min(found[-1], largest))
+        if len(found) > PACED + 1 and found[-1] - left * (found[-1 - PACED] - found[-1]) / PACED > discount**-0.5:
             return None
-        best = min(best, largest)
         near = 1.0 - (1.0 - NEAR) * 0.5**idle
         point = descend(point, min(discount, (near / largest) ** 2))
     return None

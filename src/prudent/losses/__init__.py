@@ -6,7 +6,7 @@ import lazy_loader
 
 from .base import ConvexLoss, Dual, Loss, as_convex, check_loss_at, loss_batch, require_scalar
 from .conformance import check_loss
-from .costs import ConstrainedCost, ExpectedCost
+from .cost_losses import ConstrainedCost, ExpectedCost
 from .divergences import (
     ChiSquare,
     Divergence,

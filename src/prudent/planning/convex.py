@@ -26,8 +26,8 @@ from ..losses import Loss, check_loss_at
 from ..models import MDP
 from ..policies import TabularPolicy
 from .exact import require_tolerance
+from .incumbent import ConvexSearch, row_policy
 from .proposals import LARGEST_CUTS, cutting_planes, mirror, newton
-from .search import ConvexSearch, row_policy
 
 # Certificates within which the gap has to halve: of mirror descent, before cutting planes are tried; of cutting planes
 # on models large enough that their linear programs take seconds; and of these on small ones.

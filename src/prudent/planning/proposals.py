@@ -24,7 +24,7 @@ from ..arrays import Array
 from ..kernels import pull_batch
 from ..models import MDP
 from ..occupancies import Krylov
-from .search import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
+from .incumbent import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
 
 # How far the barrier is lowered at each step, and how close a step may come to the boundary.
 CENTRING, TO_BOUNDARY = 0.1, 0.99

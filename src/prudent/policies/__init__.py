@@ -11,5 +11,5 @@ from .parametrisations import Parametric as Parametric
 from .parametrisations import Parametrisation as Parametrisation
 from .parametrisations import Softmax as Softmax
 from .parametrisations import action_tables as action_tables
-from .tables import TabularPolicy as TabularPolicy
-from .tables import action_probabilities as action_probabilities
+from .tabular_policy import TabularPolicy as TabularPolicy
+from .tabular_policy import action_probabilities as action_probabilities

@@ -26,7 +26,7 @@ from ..arrays import (
 from ..errors import InputError
 from ..parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
 from .networks import NeuralPolicy
-from .tables import TabularPolicy
+from .tabular_policy import TabularPolicy
 
 # Logits this far below the largest are as good as never.
 LOWEST_LOGIT = -50.0

@@ -3,14 +3,14 @@
 from .base import AbstractTable, Invertible, Posterior, WeightedDraws, equally_weighted
 from .beta import Beta
 from .box import WithinBox
-from .costs import WithCosts
 from .dirichlet import Dirichlet
-from .draws import Draws, Point
 from .grid import Grid
 from .mcmc import MCMC, MCMCStatus
-from .outcomes import OutcomeLaws
+from .outcome_laws import OutcomeLaws
+from .points import Draws, Point
 from .pooled import Pooled
 from .sobol import Sobol, draw_sets
+from .uncertain_costs import WithCosts
 
 __all__ = [
     "MCMC",

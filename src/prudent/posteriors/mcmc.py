@@ -14,8 +14,8 @@ from jaxtyping import Float
 from ..arrays import Array, as_key, require_kind, require_size
 from ..errors import InputError
 from .base import Posterior
-from .draws import Draws
 from .likelihoods import Likelihood, joined, likelihood_of
+from .points import Draws
 
 LARGEST_RHAT, FEWEST_EFFECTIVE = 1.01, 400
 

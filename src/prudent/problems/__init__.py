@@ -1,10 +1,9 @@
 """Problem files: their keys, the tables they name, and the objects `solve` takes."""
 
-from .case import Case, case_of, read_problem
+from .assembling import Case, case_of, read_problem
 from .describing import THIN, describe, limit_measure, log_coverage, loss_name, risk_name
 from .example import write_example
 from .facts import Counted, Facts
-from .family import import_family
 from .fitting import Fit, fit_of
 from .linear_example import write_linear_example
 from .linear_file import LinearCase, parse_linear
@@ -13,6 +12,7 @@ from .outcomes import Outcomes
 from .starting import Begun, begin_problem
 from .suggesting import suggestion_of
 from .toml_file import parse, risk_from_words
+from .trusted import import_family
 
 __all__ = [
     "THIN",

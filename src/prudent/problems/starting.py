@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import write_files
-from .case import case_of
+from .assembling import case_of
 from .facts import Facts, gather
 from .suggesting import Suggestion, as_toml, suggestion_of
 from .toml_file import parse

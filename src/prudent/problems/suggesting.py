@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .case import Case, case_of
+from .assembling import Case, case_of
 from .rules import RuleOrWord, moves_of, widest
 from .schema import PosteriorSection, ProblemFile
 from .sections import Section

@@ -57,6 +57,10 @@ from .record import problem_fields as problem_fields
 from .record import record_from as record_from
 from .record import solution_record as solution_record
 from .record import versions as versions
+from .rendering import promise_words as promise_words
+from .rendering import report_html as report_html
+from .rendering import warnings_of as warnings_of
+from .rendering import write_report as write_report
 from .words import between as between
 from .words import compared as compared
 from .words import figure_text as figure_text
@@ -65,7 +69,3 @@ from .words import nominally as nominally
 from .words import number as number
 from .words import percent as percent
 from .words import with_error as with_error
-from .writing import promise_words as promise_words
-from .writing import report_html as report_html
-from .writing import warnings_of as warnings_of
-from .writing import write_report as write_report

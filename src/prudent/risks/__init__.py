@@ -9,9 +9,9 @@ from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, s
 from .conformance import check_risk
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
+from .envelope_programs import Clarabel, EnvelopeStatus
 from .intervals import LEAST_DRAWS, effective_draws, jackknife, widened
 from .mixtures import Mixture, PartialMixture
-from .programs import Clarabel, EnvelopeStatus
 from .quantiles import (
     LARGEST_PAIRWISE,
     CVaR,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ..arrays import require_number, require_size
 from ..errors import InputError
-from .programs import KEPT_PROGRAMS, EnvelopeSolver, EnvelopeStatus, Program, Raw
+from .envelope_programs import KEPT_PROGRAMS, EnvelopeSolver, EnvelopeStatus, Program, Raw
 
 # Iterations between two looks at residual and gap.
 CHECKED_EVERY = 64

@@ -15,7 +15,16 @@ from jaxtyping import Float
 from ..arrays import Array, in_float64, require_number
 from ..errors import InputError
 from .base import Risk, checked_sample
-from .programs import Clarabel, EnvelopeSolver, EnvelopeStatus, Program, Raw, SetOfDensities, load_cvxpy, program_of
+from .envelope_programs import (
+    Clarabel,
+    EnvelopeSolver,
+    EnvelopeStatus,
+    Program,
+    Raw,
+    SetOfDensities,
+    load_cvxpy,
+    program_of,
+)
 
 # Draws whose sign is checked beforehand, one program each, where the constraints are the whole set. What is found for
 # given losses is checked at all draws.

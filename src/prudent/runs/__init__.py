@@ -2,8 +2,8 @@
 
 from .advising import frontier_run, worth_run
 from .comparing import Comparison, RuleChange, changed_by_rule, compare_runs, evaluate_problem, footing_before
+from .exporting import plot_solution, report_solution, solution_frame
 from .folder import read_record
-from .outputs import plot_solution, report_solution, solution_frame
 from .proving import ProvedRun, prove_run, verify_run
 from .reporting import add_to_run, record_solution, report_run
 from .saving import load_solution, save_solution

@@ -12,16 +12,16 @@ from .checkpoint import Saved, checkpoint_from, episode_seed
 from .folder import CHECKPOINT, FILES, PROOF, REPORT, read_record, read_run, record_files, require_run
 from .reporting import add_to_run, can_report, page_file
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def added(
     folder: Path,
-    find: Callable[[Saved, dict[str, Any], SolutionRecord], Found],
-    kept: Callable[[Found], tuple[dict[str, Any], dict[str, bytes]]],
+    find: Callable[[Saved, dict[str, Any], SolutionRecord], Result],
+    kept: Callable[[Result], tuple[dict[str, Any], dict[str, bytes]]],
     trust: bool,
     wait: bool,
-) -> Found:
+) -> Result:
     """What is found of a run, once it is in its folder.
 
     Args:

@@ -25,7 +25,7 @@ class Pairs(eqx.Module):
     """What K runs remember: their newest changes of parameters and gradients, newest last, and the step length."""
 
     steps: Float[np.ndarray, "K M D"]
-    turns: Float[np.ndarray, "K M D"]
+    gradient_changes: Float[np.ndarray, "K M D"]
     known: Bool[np.ndarray, "K M"]
     reach: Float[np.ndarray, " K"]
 
@@ -79,9 +79,9 @@ class LBFGS(Step):
         """A new pair after an accepted step; a shorter step after a rejected one."""
         pairs: Pairs = iterates.memory
         _, _, moved, gradient, accept = trial
-        turn = np.asarray(gradient - iterates.gradient)
-        product = (moved * turn).sum(axis=1)
-        lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(turn, axis=1)
+        gradient_change = np.asarray(gradient - iterates.gradient)
+        product = (moved * gradient_change).sum(axis=1)
+        lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(gradient_change, axis=1)
         good = accept & (product > CURVED * lengths)
         reach = np.where(accept, 1.0, pairs.reach * SHORTER)
         forget = reach < SHORTEST
@@ -93,25 +93,25 @@ class LBFGS(Step):
             return np.where(good.reshape(-1, *[1] * (old.ndim - 1)), rows, old)
 
         known = pushed(pairs.known, np.ones(len(good), bool)) & ~forget[:, None]
-        return Pairs(pushed(pairs.steps, moved), pushed(pairs.turns, turn), known, reach)
+        return Pairs(pushed(pairs.steps, moved), pushed(pairs.gradient_changes, gradient_change), known, reach)
 
 
 def newton_directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
     """The inverse Hessian that the pairs stand for, times the gradient (the two-loop recursion)."""
-    steps, turns = np.asarray(pairs.steps), np.asarray(pairs.turns)
+    steps, gradient_changes = np.asarray(pairs.steps), np.asarray(pairs.gradient_changes)
     known = np.asarray(pairs.known)
-    product = (steps * turns).sum(axis=2)
+    product = (steps * gradient_changes).sum(axis=2)
     inverse = np.where(known, 1.0 / np.where(known, product, 1.0), 0.0)
     result, shares = np.array(gradient), np.zeros(known.shape)
     for m in range(known.shape[1] - 1, -1, -1):
         shares[:, m] = inverse[:, m] * (steps[:, m] * result).sum(axis=1)
-        result = result - shares[:, m, None] * turns[:, m]
-    square = (turns[:, -1] ** 2).sum(axis=1)
+        result = result - shares[:, m, None] * gradient_changes[:, m]
+    square = (gradient_changes[:, -1] ** 2).sum(axis=1)
     result = (
         result * np.where(known[:, -1] & (square > 0), product[:, -1] / np.where(square > 0, square, 1.0), 1.0)[:, None]
     )
     for m in range(known.shape[1]):
-        back = inverse[:, m] * (turns[:, m] * result).sum(axis=1)
+        back = inverse[:, m] * (gradient_changes[:, m] * result).sum(axis=1)
         result = result + np.where(known[:, m], shares[:, m] - back, 0.0)[:, None] * steps[:, m]
     return result
 

@@ -16,7 +16,7 @@ from ..certificates import Certificate, certify, least_losses
 from .answer import independent, limits_of, share_interval
 from .limit import Limit
 from .problem import LimitQuestion
-from .relaxation import relaxed
+from .wait_and_see import relaxed
 
 # Draws that are planned for: of each limit by itself, of the bound, and in how many batches for its confidence.
 PLANNED, BOUND_DRAWS, BATCHES = 2048, 400, 8

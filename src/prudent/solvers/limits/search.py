@@ -30,8 +30,8 @@ from .descent import FIRST_PRICE, LimitIterate, descend, finished, spread_of, st
 from .limit import Limit
 from .margins import particle_margin, to_spare
 from .problem import LimitLosses, LimitQuestion, Variables, variables_of
-from .relaxation import RelaxedLimits, relaxed
 from .starts import candidates, chosen
+from .wait_and_see import RelaxedLimits, relaxed
 
 # Rounds of all starts on the first sample; starts that go on to their end.
 EXPLORATION, FINALISTS = 30, 3

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ...objectives import Objective
 from ...posteriors import Posterior, WeightedDraws
 from .problem import LimitQuestion, Variables
-from .relaxation import RelaxedLimits
+from .wait_and_see import RelaxedLimits
 
 # Candidates by chance for each start that is wanted; draws whose own mixtures are candidates.
 BY_CHANCE, OWN_MIXTURES = 2, 6

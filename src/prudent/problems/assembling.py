@@ -19,12 +19,12 @@ from ..solvers import Limit, checked_limits
 from ..transitions import Transitions
 from .costs import BelievedCosts, costs_of
 from .facts import Facts, gather
-from .family import Trusted, import_family
 from .limits import made_limits, refuse_idle_limits
 from .memory import require_fit
 from .outcomes import Laid, costs_by_outcome, laid_out
-from .support import moves_allowed, refuse_unlisted, said_to_lead, support_of
+from .successors import moves_allowed, refuse_unlisted, said_to_lead, support_of
 from .toml_file import changed, parse, read_content
+from .trusted import Trusted, import_family
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,7 @@ def read_problem(
     >>> frame = pd.DataFrame({"state": ["new", "worn"], "action": ["run", "fix"], "next_state": ["worn", "new"]})
     >>> costs = {"new": {"run": 0, "fix": 1}, "worn": {"run": 3, "fix": 2}}
     >>> said = {"discount": 0.9, "start": "new", "data": {"transitions": frame, "costs": costs}}
+    >>> said["solver"] = {"samples": 32, "largest": 32, "starts": 1}
     >>> pr.solve(**pr.read_problem(said).arguments()).policy.act("worn", seed=0) in ("run", "fix")
     True
     """

@@ -9,7 +9,6 @@ from typing import Any
 from ..files import write_whole
 from . import words
 from .advice import frontier_notes, frontier_rows, worth_notes, worth_rows
-from .curves import frontier_curve, limit_figure
 from .decision import VERDICTS, ChoiceRecord, cost_words
 from .distributions import (
     POINTS,
@@ -22,6 +21,7 @@ from .distributions import (
     thinned,
 )
 from .fitting import QUESTIONS, fit_figures, fit_words
+from .frontier_figures import frontier_curve, limit_figure
 from .limits import limit_words
 from .linear import gain_rows, linear_figures
 from .maps import (

@@ -13,7 +13,7 @@ from .rules import moves_of, numbers_of, widest
 # Entries up to which pooled rows may lead to any state; beyond, to where something like it was seen to lead.
 LARGEST_DENSE = 2_000_000
 
-# Moves of an action, the most frequent first, that are foreseen from every state of a large model.
+# Moves of an action, the most frequent first, that are allowed from every state of a large model.
 MOST_MOVES = 32
 
 
