@@ -1,19 +1,12 @@
-"""Environments with known kernels, each a small file; to add one, write a file and name its function here."""
+"""Environments with known kernels, each a function; to add one, write it and name it here."""
 
 from collections.abc import Callable
 
 from ...errors import InputError
-from .cliff import cliff
 from .environment import KnownEnvironment
-from .epidemic import epidemic
-from .garnet import garnet
-from .inventory import inventory
-from .lakes import lake_4x4, lake_8x8
-from .machines import machines
-from .queue_with_bursts import queue_with_bursts
-from .replacement import replacement
-from .river_swim import river_swim
-from .taxi import taxi
+from .grids import cliff, lake_4x4, lake_8x8, taxi
+from .operations import epidemic, inventory, machines, queue_with_bursts, replacement
+from .textbook import garnet, river_swim
 
 #: Environments with known kernels: by name, the function that makes each.
 KNOWN: dict[str, Callable[[], KnownEnvironment]] = {
