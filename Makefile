@@ -27,7 +27,8 @@ demo: .venv/base  ## solve the frozen lake from five observations; under a minut
 	$(BIN)/prudent demo --out demo
 
 # Most of the time of the tests is compilation; these take two thirds off it. `test-long` compiles as users do.
-test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+test test-browser: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
+  --xla_cpu_parallel_codegen_split_count=1
 test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
 test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.05
 # Where bytecode is not kept, every process that the tests begin would compile our modules again, a second each.

@@ -14,4 +14,7 @@ def pytest_runtest_teardown(item, nextitem):
     regions = Path("/proc/self/maps")
     if "jax" in sys.modules and regions.exists() and regions.read_bytes().count(b"\n") > MOST_REGIONS:
         sys.modules["jax"].clear_caches()
+        gc.unfreeze()
         gc.collect()
+    # What was compiled is kept: millions of objects, seconds for the collector each time it goes through them.
+    gc.freeze()

@@ -8,15 +8,15 @@ from scipy import integrate, stats
 
 import prudent as pr
 
-LAKE = pr.envs.frozen_lake()
+LAKE = pr.envs.frozen_lake("SHF\nFFF\nFFG")
 RAGGED = pr.Support.lists([[[2, 0, 1], [1]], [[0, 1], [2, 1]], [[2], [0, 2]]])
 
 
 def lake_log(slips: int, moves: int, escapes: int, stays: int) -> pr.Transitions:
-    """Tries where nothing is ambiguous: state 6, down, leads to 11 or slips to 5 or 7; hole 12, left, to 11."""
+    """Tries where nothing is ambiguous: state 4, down, leads to 7 or slips to 3 or 5; hole 1, left, to 0."""
     return pr.Transitions.from_records(
-        [(6, 1, 11), (6, 1, 5), (6, 1, 7), (12, 0, 11), (12, 0, 12)],
-        states=25,
+        [(4, 1, 7), (4, 1, 3), (4, 1, 5), (1, 0, 0), (1, 0, 1)],
+        states=9,
         actions=4,
         count=[moves, slips // 2, slips - slips // 2, escapes, stays],
     )
@@ -53,7 +53,7 @@ def test_the_likelihood_of_the_lake_by_hand():
 
 def test_a_next_state_has_the_probability_of_all_its_places_in_the_list():
     """At the upper left corner, left and up both stay: left stays with probability 1 - slip + slip / 2."""
-    log = pr.Transitions.from_records([(0, 0, 0), (0, 0, 5)], states=25, actions=4, count=[4, 2])
+    log = pr.Transitions.from_records([(0, 0, 0), (0, 0, 3)], states=9, actions=4, count=[4, 2])
     value = pr.log_likelihood(LAKE, (0.3, 0.02), log)
     assert value == pytest.approx(4 * np.log(0.85) + 2 * np.log(0.15), rel=1e-14)
 
@@ -94,11 +94,11 @@ def test_transitions_never_seen_or_impossible_leave_no_nan():
 
 def test_a_million_rows_are_merged_first():
     rng = np.random.default_rng(0)
-    rows = np.stack([np.full(10**6, 6), np.full(10**6, 1), rng.choice([11, 5, 7], size=10**6, p=[0.7, 0.15, 0.15])], 1)
-    log = pr.Transitions.from_records(rows, states=25, actions=4)
-    seen = np.bincount(rows[:, 2], minlength=25)
+    rows = np.stack([np.full(10**6, 4), np.full(10**6, 1), rng.choice([7, 3, 5], size=10**6, p=[0.7, 0.15, 0.15])], 1)
+    log = pr.Transitions.from_records(rows, states=9, actions=4)
+    seen = np.bincount(rows[:, 2], minlength=9)
     value = pr.log_likelihood(LAKE, (0.3, 0.02), log)
-    assert value == pytest.approx(seen[11] * np.log(0.7) + (seen[5] + seen[7]) * np.log(0.15), rel=1e-13)
+    assert value == pytest.approx(seen[7] * np.log(0.7) + (seen[3] + seen[5]) * np.log(0.15), rel=1e-13)
 
 
 # ---------------------------------------------------------------- grid against what is known
@@ -144,7 +144,7 @@ def test_a_prior_is_a_log_density_up_to_a_constant():
 
 def test_ambiguous_transitions_are_used_as_quadrature_says():
     """Staying at the upper left corner is an intended move or a slip: likelihood (1 - slip / 2)^4 (slip / 2)^2."""
-    log = pr.Transitions.from_records([(0, 0, 0), (0, 0, 5)], states=25, actions=4, count=[4, 2])
+    log = pr.Transitions.from_records([(0, 0, 0), (0, 0, 3)], states=9, actions=4, count=[4, 2])
     grid = pr.Grid(LAKE, [0, 0], [1, 1], log=log)
     mass, first = (
         integrate.quad(lambda x, power=power: x**power * (1 - x / 2) ** 4 * (x / 2) ** 2, 0, 1)[0] for power in (0, 1)
