@@ -15,7 +15,7 @@ from prudent.objectives import chunks, slopes_on
 from prudent.planning import least_costs, plan_many, robust_actions
 from prudent.posteriors import equally_weighted
 from prudent.solvers import sample as sample_module
-from prudent.solvers.descent import GOING, MERGED, begin, only
+from prudent.solvers.descent import CONVERGED, DROPPED, GOING, HELD, begin, halved, only
 from prudent.solvers.natural import advantage
 from prudent.solvers.quasi_newton import Pairs, newton_directions
 from prudent.solvers.sample import Sample, slopes_of
@@ -399,7 +399,21 @@ def test_a_merged_point_never_leads():
     """The better of two that were merged may rise by a rounding error; with it the search once ended on the other."""
     space = space_of(problem(), BELIEF.mean())
     points = begin(space, np.stack([np.zeros((STATES, ACTIONS)), np.ones((STATES, ACTIONS))]))
-    after = {"value": np.array([1.0, 1.0 + 1e-14]), "spread": np.zeros(2), "finished": np.array([MERGED, GOING])}
+    after = {"value": np.array([1.0, 1.0 + 1e-14]), "spread": np.zeros(2), "finished": np.array([DROPPED, GOING])}
     points = dataclasses.replace(points, **after)
     answer = Search(points, floor=float("nan")).answer()
     assert answer.code == GOING and np.array_equal(answer.parameters, only(points, 1))
+
+
+def test_the_worse_half_of_the_starts_goes_no_further_but_for_two():
+    space = space_of(problem(), BELIEF.mean())
+    points = begin(space, np.zeros((7, STATES, ACTIONS)))
+    value = np.array([3.0, 1.0, np.inf, 2.0, 5.0, 0.5, 0.0])
+    finished = np.array([GOING, CONVERGED, GOING, GOING, GOING, DROPPED, HELD])
+    points = dataclasses.replace(points, value=value, finished=finished)
+    once = halved(points)
+    # Five are left, of which three stay; the start that was given and what was dropped before are as they were.
+    assert once.finished.tolist() == [GOING, CONVERGED, DROPPED, GOING, DROPPED, DROPPED, HELD]
+    twice = halved(once)
+    assert twice.finished.tolist() == [DROPPED, CONVERGED, DROPPED, GOING, DROPPED, DROPPED, HELD]
+    assert halved(twice).finished.tolist() == twice.finished.tolist()

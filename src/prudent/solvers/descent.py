@@ -23,8 +23,9 @@ from .sample import Sample, Slopes
 
 # Why a point no longer moves. Where the policy has no table of its own, its gradient vanishing is all that is known.
 # A point that is held is a start that was given: it never moves, and competes with the others as it is.
+# One that is dropped has a better one that stands in for it, or too many that are better.
 # One that is unfinished was left behind by a larger sample before it had converged.
-GOING, CONVERGED, STALLED, NON_FINITE, MERGED, VANISHED, HELD, UNFINISHED = range(8)
+GOING, CONVERGED, STALLED, NON_FINITE, DROPPED, VANISHED, HELD, UNFINISHED = range(8)
 
 # A step is accepted if the objective fell by this share of the predicted decrease, or by less than rounding.
 SUFFICIENT, ROUNDING = 0.1, 1e-12
@@ -348,12 +349,21 @@ def sizes(space: Space, sample: Sample, found: Slopes) -> tuple[np.ndarray, np.n
 def merged(iterates: Iterates, tolerance: float) -> Iterates:
     """Points whose objective is that of a better one, within a tenth of the tolerance, go no further."""
     finished = np.array(iterates.finished)
-    alive = np.flatnonzero(~np.isin(finished, (NON_FINITE, MERGED, HELD)))
+    alive = np.flatnonzero(~np.isin(finished, (NON_FINITE, DROPPED, HELD)))
     order = alive[np.argsort(iterates.value[alive], kind="stable")]
     near = 0.1 * allowed(iterates, tolerance)
     for worse, better in zip(order[1:], order[:-1], strict=True):
         if iterates.value[worse] - iterates.value[better] <= near[better]:
-            finished[worse] = MERGED
+            finished[worse] = DROPPED
+    return dataclasses.replace(iterates, finished=finished)
+
+
+def halved(iterates: Iterates) -> Iterates:
+    """The worse half of the points that are left, by their objective, goes no further; two do in any case."""
+    finished = np.array(iterates.finished)
+    left = np.flatnonzero(~np.isin(finished, (NON_FINITE, DROPPED, HELD)))
+    order = left[np.argsort(iterates.value[left], kind="stable")]
+    finished[order[max(2, -(-len(order) // 2)) :]] = DROPPED
     return dataclasses.replace(iterates, finished=finished)
 
 

@@ -17,9 +17,9 @@ from ..posteriors import WeightedDraws
 from ..risks import Risk
 from .descent import (
     CONVERGED,
+    DROPPED,
     GOING,
     HELD,
-    MERGED,
     NON_FINITE,
     STALLED,
     UNFINISHED,
@@ -30,6 +30,7 @@ from .descent import (
     advance,
     allowed,
     begin,
+    halved,
     merged,
     only,
 )
@@ -45,9 +46,13 @@ if TYPE_CHECKING:
 # Iterations of all starts on the first sample; the best one goes on.
 EXPLORATION = 30
 
+# After these iterations of all starts the worse half of those that are left goes no further, but for two. Steps that
+# keep the risk leap, so that a few tell which; on atoms all go on, because nothing that follows would find a better.
+HALVED = (3, 6, 12)
+
 # Natural steps of the first point before the others join it. A program leaps to an edge of the tables at once, and from
 # there to the nearest good one; natural steps keep to the middle for longer, and end better where several ways go down.
-WARM_UP = 20
+WARM_UP = 12
 
 # Draws that rank the starts, and tell whether a larger sample has moved the answer.
 HELD_OUT = 1000
@@ -150,6 +155,8 @@ class Search(eqx.Module):
         several = len(iterates.value) > 1
         if several:
             iterates = merged(iterates, float(settings.tolerance))
+            if step.keeps_risk and iterates.rounds in HALVED and not request.draws.exact:
+                iterates = halved(iterates)
         now = dataclasses.replace(now, iterates=iterates, iterations=self.iterations + 1)
         # A start that was given is held, and says nothing of where it is.
         lost = (iterates.finished == NON_FINITE) | ((iterates.finished == HELD) & ~np.isfinite(iterates.value))
@@ -221,7 +228,7 @@ class Search(eqx.Module):
     def _contenders(self) -> np.ndarray:
         """Points that may be the best: others are too far behind on the fitted sample to catch up on another."""
         iterates = self.iterates
-        sound = ~np.isin(iterates.finished, (NON_FINITE, MERGED)) & np.isfinite(iterates.value)
+        sound = ~np.isin(iterates.finished, (NON_FINITE, DROPPED)) & np.isfinite(iterates.value)
         best = self._leader()
         near = iterates.value <= iterates.value[best] + BEHIND * iterates.spread[best]
         return sound & (near | (np.asarray(iterates.finished) == HELD))
@@ -230,7 +237,7 @@ class Search(eqx.Module):
         """The point with the least objective on the fitted sample, among those that no other stands in for."""
         value = np.asarray(self.iterates.value)
         # The better of two that were merged may have risen by a rounding error since.
-        own = np.isfinite(value) & (np.asarray(self.iterates.finished) != MERGED)
+        own = np.isfinite(value) & (np.asarray(self.iterates.finished) != DROPPED)
         return int(np.argmin(np.where(own, value, np.inf)))
 
     def entry(self, unit: Unit) -> tuple[float, float, float]:
