@@ -12,14 +12,14 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64
 from ..workers import mapped, workers
-from .base import Losses, Objective
+from .base import Losses, Objective, Size
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
 CHUNK_MODELS = 512
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
 # Each size of a chunk is compiled for itself, so there are few: a chunk is divided by this number until what fills
-# it up is at most this share of the models asked for.
+# it up is at most this share of the models asked for, or takes hardly longer than one model.
 DIVISION, MOST_FILLED = 4, 0.5
 
 
@@ -48,16 +48,20 @@ class Chunk(NamedTuple):
 
 def chunk_size(objective: Objective) -> int:
     """How many models a compiled function takes at once, at most: a power of two."""
-    size = objective.size()
+    return _largest(objective.size())
+
+
+def _largest(size: Size) -> int:
     return 1 << int(np.clip(CHUNK_BYTES[size.cached] // size.bytes, 1, CHUNK_MODELS)).bit_length() - 1
 
 
 def chunk_sizes(objective: Objective, models: int) -> list[int]:
     """The sizes of the chunks that so many models are worked on in: few different ones, whatever their number."""
-    largest = chunk_size(objective)
+    size = objective.size()
+    largest = _largest(size)
     whole, rest = divmod(models, largest)
     last = largest
-    while last > 1 and -(-rest // last) * last - rest > MOST_FILLED * models:
+    while last > size.together and -(-rest // last) * last - rest > MOST_FILLED * models:
         last = max(1, last // DIVISION)
     return [largest] * whole + [last] * -(-rest // last)
 
@@ -89,7 +93,10 @@ def _mapped(
 
 
 def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
-    return _computed(_losses, objective, chunk)
+    if not objective.size().with_slopes:
+        return _computed(_losses, objective, chunk)
+    losses, _, visits = _computed(_slopes, objective, chunk)
+    return Losses(losses, visits)
 
 
 def _slopes_of(objective: Objective, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -348,7 +348,8 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
     if is_concrete(losses):
         require_finite("loss", np.asarray(losses))
     if probabilities is None:
-        return jnp.asarray(losses), jnp.full(losses.shape, 1.0 / losses.shape[0])
+        probabilities = np.full(losses.shape, 1.0 / losses.shape[0])
+        return (losses, probabilities) if is_concrete(losses) else (losses, jnp.asarray(probabilities))
     probabilities = as_float(probabilities)
     if probabilities.shape != losses.shape:
         raise InputError(f"{losses.shape[0]} losses need as many weights, got shape {probabilities.shape}")
@@ -357,4 +358,5 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
         require_distribution("weights", np.asarray(probabilities))
         # The check lets rounding through; a ball of radius 0 would take it for a distance.
         probabilities = probabilities / probabilities.sum()
-    return jnp.asarray(losses), jnp.asarray(probabilities)
+    both = (losses, probabilities)
+    return both if all(is_concrete(part) for part in both) else (jnp.asarray(losses), jnp.asarray(probabilities))
