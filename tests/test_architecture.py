@@ -151,9 +151,10 @@ def test_an_import_forward_is_made_inside_a_function(file, later):
 
 def offered(room):
     """Names that a room's door imports, a function of the name of its file among them."""
+    door = room / "__init__.pyi"  # of rooms whose names load on first use
     return {
         alias.name
-        for node in imports_of(room / "__init__.py")
+        for node in imports_of(door if door.exists() else room / "__init__.py")
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

@@ -93,10 +93,16 @@ def _mapped(
 
 
 def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
-    if not objective.size().with_slopes:
-        return _computed(_losses, objective, chunk)
+    return _computed(_losses, objective, chunk)
+
+
+def _losses_with_slopes(objective: Objective, chunk: Chunk) -> Losses:
     losses, _, visits = _computed(_slopes, objective, chunk)
     return Losses(losses, visits)
+
+
+def _only_losses(objective: Objective) -> Callable[[Objective, Chunk], Losses]:
+    return _losses_with_slopes if objective.size().with_slopes else _losses_of
 
 
 def _slopes_of(objective: Objective, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -139,7 +145,7 @@ def losses_on(
     if own is not None:
         return np.stack([own.losses(point, thetas) for point in points])
     which, draws = np.divmod(np.arange(len(points) * len(thetas)), len(thetas))
-    parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
+    parts = [found.losses for found in _mapped(_only_losses(objective), objective, points, thetas, which, draws)]
     return np.concatenate(parts).reshape(len(points), len(thetas))
 
 
@@ -173,7 +179,7 @@ def mean_visits(
     """Visits of a table's rows, averaged over draws under K sets of weights; only of an objective that has a table."""
     which, draws = np.zeros(len(thetas), int), np.arange(len(thetas))
     total, begin = 0.0, 0
-    for _, visits in _mapped(_losses_of, objective, point[None], thetas, which, draws):
+    for _, visits in _mapped(_only_losses(objective), objective, point[None], thetas, which, draws):
         total = total + shares[:, begin : begin + len(visits)] @ visits
         begin += len(visits)
     return np.asarray(total)

@@ -242,17 +242,31 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     """
     xp: Any = losses.__array_namespace__()
     held = lax.stop_gradient if xp is jnp else lambda part: part
-    # An infinite loss is weighed as a very large one; if it has weight, the value is infinite.
     infinite = losses == np.inf
-    most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
-    losses = xp.where(infinite, LARGE * xp.where(most > 0, most, 1.0), losses)
-    # By its class: a method taken from a module is made again each time, which costs more than a small sample.
-    density = type(risk).density(risk, held(losses), held(probabilities))
+    losses, density = _weighed(risk, losses, probabilities)
     # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
     size = held(xp.max(xp.where(probabilities > 0, xp.abs(losses), 0.0)))
     unit = xp.where(size > 0, size, 1.0)
     value = unit * (probabilities * density * xp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum()
     return xp.where(xp.any(infinite & (probabilities * density > 0)), np.inf, value), density
+
+
+def _weighed(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
+    """The losses as they are weighed, and xi*: an infinite loss counts as a very large one."""
+    xp: Any = losses.__array_namespace__()
+    held = lax.stop_gradient if xp is jnp else lambda part: part
+    most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
+    losses = xp.where(losses == np.inf, LARGE * xp.where(most > 0, most, 1.0), losses)
+    # By its class: a method taken from a module is made again each time, which costs more than a small sample.
+    return losses, type(risk).density(risk, held(losses), held(probabilities))
+
+
+def weights_of(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Float[np.ndarray, " R"]:
+    """xi* alone, as `assess_sample` has it."""
+    if not risk.on_host:
+        return assess_sample(risk, losses, probabilities)[1]
+    with np.errstate(all="ignore"):
+        return np.asarray(_weighed(risk, losses, probabilities)[1])
 
 
 def _error(risk: Risk, losses: Array, probabilities: Array) -> Any:
