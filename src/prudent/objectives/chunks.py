@@ -19,7 +19,7 @@ CHUNK_MODELS = 512
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
 # Each size of a chunk is compiled for itself, so there are few: a chunk is divided by this number until what fills
-# it up is at most this share of the models asked for, or takes hardly longer than one model.
+# it up is at most this share of the models asked for. Small models have one size.
 DIVISION, MOST_FILLED = 4, 0.5
 
 
@@ -52,7 +52,8 @@ def chunk_size(objective: Objective) -> int:
 
 
 def _largest(size: Size) -> int:
-    return 1 << int(np.clip(CHUNK_BYTES[size.cached] // size.bytes, 1, CHUNK_MODELS)).bit_length() - 1
+    most = size.together or CHUNK_BYTES[size.cached] // size.bytes
+    return 1 << int(np.clip(most, 1, CHUNK_MODELS)).bit_length() - 1
 
 
 def chunk_sizes(objective: Objective, models: int) -> list[int]:
@@ -61,7 +62,7 @@ def chunk_sizes(objective: Objective, models: int) -> list[int]:
     largest = _largest(size)
     whole, rest = divmod(models, largest)
     last = largest
-    while last > size.together and -(-rest // last) * last - rest > MOST_FILLED * models:
+    while last > 1 and not size.together and -(-rest // last) * last - rest > MOST_FILLED * models:
         last = max(1, last // DIVISION)
     return [largest] * whole + [last] * -(-rest // last)
 

@@ -19,14 +19,14 @@ from ..events import AbstractEventFamily, RescaledEvents, Sweeps
 from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at, tables_at
-from ..occupancies import Exact, Method, Truncated, batch_axis, measure
+from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk
 from .base import Averages, Losses, Objective, Plans, Size, Table, Unit
 from .boxes import Boxes
-from .chunks import CHUNK_MODELS, mean_visits
+from .chunks import mean_visits
 from .footing import Footing
 from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
 from .tabular_checks import (
@@ -43,8 +43,12 @@ from .tabular_plans import TabularPlans, linear_cost, linear_models
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4
 
-# Matrices of so many bytes are factorised in about the time that calling a compiled function takes, a millisecond.
-QUICK_BYTES = 2**20
+# Matrices of so many bytes, which stay in the inner cache, are eliminated in a millisecond or two, and calling a
+# compiled function takes half of one.
+QUICK_BYTES = 2 * 2**20
+
+# Of models of so many bytes, derivatives take no longer than the losses alone.
+SLOPED_BYTES = 2**11
 
 # How much of the uniform policy is mixed into a plan that has to be left.
 UNIFORM_SHARE = 0.1
@@ -187,10 +191,12 @@ class TabularObjective(Objective):
             return Size(8 * states * (actions + 4), 8 * states, False)
         solver = self.occupancy.solver_for(self.family.support)
         largest = max(actions * successors, solver.width(self.family.support))
-        together = max(1, QUICK_BYTES // (8 * states * largest)) if solver.direct else 1
+        size = Size(8 * states * largest, 8 * states * actions * successors, solver.direct)
+        if not isinstance(solver, Elimination):
+            return size
         # A user's loss may be one that is only ever evaluated, and has no derivative.
-        with_slopes = together >= CHUNK_MODELS and isinstance(self.loss, ExpectedCost)
-        return Size(8 * states * largest, 8 * states * actions * successors, solver.direct, together, with_slopes)
+        with_slopes = size.bytes <= SLOPED_BYTES and isinstance(self.loss, ExpectedCost)
+        return size._replace(together=max(1, QUICK_BYTES // size.bytes), with_slopes=with_slopes)
 
     def policy(self, point: Float[np.ndarray, "S A"], parameters: Any = None) -> Any:
         """The table, in the family's names; of a network the network."""

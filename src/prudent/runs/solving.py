@@ -36,7 +36,6 @@ from .reporting import add_to_run, can_report, page_file
 
 if TYPE_CHECKING:
     from ..problems import LinearCase
-    from .linear_runs import LinearPlanned
 
 # The table of posterior draws has a column for each unknown, up to this many.
 MOST_UNKNOWNS = 200
@@ -107,8 +106,7 @@ def solve_problem(
     """
     with status_line(shown_on(progress)):
         phase("reading")
-        read = isinstance(problem, str | Path)
-        case: Any = read_problem(problem, trust=trust, changes=changes) if read else problem
+        case: Any = read_problem(problem, trust=trust, changes=changes) if isinstance(problem, str | Path) else problem
         return _solved(case, Path(out), force, wait, report, progress)
 
 
@@ -189,7 +187,7 @@ def continue_run(
         return _carry_out(plan, report, progress)
 
 
-def _linear(planned: LinearPlanned, report: bool, progress: Shown) -> Run:
+def _linear(planned: Any, report: bool, progress: Shown) -> Run:
     from .linear_runs import carry_out_linear
 
     return Run(planned.target, planned.case, *carry_out_linear(planned, report, progress))
@@ -280,13 +278,12 @@ def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
     asked = plan.case.facts.file.certificate
     if asked.prove:
         from ..proofs import check_provable
+        from .proving import proved
 
         check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
     solution, record = _found(plan, report, progress, keeper)
     proof = None
     if asked.prove:
-        from .proving import proved
-
         phase("proving")
         how = asked.model_dump(exclude={"prove"})
         found, proof = proved(plan.case, plan.arguments, solution, **how)

@@ -68,9 +68,7 @@ class Batch(NamedTuple):
             raise InputError(f"{self.place(0)}: {column} holds {array.type} values, not numbers")
         whole = array.cast(pa.float64(), safe=False).fill_null(np.nan) if array.null_count else array
         values = numpy_of(whole).astype(np.float64)
-        bad = ~np.isfinite(values)
-        if bad.any() and array.null_count:
-            bad &= ~_nulls(array)
+        bad = ~np.isfinite(values) & ~_nulls(array)
         if bad.any():
             position = int(np.argmax(bad))
             raise InputError(f"{self.place(position)}: {column} {values[position]} is not a finite number")
