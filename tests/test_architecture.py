@@ -151,9 +151,10 @@ def test_an_import_forward_is_made_inside_a_function(file, later):
 
 def offered(room):
     """Names that a room's door imports, a function of the name of its file among them."""
+    door = room / "__init__.pyi"  # of rooms whose names load on first use
     return {
         alias.name
-        for node in imports_of(room / "__init__.py")
+        for node in imports_of(door if door.exists() else room / "__init__.py")
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
@@ -249,9 +250,18 @@ def test_importing_and_the_command_line_do_not_import_jax():
 
 def test_reading_and_judging_a_problem_import_nothing_that_is_slow_and_not_needed(tmp_path):
     pr.write_example(tmp_path)
-    slow = "{'pandas', 'plotly', 'matplotlib', 'cvxpy', 'numba', 'optax', 'scipy.optimize', 'scipy.stats'}"
-    read = f"case = runs.solving.read_problem({str(tmp_path / 'problem.toml')!r}); case.arguments()"
-    assert run(f"import sys; from prudent import runs; {read}; print({slow} & set(sys.modules))") == "set()"
+    slow = {"pandas", "plotly", "matplotlib", "cvxpy", "numba", "optax", "scipy.optimize", "scipy.stats"}
+    slow |= {"prudent.linear", "prudent.proofs", "prudent.advice"}
+    read = f"case = solving.read_problem({str(tmp_path / 'problem.toml')!r}); case.arguments()"
+    assert run(f"import sys; from prudent.runs import solving; {read}; print({slow} & set(sys.modules))") == "set()"
+
+
+@pytest.mark.parametrize("command", ["init {}/new", "check {}/none.toml", "solve {}/none.toml", "check {}/not.toml"])
+def test_an_example_is_written_and_what_is_no_problem_file_is_refused_without_jax(tmp_path, command):
+    (tmp_path / "not.toml").write_text("{}")
+    called = f"from prudent.cli import app; code = app({command.format(tmp_path).split()}, standalone_mode=False)"
+    said = run(f"import sys; {called}; print(code, {{'jax', 'scipy'}} & set(sys.modules))").splitlines()[-1]
+    assert said == ("None set()" if command.startswith("init") else "2 set()")
 
 
 def test_every_benchmark_finds_what_it_measures(monkeypatch):

@@ -21,7 +21,8 @@ import prudent as pr
 from prudent.cli import app
 from prudent.cli.terminal import shown
 from prudent.problems import memory
-from prudent.problems.toml_file import _TOKEN, MOST_PARTS, parse, read_content
+from prudent.problems.plain import _TOKEN, MOST_PARTS, read_content
+from prudent.problems.toml_file import parse
 from prudent.tables import Names, count_log, guarded
 from prudent.tables import names as tables_names
 
@@ -359,7 +360,7 @@ def test_the_estimate_knows_the_limit_of_the_shell(monkeypatch):
     assert free is None or free > 0
     pages = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     monkeypatch.setattr(resource, "getrlimit", lambda which: (pages + 2**30, pages + 2**30))
-    assert abs(memory.available() - 2**30) < 2**27
+    assert abs(memory.available_memory() - 2**30) < 2**27
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_memory_is_estimated_with_the_draws_of_costs(tmp_path, monkeypatch):
     known, noisy = memory.estimate(case.shape, solver), memory.estimate(case.shape, solver, case.drawn_costs)
     # A cost for each successor: theta is twice the kernel.
     assert case.drawn_costs == case.shape[2] and noisy == 2 * known
-    monkeypatch.setattr(memory, "available", lambda: noisy - 1)
+    monkeypatch.setattr(memory, "available_memory", lambda: noisy - 1)
     with pytest.raises(pr.InputError, match="successors a pair, with noisy costs, need about"):
         read(tmp_path, noisy_rows(by_move=True))
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import prudent as pr
 import prudent_verifier
 from prudent.problems.example import COSTS, LOG, PROBLEM
-from prudent.problems.toml_file import parse, read_content
+from prudent.problems.plain import read_content
+from prudent.problems.toml_file import parse
 from prudent.runs.checkpoint import checkpoint_from
 from prudent.runs.folder import read_record
 from prudent.tables import Names, count_log

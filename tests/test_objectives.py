@@ -109,12 +109,28 @@ def test_refusals(call, message):
 
 
 @pytest.mark.parametrize("size", [4, 25, 48, 60, 1_000, 10_000, 100_000])
-def test_what_fills_chunks_up_is_at_most_half_of_what_is_asked_for(size):
-    """Few sizes of chunks, whatever the number of models."""
+def test_what_fills_chunks_up_is_at_most_half_of_what_is_asked_for_or_takes_no_time(size):
+    """Few sizes of chunks, whatever the number of models; of models that are small together, one."""
     support = pr.Support.lists(np.stack([np.arange(size)] * 3, axis=1).reshape(size, 1, 3))
     objective = pr.TabularFamily(support, np.zeros((size, 1)), start=0, discount=0.9).objective()
     for draws in (1, 3, 8, 100, 129, 1000):
         sizes = chunk_sizes(objective, draws)
-        assert draws <= sum(sizes) <= 1.5 * draws
+        filling = (sum(sizes) - draws) * objective.size().bytes
+        assert draws <= sum(sizes) and (sum(sizes) <= 1.5 * draws or filling <= 2 * 2**20)
         assert len(set(sizes)) <= 2
-    assert len({size for count in range(1, 2000) for size in chunk_sizes(objective, count)}) <= 6
+    sizes = {size for count in range(1, 2000) for size in chunk_sizes(objective, count)}
+    assert len(sizes) <= (1 if size <= 48 else 6)
+
+
+@in_float64
+def test_losses_found_with_their_slopes_are_the_same_bits():
+    """Of small models one function is compiled for both; a user's own loss is not differentiated unasked."""
+    random = np.random.default_rng(0)
+    objective = LAKE.objective()
+    points, thetas = random.dirichlet(np.ones(4), size=(512, 4)), LAKE.prior.sample(0, 512)
+    alone = chunks._losses(objective, points, objective.arrange(thetas))
+    found, _, visits = chunks._slopes(objective, points, objective.arrange(thetas))
+    np.testing.assert_array_equal(alone.losses, found)
+    np.testing.assert_array_equal(alone.visits, visits)
+    assert objective.size().with_slopes
+    assert not LAKE.objective(loss=lambda occupancy, mdp: occupancy.sum()).size().with_slopes

@@ -313,13 +313,13 @@ def test_a_family_of_the_users_own_is_run_only_if_trusted(tmp_path):
 def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
     path = pr.write_example(tmp_path)[0]
     need = memory.estimate((4, 3, 4), schema.SOLVERS["sample-average"](kind="sample-average", evaluation=1000))
-    monkeypatch.setattr(memory, "available", lambda: need)
+    monkeypatch.setattr(memory, "available_memory", lambda: need)
     pr.read_problem(path)
-    monkeypatch.setattr(memory, "available", lambda: need - 1)
+    monkeypatch.setattr(memory, "available_memory", lambda: need - 1)
     with pytest.raises(pr.InputError, match="4 states, 3 actions and 4 successors a pair need about"):
         pr.read_problem(path)
     monkeypatch.undo()
-    assert memory.available() > 2**20
+    assert memory.available_memory() > 2**20
 
 
 PEAK = """

@@ -144,6 +144,10 @@ def as_key(seed: int | jax.Array) -> jax.Array:
         raise InputError("seed must be a whole number or a jax.random.key; got a plain array, use jax.random.key(n)")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise InputError(f"seed must be a whole number >= 0 (below 2^63) or a jax.random.key, got {seed!r}")
+    if jax.config.jax_default_prng_impl == "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
+        # Its words are the halves of the seed, for which nothing has to be compiled.
+        words: Any = np.array([int(seed) >> 32, int(seed) % 2**32], np.uint32)
+        return jax.random.wrap_key_data(words)
     # In float64 mode seeds keep all their bits; otherwise the upper half would be dropped.
     with jax.enable_x64(True):
         return jax.random.key(int(seed))

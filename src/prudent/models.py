@@ -104,6 +104,11 @@ class AbstractFamily(eqx.Module):
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost."""
 
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Kernels and costs of N thetas where nothing is computed for them, and so nothing compiled; else None."""
+        del thetas
+        return None
+
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """What an entry of a theta of this shape is called; a family whose unknowns have names says them here.
 
@@ -134,9 +139,10 @@ class AbstractFamily(eqx.Module):
         >>> pr.envs.frozen_lake().at((0.3, 0.02)).cost.shape
         (25, 4)
         """
-        theta = jnp.asarray(as_float(theta))
-        require_finite("theta", np.asarray(theta))
-        probability, cost = _evaluate(self, theta)
+        theta = np.array(as_float(theta))
+        require_finite("theta", theta)
+        found = self.tables(theta[None])
+        probability, cost = _evaluate(self, theta) if found is None else (part[0] for part in found)
         return MDP(Kernel(self.support, np.asarray(probability)), np.asarray(cost), self.start, self.discount)
 
 
@@ -272,6 +278,12 @@ class TabularFamily(AbstractFamily):
         move = f"{pair} → {names.name('state', index[state, action, slot % width])}"
         return move if slot < width else f"cost of {move}"
 
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
+        """The thetas themselves, and the one table of costs."""
+        if self.costs is None or self.costs.ndim != 2 or thetas.shape[1:] != self.support.shape:
+            return None
+        return thetas, np.repeat(np.asarray(self.costs)[None], len(thetas), axis=0)
+
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Theta itself, or its first entries."""
         return theta if self.costs is not None else theta[..., : self.support.successors]
@@ -286,6 +298,19 @@ class TabularFamily(AbstractFamily):
             return costs[..., 0]
         _require_cost_shape(costs.shape, self.support)
         return (costs * table).sum(axis=2)
+
+
+def tables_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray]:
+    """Kernels `[N, S, A, B]` and costs `[N, S, A]` of many thetas."""
+    found = family.tables(thetas)
+    if found is None:
+        found = _models(family, thetas)
+    return np.asarray(found[0]), np.asarray(found[1])
+
+
+@eqx.filter_jit
+def _models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
+    return models_at(family, thetas, 0)
 
 
 def models_at(family: AbstractFamily, thetas: Array, axis: int) -> tuple[Array, Array]:

@@ -37,6 +37,9 @@ def evaluate(
     with clear_errors():
         import json
 
+        from ..problems import read_content
+
+        read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
         from ..problems import read_problem, risk_name
         from ..report import footing_words, number, with_error
         from ..runs import evaluate_problem

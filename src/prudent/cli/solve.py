@@ -40,9 +40,9 @@ def init(
     Example: prudent init machine && cd machine && prudent solve problem.toml; or: prudent init visits.csv
     """
     with clear_errors():
-        from ..problems import begin_problem, write_example, write_linear_example
-
         if folder.is_file():
+            from ..problems import begin_problem
+
             if linear:
                 raise InputError(f"{folder}: is a log; --linear writes an example into a folder")
             begun = begin_problem(folder, force)
@@ -55,6 +55,8 @@ def init(
                 + f"prudent check {begun.path}"
             )
             return
+        from ..problems import write_example, write_linear_example
+
         for path in (write_linear_example if linear else write_example)(folder, force):
             say(f"wrote {path}")
         say(f"next:  prudent solve {folder / 'problem.toml'}")
@@ -68,12 +70,15 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
     with clear_errors():
         import json
 
-        from ..problems import LinearCase, describe, fit_of, log_coverage, read_problem, risk_name, suggestion_of
+        from ..problems import read_content
+
+        read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
+        from ..problems import Case, describe, fit_of, log_coverage, read_problem, risk_name, suggestion_of
         from ..report import fit_record, fit_words, footing_words
         from ..runs import changed_by_rule, footing_before
 
         case = read_problem(problem, trust=trust)
-        if isinstance(case, LinearCase):
+        if not isinstance(case, Case):
             said = {"states": list(case.states), "actions": list(case.actions), "digest": case.digest()}
             said |= {"transitions": 0 if case.log is None else len(case.log)}
             if as_json:
@@ -141,6 +146,9 @@ def solve(
     with clear_errors():
         with status_line(progress):
             phase("reading")
+            from ..problems import read_content
+
+            read_content(problem)  # as above
             from ..problems import risk_from_words
             from ..runs import solve_problem
 

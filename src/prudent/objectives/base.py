@@ -43,11 +43,16 @@ class Size(NamedTuple):
         bytes: of its largest array.
         theta_bytes: of one draw of theta, laid out as its model.
         cached: whether models are worked on in the processor's cache, so that small chunks are faster.
+        together: models that a chunk may hold, where so many take hardly longer than one, so that no other size of a
+            chunk is worth compiling; 0 for chunks that go by bytes.
+        with_slopes: whether derivatives take hardly longer, too, so that losses alone are not worth compiling.
     """
 
     bytes: int
     theta_bytes: int
     cached: bool
+    together: int = 0
+    with_slopes: bool = False
 
 
 class Unit(NamedTuple):

@@ -12,14 +12,14 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64
 from ..workers import mapped, workers
-from .base import Losses, Objective
+from .base import Losses, Objective, Size
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
 CHUNK_MODELS = 512
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
 # Each size of a chunk is compiled for itself, so there are few: a chunk is divided by this number until what fills
-# it up is at most this share of the models asked for.
+# it up is at most this share of the models asked for. Small models have one size.
 DIVISION, MOST_FILLED = 4, 0.5
 
 
@@ -48,16 +48,21 @@ class Chunk(NamedTuple):
 
 def chunk_size(objective: Objective) -> int:
     """How many models a compiled function takes at once, at most: a power of two."""
-    size = objective.size()
-    return 1 << int(np.clip(CHUNK_BYTES[size.cached] // size.bytes, 1, CHUNK_MODELS)).bit_length() - 1
+    return _largest(objective.size())
+
+
+def _largest(size: Size) -> int:
+    most = size.together or CHUNK_BYTES[size.cached] // size.bytes
+    return 1 << int(np.clip(most, 1, CHUNK_MODELS)).bit_length() - 1
 
 
 def chunk_sizes(objective: Objective, models: int) -> list[int]:
     """The sizes of the chunks that so many models are worked on in: few different ones, whatever their number."""
-    largest = chunk_size(objective)
+    size = objective.size()
+    largest = _largest(size)
     whole, rest = divmod(models, largest)
     last = largest
-    while last > 1 and -(-rest // last) * last - rest > MOST_FILLED * models:
+    while last > 1 and not size.together and -(-rest // last) * last - rest > MOST_FILLED * models:
         last = max(1, last // DIVISION)
     return [largest] * whole + [last] * -(-rest // last)
 
@@ -90,6 +95,15 @@ def _mapped(
 
 def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
     return _computed(_losses, objective, chunk)
+
+
+def _losses_with_slopes(objective: Objective, chunk: Chunk) -> Losses:
+    losses, _, visits = _computed(_slopes, objective, chunk)
+    return Losses(losses, visits)
+
+
+def _only_losses(objective: Objective) -> Callable[[Objective, Chunk], Losses]:
+    return _losses_with_slopes if objective.size().with_slopes else _losses_of
 
 
 def _slopes_of(objective: Objective, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -132,7 +146,7 @@ def losses_on(
     if own is not None:
         return np.stack([own.losses(point, thetas) for point in points])
     which, draws = np.divmod(np.arange(len(points) * len(thetas)), len(thetas))
-    parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
+    parts = [found.losses for found in _mapped(_only_losses(objective), objective, points, thetas, which, draws)]
     return np.concatenate(parts).reshape(len(points), len(thetas))
 
 
@@ -166,7 +180,7 @@ def mean_visits(
     """Visits of a table's rows, averaged over draws under K sets of weights; only of an objective that has a table."""
     which, draws = np.zeros(len(thetas), int), np.arange(len(thetas))
     total, begin = 0.0, 0
-    for _, visits in _mapped(_losses_of, objective, point[None], thetas, which, draws):
+    for _, visits in _mapped(_only_losses(objective), objective, point[None], thetas, which, draws):
         total = total + shares[:, begin : begin + len(visits)] @ visits
         begin += len(visits)
     return np.asarray(total)

@@ -18,8 +18,8 @@ from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents, Sweeps
 from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
-from ..models import MDP, AbstractFamily, TabularFamily, models_at
-from ..occupancies import Exact, Method, Truncated, batch_axis, measure
+from ..models import MDP, AbstractFamily, TabularFamily, models_at, tables_at
+from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
@@ -33,7 +33,6 @@ from .tabular_checks import (
     check_models,
     check_policy,
     check_start,
-    compiled_models,
     require_loss,
     require_same_support,
 )
@@ -44,6 +43,12 @@ from .tabular_plans import TabularPlans, linear_cost, linear_models
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4
 
+# Matrices of so many bytes, which stay in the inner cache, are eliminated in a millisecond or two, and calling a
+# compiled function takes half of one.
+QUICK_BYTES = 2 * 2**20
+
+# Of models of so many bytes, derivatives take no longer than the losses alone.
+SLOPED_BYTES = 2**11
 
 # How much of the uniform policy is mixed into a plan that has to be left.
 UNIFORM_SHARE = 0.1
@@ -186,7 +191,12 @@ class TabularObjective(Objective):
             return Size(8 * states * (actions + 4), 8 * states, False)
         solver = self.occupancy.solver_for(self.family.support)
         largest = max(actions * successors, solver.width(self.family.support))
-        return Size(8 * states * largest, 8 * states * actions * successors, solver.direct)
+        size = Size(8 * states * largest, 8 * states * actions * successors, solver.direct)
+        if not isinstance(solver, Elimination):
+            return size
+        # A user's loss may be one that is only ever evaluated, and has no derivative.
+        with_slopes = size.bytes <= SLOPED_BYTES and isinstance(self.loss, ExpectedCost)
+        return size._replace(together=max(1, QUICK_BYTES // size.bytes), with_slopes=with_slopes)
 
     def policy(self, point: Float[np.ndarray, "S A"], parameters: Any = None) -> Any:
         """The table, in the family's names; of a network the network."""
@@ -256,7 +266,7 @@ class TabularObjective(Objective):
         family, solver = self._family(), self.occupancy.solver_for(self.family.support)
         if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
             return None
-        probability, cost = (np.moveaxis(np.asarray(part), 0, -1) for part in compiled_models(family, thetas))
+        probability, cost = (np.moveaxis(part, 0, -1) for part in tables_at(family, thetas))
         models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, as_convex(self.loss))
@@ -287,7 +297,7 @@ class TabularObjective(Objective):
         family = self.family
         if not isinstance(self.loss, ExpectedCost):
             return self, Unit(0.0, 1.0)
-        costs = np.asarray(compiled_models(family, thetas)[1] if self.large is None else compiled_costs(family, thetas))
+        costs = tables_at(family, thetas)[1] if self.large is None else np.asarray(compiled_costs(family, thetas))
         shift, spread = costs.min(), np.ptp(costs)
         scale = spread if spread > 0 else 1.0
         mass = 1.0 / (1.0 - float(family.discount)) - self.truncation
@@ -349,6 +359,11 @@ class Rescaled(AbstractFamily):
     family: AbstractFamily
     shift: Float[Array, ""]
     scale: Float[Array, ""]
+
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Those of the family, with costs in units."""
+        found = self.family.tables(thetas)
+        return None if found is None else (found[0], (found[1] - self.shift) / self.scale)
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """As they are."""

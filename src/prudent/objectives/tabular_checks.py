@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_finite
+from ..arrays import require_finite
 from ..errors import InputError
 from ..kernels import Kernel
-from ..losses import Loss, check_loss_at, require_scalar
-from ..models import MDP, AbstractFamily, TabularFamily, models_at
+from ..losses import ExpectedCost, Loss, check_loss_at, require_scalar
+from ..models import MDP, AbstractFamily, TabularFamily, tables_at
 from ..occupancies import Method, occupancy
 from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy
@@ -51,7 +50,9 @@ def check_start(
         return
     table = check_policy(policy, parameters, mdp.cost.shape)
     first = occupancy(mdp, table, None if method.horizon is None else method)
-    check_loss_at(loss, first, mdp, differentiable=differentiable)
+    # Costs are finite; so the expected cost is, too, unless it is too large, and nothing has to be compiled.
+    if not (isinstance(loss, ExpectedCost) and np.isfinite((first * mdp.cost).sum())):
+        check_loss_at(loss, first, mdp, differentiable=differentiable)
 
 
 def check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
@@ -81,7 +82,7 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
     require_finite("a posterior draw of theta", thetas)
     thetas = thetas[: max(1, CHECKED_BYTES // (8 * int(np.prod(family.support.shape))))]
     try:
-        probability, cost = (np.asarray(part) for part in compiled_models(family, thetas))
+        probability, cost = tables_at(family, thetas)
     except InputError as error:
         raise InputError(f"at the posterior draw theta = {_short(thetas[0])}: {error}") from None
     except Exception as error:
@@ -112,12 +113,6 @@ def _suspects(family: AbstractFamily, probability: np.ndarray, cost: np.ndarray)
     whole = np.abs(probability.sum(axis=-1) - 1.0) <= 0.99e-8
     rows = (sound.all(axis=-1) & whole, np.isfinite(cost))
     return np.flatnonzero(~np.all([part.reshape(len(cost), -1).all(axis=1) for part in rows], axis=0))
-
-
-@eqx.filter_jit
-def compiled_models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
-    """Kernels and costs of N models, with the batch first."""
-    return models_at(family, thetas, 0)
 
 
 def _short(theta: np.ndarray) -> str:

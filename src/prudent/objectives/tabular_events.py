@@ -13,7 +13,7 @@ from jaxtyping import Float
 from ..arrays import in_float64, require_finite, to_numpy
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events, model_at
-from ..losses import ConvexLoss, Loss, require_scalar
+from ..losses import ConvexLoss, ExpectedCost, Loss, require_scalar
 from ..models import AbstractFamily
 from ..posteriors import Posterior, WeightedDraws
 from .base import Averaged, Averages, Planned, Plans
@@ -30,6 +30,8 @@ def is_linear(loss: Loss, family: AbstractFamily, theta: np.ndarray) -> bool:
     """Whether a loss is known to be linear in the occupancy; found from shapes alone, whatever the size."""
     if not isinstance(loss, ConvexLoss):
         return False
+    if isinstance(loss, ExpectedCost):
+        return True
 
     def image(theta: Any) -> Any:
         mdp = model_at(family, theta)

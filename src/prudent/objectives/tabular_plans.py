@@ -16,8 +16,8 @@ from jaxtyping import Float
 from ..arrays import Array, as_float
 from ..errors import InputError
 from ..kernels import Kernel
-from ..losses import ConvexLoss, Loss
-from ..models import MDP, AbstractFamily, models_at
+from ..losses import ConvexLoss, ExpectedCost, Loss
+from ..models import MDP, AbstractFamily, models_at, tables_at
 from ..occupancies import Method
 from ..planning import LARGEST_DIRECT, ConvexSearch, least_costs, plan, plan_many, robust_actions, searched
 from ..posteriors import Posterior, WeightedDraws
@@ -47,6 +47,8 @@ CONVEX_ACCURACY = 1e-4
 
 def linear_cost(loss: Loss, mdp: MDP) -> Any:
     """The cost table of a loss that is linear in the occupancy; None for any other."""
+    if isinstance(loss, ExpectedCost):
+        return mdp.cost
     if not isinstance(loss, ConvexLoss) or jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp)):
         return None
     return loss.linear(mdp)
@@ -182,6 +184,8 @@ def _model_at(family: AbstractFamily, theta: np.ndarray) -> MDP | None:
 
 def linear_models(family: AbstractFamily, loss: Loss, thetas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Kernels `[N, S, A, B]` and the cost tables `[N, S, A]` of a linear loss, at each theta."""
+    if isinstance(loss, ExpectedCost):
+        return tables_at(family, thetas)
     probability, cost = _linear_models(family, loss, thetas)
     return np.asarray(probability), np.asarray(cost)
 

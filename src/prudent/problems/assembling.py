@@ -22,8 +22,9 @@ from .facts import Facts, gather
 from .limits import made_limits, refuse_idle_limits
 from .memory import require_fit
 from .outcomes import Laid, costs_by_outcome, laid_out
+from .plain import changed, read_content
 from .successors import moves_allowed, refuse_unlisted, said_to_lead, support_of
-from .toml_file import changed, parse, read_content
+from .toml_file import parse
 from .trusted import Trusted, import_family
 
 

@@ -22,7 +22,7 @@ EVALUATION_COPIES, SAMPLE_COPIES, GROWING_COPIES, TABLE_COPIES = 4, 6, 2, 12
 V1_NAMES = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def available() -> int:
+def available_memory() -> int:
     """Bytes that this process can still get, as far as the system says: memory, control groups, limits of the shell."""
     known = [limit for limit in (_meminfo(), _control_groups(), _address_space()) if limit is not None]
     if known:
@@ -107,7 +107,7 @@ def estimate(shape: tuple[int, int, int], solver: Any, costs: int = 0) -> int:
 
 def require_fit(shape: tuple[int, int, int], solver: Any, costs: int = 0) -> int:
     """The estimate, refused if there is not that much memory."""
-    need, have = estimate(shape, solver, costs), available()
+    need, have = estimate(shape, solver, costs), available_memory()
     if need > have:
         states, actions, successors = shape
         size = "largest" if solver.grows else "samples"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
-from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, sample_interval
+from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, sample_interval, weights_of
 from .conformance import check_risk
 from .deviations import MeanSemideviation, QuantileDeviation
 from .envelope import Envelope, EnvelopeSolution, check_envelope
@@ -62,6 +62,7 @@ __all__ = [
     "mass_above_and_level",
     "risk_value",
     "sample_interval",
+    "weights_of",
     "widened",
     "worst_rows",
 ]

@@ -242,17 +242,31 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     """
     xp: Any = losses.__array_namespace__()
     held = lax.stop_gradient if xp is jnp else lambda part: part
-    # An infinite loss is weighed as a very large one; if it has weight, the value is infinite.
     infinite = losses == np.inf
-    most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
-    losses = xp.where(infinite, LARGE * xp.where(most > 0, most, 1.0), losses)
-    # By its class: a method taken from a module is made again each time, which costs more than a small sample.
-    density = type(risk).density(risk, held(losses), held(probabilities))
+    losses, density = _weighed(risk, losses, probabilities)
     # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
     size = held(xp.max(xp.where(probabilities > 0, xp.abs(losses), 0.0)))
     unit = xp.where(size > 0, size, 1.0)
     value = unit * (probabilities * density * xp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum()
     return xp.where(xp.any(infinite & (probabilities * density > 0)), np.inf, value), density
+
+
+def _weighed(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
+    """The losses as they are weighed, and xi*: an infinite loss counts as a very large one."""
+    xp: Any = losses.__array_namespace__()
+    held = lax.stop_gradient if xp is jnp else lambda part: part
+    most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
+    losses = xp.where(losses == np.inf, LARGE * xp.where(most > 0, most, 1.0), losses)
+    # By its class: a method taken from a module is made again each time, which costs more than a small sample.
+    return losses, type(risk).density(risk, held(losses), held(probabilities))
+
+
+def weights_of(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Float[np.ndarray, " R"]:
+    """xi* alone, as `assess_sample` has it."""
+    if not risk.on_host:
+        return assess_sample(risk, losses, probabilities)[1]
+    with np.errstate(all="ignore"):
+        return np.asarray(_weighed(risk, losses, probabilities)[1])
 
 
 def _error(risk: Risk, losses: Array, probabilities: Array) -> Any:
@@ -348,7 +362,8 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
     if is_concrete(losses):
         require_finite("loss", np.asarray(losses))
     if probabilities is None:
-        return jnp.asarray(losses), jnp.full(losses.shape, 1.0 / losses.shape[0])
+        probabilities = np.full(losses.shape, 1.0 / losses.shape[0])
+        return (losses, probabilities) if is_concrete(losses) else (losses, jnp.asarray(probabilities))
     probabilities = as_float(probabilities)
     if probabilities.shape != losses.shape:
         raise InputError(f"{losses.shape[0]} losses need as many weights, got shape {probabilities.shape}")
@@ -357,4 +372,5 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
         require_distribution("weights", np.asarray(probabilities))
         # The check lets rounding through; a ball of radius 0 would take it for a distance.
         probabilities = probabilities / probabilities.sum()
-    return jnp.asarray(losses), jnp.asarray(probabilities)
+    both = (losses, probabilities)
+    return both if all(is_concrete(part) for part in both) else (jnp.asarray(losses), jnp.asarray(probabilities))

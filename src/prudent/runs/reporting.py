@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..advice import risk_words
 from ..arrays import as_key, key_words
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
@@ -97,6 +96,8 @@ def record_solution(
     (True, 4.0, None)
     """
     evaluator = Evaluator(model, belief, risk=risk, loss=loss, seed=seed, draws=solution.evaluation.draws)
+    from ..advice import risk_words  # slow to import, and a run of a problem file has its own words
+
     status = solution.status.name
     answer = evaluator.record("this policy", solution.policy, known=solution.evaluation, status=status)
     others = [

@@ -6,15 +6,14 @@ import contextlib
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
 from ..phases import phase, status_line
-from ..problems import Case, LinearCase, fit_of, parse, read_problem
-from ..proofs import check_provable
+from ..problems import Case, fit_of, parse, read_problem
 from ..report import (
     FitRecord,
     SolutionRecord,
@@ -32,10 +31,11 @@ from .deterministic import best_deterministic
 from .judging import Evaluator, rival_records
 from .keeping import CheckpointWriter, not_written
 from .limiting import limit_records
-from .linear_runs import LinearPlanned, carry_out_linear, linear_plan_of, linear_state
 from .naming import driver_names, driver_records, unknowns
-from .proving import proved
 from .reporting import add_to_run, can_report, page_file
+
+if TYPE_CHECKING:
+    from ..problems import LinearCase
 
 # The table of posterior draws has a column for each unknown, up to this many.
 MOST_UNKNOWNS = 200
@@ -106,8 +106,7 @@ def solve_problem(
     """
     with status_line(shown_on(progress)):
         phase("reading")
-        known = isinstance(problem, Case | LinearCase)
-        case: Any = problem if known else read_problem(problem, trust=trust, changes=changes)  # pyright: ignore[reportArgumentType]
+        case: Any = read_problem(problem, trust=trust, changes=changes) if isinstance(problem, str | Path) else problem
         return _solved(case, Path(out), force, wait, report, progress)
 
 
@@ -118,7 +117,9 @@ def _solved(case: Any, out: Path, force: bool, wait: bool, report: bool, progres
     with locked(target, wait):
         places.require_free(target, force)
         settle(target, places.FILES)
-        if isinstance(case, LinearCase):
+        if not isinstance(case, Case):
+            from .linear_runs import LinearPlanned
+
             return _linear(LinearPlanned(case, target, case.file.seed, case.solver()), report, progress)
         fit = fit_record(fit_of(case)) if report else None
         return _carry_out(RunPlan(case, arguments, target, fit=fit), report, progress)
@@ -176,6 +177,8 @@ def continue_run(
             places.require_free(target, force)
         settle(target, places.FILES)
         several = None if data is None else list(data) if isinstance(data, list | tuple) else [data]
+        from .linear_runs import linear_plan_of, linear_state  # systems are slow to import, and few have them
+
         if (found := linear_state(folder)) is not None:
             more = {"iterations": iterations, "tolerance": tolerance}
             return _linear(linear_plan_of(*found, target, several, again, more), report, progress)
@@ -184,7 +187,9 @@ def continue_run(
         return _carry_out(plan, report, progress)
 
 
-def _linear(planned: LinearPlanned, report: bool, progress: Shown) -> Run:
+def _linear(planned: Any, report: bool, progress: Shown) -> Run:
+    from .linear_runs import carry_out_linear
+
     return Run(planned.target, planned.case, *carry_out_linear(planned, report, progress))
 
 
@@ -272,6 +277,9 @@ def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
     keeper = CheckpointWriter(plan.target, plan.state, iterations, plan.resume)
     asked = plan.case.facts.file.certificate
     if asked.prove:
+        from ..proofs import check_provable
+        from .proving import proved
+
         check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
     solution, record = _found(plan, report, progress, keeper)
     proof = None

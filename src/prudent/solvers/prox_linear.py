@@ -8,9 +8,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ..risks import weights_of
 from .descent import ROUNDING, Iterates, Space, Step, TrialPoints
 from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve
-from .sample import Sample, Slopes, assessed
+from .sample import Sample, Slopes
 
 # The decrease that makes the trust region grow, as a share of the predicted one, and how it grows.
 GOOD, GROW = 0.75, 2.0
@@ -132,7 +133,7 @@ class _Density(NamedTuple):
 
     def __call__(self, losses: np.ndarray) -> np.ndarray:
         probabilities = self.sample.draws.probabilities
-        return probabilities * assessed(self.sample.risk, losses[None], probabilities)[1][0]
+        return probabilities * weights_of(self.sample.risk, losses, probabilities)
 
 
 def linearised(sample: Sample, table: np.ndarray, losses: np.ndarray, slopes: np.ndarray) -> Linearised:

@@ -1,0 +1,78 @@
+"""A problem file's text to its plain content, before what it means is looked at. Imports no JAX."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..tables import suggest
+
+LARGEST_FILE = 4 * 2**20
+
+# Keys of a problem file have a few parts; the parser's time grows with the square of their number.
+MOST_PARTS = 32
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_TEXT = r"""\"{3}(?s:\\.|[^\\])*?\"{3,5}|'{3}(?s:.)*?'{3,5}"""
+_TOKEN = re.compile(
+    rf"{_TEXT}|\#[^\n]*|(?P<long>{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}})|{_PART}",
+)
+
+
+def read_content(path: Path, changes: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
+    """The plain content of a problem file, and its text; `changes` are keys to set, as `{"solver.iterations": 5}`."""
+    text = _text(path)
+    _look_at_keys(path, text)
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: is not TOML: {error}{_common_mistake(text)}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not TOML: {str(error)[:100] or 'it is nested too deeply'}") from None
+    return changed(content, changes), text
+
+
+def changed(content: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    """The content with some keys set over it."""
+    for key, value in (changes or {}).items():
+        _set(content, key, value)
+    return content
+
+
+def _text(path: Path) -> str:
+    if not path.exists():
+        near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        raise InputError(f"{path}: there is no such file{suggest(path.name, near)}")
+    if not path.is_file():
+        raise InputError(f"{path}: is not a file; name a problem file such as problem.toml")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InputError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB; problem files are small")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; a problem file is TOML") from None
+
+
+def _look_at_keys(path: Path, text: str) -> None:
+    """Refuse keys of very many parts, `a.a.a...`, before they are parsed."""
+    for found in _TOKEN.finditer(text):
+        if found["long"] is not None:
+            line = text.count("\n", 0, found.start()) + 1
+            raise InputError(f"{path}, line {line}: a key has more than {MOST_PARTS} parts; problem files have a few")
+
+
+def _common_mistake(text: str) -> str:
+    if text.lstrip()[:1] == "{":
+        return "; it looks like JSON"
+    return ""
+
+
+def _set(content: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    for name in tables:
+        content = content.setdefault(name, {})
+        if not isinstance(content, dict):
+            return  # the check will say that a table was expected
+    content[last] = value
