@@ -1,5 +1,7 @@
 """The gradient of the composed objective against central differences computed by NumPy alone."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -174,6 +176,7 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
 METHODS = {
     "elimination": lambda support: pr.Exact(pr.Elimination.of(support)),
     "banded": lambda support: pr.Exact(pr.Banded.of(support)),
+    "banded, without loops": lambda support: pr.Exact(dataclasses.replace(pr.Banded.of(support), reach=None)),
     "krylov": lambda support: pr.Exact(pr.Krylov(support.is_dense, residual=1e-13)),
     "truncated": lambda support: pr.Truncated(9),
 }

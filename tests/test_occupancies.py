@@ -1,5 +1,7 @@
 """Occupancies: the definition, flow balance, every solver against NumPy, truncation and its bound."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -21,18 +23,19 @@ def solver_methods(support):
         "chosen by size": pr.Exact(),
         "elimination": pr.Exact(pr.Elimination.of(support)),
         "banded": pr.Exact(pr.Banded.of(support)),
+        "banded, without loops": pr.Exact(dataclasses.replace(pr.Banded.of(support), reach=None)),
         "krylov": pr.Exact(pr.Krylov.of(support)),
         "fixed point only": pr.Exact(pr.Krylov(support.is_dense, sweeps=0)),
     }
 
 
+DIRECT = ["elimination", "banded", "banded, without loops"]
+NAMES = ["on the host", "chosen by size", *DIRECT, "krylov", "fixed point only"]
 SIZES = [(1, 1, 1), (2, 2, 2), (6, 3, 2), (13, 2, 13), (23, 3, 4)]
 KINDS = [(size, dense) for size in SIZES for dense in (False, True)]
 
 
-@pytest.mark.parametrize(
-    "name", ["on the host", "chosen by size", "elimination", "banded", "krylov", "fixed point only"]
-)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", short([((6, 3, 2), False), ((13, 2, 13), True)], KINDS))
 def test_every_solver_agrees_with_numpy(kind, name):
     size, dense = kind
@@ -42,11 +45,11 @@ def test_every_solver_agrees_with_numpy(kind, name):
     expected = numpy_occupancy(mdp.kernel.table(), policy, mdp.start, 0.95)
     mdp = densified(mdp) if dense else mdp
     found = pr.occupancy(mdp, policy, solver_methods(mdp.kernel.support)[name])
-    tolerance = 1e-12 if name in ("on the host", "elimination", "banded", "chosen by size") else 1e-8
+    tolerance = 1e-12 if name in ("on the host", "chosen by size", *DIRECT) else 1e-8
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * expected.max())
 
 
-@pytest.mark.parametrize("name", ["elimination", "banded", "krylov"])
+@pytest.mark.parametrize("name", [*DIRECT, "krylov"])
 @pytest.mark.parametrize("islands", short([[1] * 7, [3, 5, 2, 6]], [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]]))
 def test_states_that_fall_apart_into_islands(islands, name):
     """No state of one island reaches another: windows of the elimination end with their block."""
@@ -192,6 +195,39 @@ def test_elimination_reorders_only_when_that_saves_work():
     plan = pr.Elimination.of(pr.Support.lists(scrambled))
     assert plan.order != tuple(range(40))
     assert max(end - 5 * step for step, end in enumerate(plan.reach)) < 15
+
+
+@pytest.mark.parametrize("models", [3, 16, 21])
+def test_loops_solve_any_number_of_models_each_its_own(models):
+    """Models are worked on in groups of eight, the last of which may not be full."""
+    pytest.importorskip("numba")
+    random = np.random.default_rng(models)
+    shuffled = random.permutation(30)
+    near = np.clip(np.arange(30)[:, None, None] + random.integers(-4, 5, (30, 2, 3)), 0, 29)
+    support = pr.Support.lists(np.argsort(shuffled)[near][shuffled])
+    method = pr.Exact().resolve(support)
+    assert isinstance(method.solver, pr.Banded) and method.solver.reach is not None
+    probability = random.dirichlet(np.ones(3), size=(models, 30, 2))
+    policy = random.dirichlet(np.ones(2), size=(models, 30))
+    weights = random.normal(size=(30, 2, models))
+    start = random.dirichlet(np.ones(30))
+
+    def value(policy):
+        found = measure(method, support, jax.numpy.moveaxis(probability, 0, -1), policy, start, np.asarray(0.99))
+        return (weights * found).sum(), found
+
+    with jax.enable_x64(True):
+        slope, found = jax.jit(jax.grad(value, has_aux=True))(np.moveaxis(policy, 0, -1))
+    for m in range(models):
+        table = pr.Kernel(support, probability[m]).table()
+        expected = numpy_occupancy(table, policy[m], start, 0.99)
+        np.testing.assert_allclose(found[..., m], expected, rtol=0, atol=1e-12 * 100)
+        system = np.eye(30) - 0.99 * np.einsum("sa,sat->st", policy[m], table)
+        values = np.linalg.solve(system, (policy[m] * weights[..., m]).sum(axis=1))
+        visits = expected.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(
+            slope[..., m], visits * (weights[..., m] + 0.99 * table @ values), rtol=1e-9, atol=1e-9
+        )
 
 
 def test_a_band_is_used_where_there_is_one_and_found_where_it_is_hidden():

@@ -1,5 +1,9 @@
 """Conjugate posteriors: updates, moments, marginals and simulation-based calibration."""
 
+import os
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -169,6 +173,47 @@ def test_dirichlet_rows_stay_proper_for_very_small_weights():
     assert np.all(np.isfinite(drawn))
     np.testing.assert_allclose(drawn.sum(axis=-1), 1.0, rtol=0, atol=1e-14)
     assert np.all(drawn[:, ~RAGGED.allowed()] == 0.0)
+
+
+def uneven() -> pr.Support:
+    """Two pairs that may lead to any of 60 states, and 118 that lead to two."""
+    lists = [[[s, (s + a + 1) % 60] for a in range(2)] for s in range(60)]
+    lists[0][0] = lists[7][1] = list(range(60))
+    return pr.Support.lists(lists)
+
+
+def in_memory() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no /proc")
+def test_draws_of_uneven_rows_take_memory_for_what_is_allowed_and_not_for_padding():
+    support = uneven()
+    belief = pr.Dirichlet.symmetric(support, 1.0)
+    belief.sample(0, 200)
+    before = in_memory()
+    drawn = belief.sample(0, 4000)
+    assert np.isfinite(drawn[:, 0, 0].sum()) and drawn[::50].copy().shape == (80, 60, 2, 60)  # reading takes none
+    taken, allowed = in_memory() - before, 8 * 4000 * int(support.allowed().sum())
+    assert allowed < taken < 3 * allowed < drawn.nbytes / 4
+
+
+def test_many_draws_of_uneven_rows_are_those_of_few():
+    support = uneven()
+    allowed, log = support.allowed(), pr.Transitions.from_records([(0, 0, 5), (3, 1, 3)], states=60, actions=2)
+    beliefs = (pr.Dirichlet.symmetric(support, 1.0), pr.Dirichlet.symmetric(support, 1e-3), pr.Pooled(support))
+    for belief in beliefs:
+        drawn = belief.update(log).sample(0, 300)
+        np.testing.assert_allclose(drawn.sum(axis=-1), 1.0, rtol=0, atol=1e-12)
+        assert np.all(drawn[:, ~allowed] == 0.0)
+    few, many = (beliefs[0].sample(0, n) for n in (50, 300))
+    assert np.array_equal(few, many[:50])
+    uniforms = np.random.default_rng(0).random((300, beliefs[0].uniform_dimension))
+    assert np.array_equal(beliefs[0].from_uniform(uniforms)[250:], beliefs[0].from_uniform(uniforms[250:]))
+    costs = pr.WithCosts(beliefs[0], np.ones((60, 2)), np.full((60, 2), 0.5), [5.0])
+    with_costs = costs.sample(0, 300)
+    assert np.array_equal(with_costs[..., :60], many) and np.all(with_costs[..., 60].std(axis=0) > 0.1)
 
 
 def test_a_point_repeats_itself():

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
+import mmap
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -171,8 +173,25 @@ def stream(words: tuple[int, ...], *path: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=path))
 
 
+def unwritten_zeros(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros that take memory, a page at a time, only where something else is written, if the system can do that.
+
+    NumPy's own ask for large pages, so that a number here and there would take all of it.
+    """
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(shape)
+    pages = mmap.mmap(-1, 8 * math.prod(shape), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages).reshape(shape)
+
+
 def require_finite(name: str, values: np.ndarray) -> None:
     """Refuse NaN and infinite entries, naming the first one."""
+    # Most arrays are finite, and then a sum is, which needs no room for what is found of each entry.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = tuple(int(i) for i in bad[0])

@@ -17,9 +17,19 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Not kept where neither can be written to, or where `PRUDENT_NO_CACHE` is set.
     """
+    return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(function))
+
+
+def handler(function: Callable[..., Any]) -> Any:
+    """A function of the address of a frame that XLA's programs can call; compiled now, and kept likewise."""
+    signature = numba.types.intp(numba.types.intp)
+    return _kept(lambda cache: numba.cfunc(signature, cache=cache)(function))
+
+
+def _kept(make: Callable[[bool], Any]) -> Any:
     if not os.environ.get("PRUDENT_NO_CACHE"):
         try:
-            return numba.njit(cache=True, **SETTINGS)(function)
+            return make(True)
         except RuntimeError:  # nowhere to keep it
             pass
-    return numba.njit(**SETTINGS)(function)
+    return make(False)

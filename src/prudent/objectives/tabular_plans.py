@@ -41,6 +41,9 @@ FEW_DRAWS = 16
 # Atoms of which each is planned for by itself where a plan takes long.
 MOST_PLANNED_ATOMS = 64
 
+# Kernels of draws that are planned for together behind a bound.
+PLANNED_BYTES = 128 * 2**20
+
 # Accuracy of convex plans behind a bound, a share of the loss's spread; a bound holds at any accuracy.
 CONVEX_ACCURACY = 1e-4
 
@@ -107,9 +110,11 @@ class TabularPlans(Plans):
             thetas = thetas if draws.exact else thetas[:FEW_DRAWS]
         if not linear:
             return self._least_convex(thetas)
-        probability, cost = linear_models(family, self.loss, thetas)
-        start, first = np.asarray(family.start), point.argmax(axis=1)
-        return least_costs(support, probability, cost, start, discount, horizon=self.occupancy.horizon, first=first), ""
+        start, first, horizon = np.asarray(family.start), point.argmax(axis=1), self.occupancy.horizon
+        size = max(1, PLANNED_BYTES // (8 * int(np.prod(support.shape))))
+        models = (linear_models(family, self.loss, thetas[k : k + size]) for k in range(0, len(thetas), size))
+        least = [least_costs(support, *each, start, discount, horizon=horizon, first=first) for each in models]
+        return np.concatenate(least), ""
 
     def weighted(self, others: Sequence[Plans], thetas: Float[np.ndarray, "M ..."]) -> Weigh | None:
         """Plans of weighted sums of cost tables; by the convex planner, at few draws, where one is not linear."""

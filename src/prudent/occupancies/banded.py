@@ -1,13 +1,15 @@
-"""Direct solver for middling MDPs whose states can be ordered so that moves lead nearby: a grid, a line, a queue.
+"""Direct solver for MDPs whose states can be ordered so that moves lead nearby: a grid, a line, a queue.
 
-`M = I - discount P_pi` is then banded, and its factors stay within the band. The elimination is that of small models,
-but as a loop over equal steps instead of unrolled code: each step inverts a block of the diagonal and updates the
-window of the band below and to the right of it, with the batch of models as the last, contiguous axis. Rows of M are
-strictly diagonally dominant, so no pivoting is needed, and none is done.
+`M = I - discount P_pi` is then banded, and its factors stay within the band. Where Numba is installed (the extra
+`large`), the loops of `band_loops` find them. Elsewhere the elimination is that of small models, but as a loop over
+equal steps instead of unrolled code: each step inverts a block of the diagonal and updates the window of the band below
+and to the right of it, with the batch of models as the last, contiguous axis. Rows of M are strictly diagonally
+dominant, so no pivoting is needed, and none is done.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,16 +17,18 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..arrays import Array
 from ..kernels import Support
-from .elimination import invert, matrix_entries, multiply, narrow_order, times
+from .elimination import farthest, invert, matrix_entries, multiply, narrow_order, times
 from .krylov import LinearSolver
 
-# States eliminated in one step.
+# States eliminated in one step, without loops.
 BLOCK = 4
 
+# Models of up to so many states are small.
+LARGEST_SMALL = 48
 
 Sweep = Callable[[Array, Any], tuple[Array, Array]]
 
@@ -35,6 +39,13 @@ class Factors(NamedTuple):
     inverse: Float[Array, "T K K N"]
     lower: Float[Array, "T W K N"]
     upper: Float[Array, "T K W N"]
+
+
+class Bands(NamedTuple):
+    """`M = L U` of groups of models, as `band_loops` lays them out, and where what a pivot touches ends."""
+
+    rows: Float[Array, "G R 8"]
+    reach: Int[Array, " S"]
 
 
 class Banded(LinearSolver):
@@ -48,10 +59,13 @@ class Banded(LinearSolver):
     Args:
         order: `[S]` the order in which states are eliminated.
         band: how far an entry may be from the diagonal, in that order; a multiple of the block's size.
+        reach: `[S]` one past the last place that a state and those before it touch, which the loops need; None where
+            they are not to be used.
     """
 
     order: tuple[int, ...] = eqx.field(static=True)
     band: int = eqx.field(static=True)
+    reach: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def axis(self) -> int:
         """Last: the arithmetic is contiguous in the batch."""
@@ -61,18 +75,29 @@ class Banded(LinearSolver):
     def of(support: Support) -> Banded:
         """Plan the elimination of a support's state graph: the order given, or a narrower one."""
         as_given = np.arange(support.states)
-        if support.graph is None:
-            return Banded(tuple(as_given.tolist()), _band(as_given, support))
-        order = min((as_given, narrow_order(support)), key=lambda order: _band(order, support))
-        return Banded(tuple(order.tolist()), _band(order, support))
+        order = as_given
+        if support.graph is not None:
+            order = min((as_given, narrow_order(support)), key=lambda order: _band(order, support))
+        reach = tuple(farthest(order, support).tolist()) if has_loops() else None
+        return Banded(tuple(order.tolist()), _band(order, support), reach)
+
+    @property
+    def direct(self) -> bool:
+        """Of small models, where it has loops."""
+        return self.reach is not None and len(self.order) <= LARGEST_SMALL
 
     def fits(self, support: Support) -> bool:
         """Whether the band holds every entry of a support."""
-        return len(self.order) == support.states and _band(np.asarray(self.order), support) <= self.band
+        if len(self.order) != support.states:
+            return False
+        order = np.asarray(self.order)
+        if self.reach is not None and np.any(farthest(order, support) > np.asarray(self.reach)):
+            return False
+        return _band(order, support) <= self.band
 
     def width(self, support: Support) -> int:
         """Numbers of the factors and of what they are made of."""
-        return 4 * (self.band + BLOCK)
+        return 4 * (self.band + BLOCK) if self.reach is None else 2 * self.band + 1
 
     @property
     def steps(self) -> int:
@@ -85,8 +110,10 @@ class Banded(LinearSolver):
         probability: Float[Array, "S A B N"],
         policy: Float[Array, "S A N"],
         discount: Array,
-    ) -> Factors:
+    ) -> Factors | Bands:
         """Factorise `M = I - discount P_pi` of every model of the batch."""
+        if self.reach is not None:
+            return self._bands(np.array(self.reach, np.int32), support, probability, policy, discount)
         window = jnp.broadcast_to(jnp.eye(self.band + BLOCK)[:, :, None], (*[self.band + BLOCK] * 2, policy.shape[-1]))
 
         def step(window: Array, entries: tuple[Array, Array]) -> tuple[Array, Factors]:
@@ -100,8 +127,28 @@ class Banded(LinearSolver):
 
         return lax.scan(step, window, self._entering(support, probability, policy, discount))[1]
 
-    def forward(self, prepared: Factors, start: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    def _bands(self, reach: np.ndarray, support: Support, probability: Array, policy: Array, discount: Array) -> Bands:
+        from .band_loops import LANES, call
+
+        width = 2 * int((reach - np.arange(len(reach))).max()) - 1
+        shape = (-(-policy.shape[-1] // LANES), len(reach) * width, LANES)
+        successor = support.index() if support.successor is None else jnp.asarray(support.successor)
+        arrays = probability, policy, jnp.asarray(discount), self._places, successor, reach
+        return Bands(call("prudent_factorised", shape, *arrays), jnp.asarray(reach))
+
+    def _solved(self, name: str, prepared: Bands, right: Float[Array, "S N"]) -> Float[Array, "S N"]:
+        from .band_loops import call
+
+        return call(name, right.shape, prepared.rows, right, self._places, prepared.reach)
+
+    @property
+    def _places(self) -> np.ndarray:
+        return np.argsort(self.order).astype(np.int32)
+
+    def forward(self, prepared: Factors | Bands, start: Float[Array, "S N"]) -> Float[Array, "S N"]:
         """Solve `M^T mu = start`."""
+        if isinstance(prepared, Bands):
+            return self._solved("prudent_solved_transposed", prepared, start)
 
         def down(rest: Array, entries: tuple[Factors, Array]) -> tuple[Array, Array]:
             factors, coming = entries
@@ -116,8 +163,10 @@ class Banded(LinearSolver):
 
         return self._swept(prepared, start, down, up)
 
-    def adjoint(self, prepared: Factors, values: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    def adjoint(self, prepared: Factors | Bands, values: Float[Array, "S N"]) -> Float[Array, "S N"]:
         """Solve `M V = values`."""
+        if isinstance(prepared, Bands):
+            return self._solved("prudent_solved", prepared, values)
 
         def down(rest: Array, entries: tuple[Factors, Array]) -> tuple[Array, Array]:
             factors, coming = entries
@@ -183,6 +232,15 @@ class Banded(LinearSolver):
 
     def _arrange(self, vector: Array) -> Array:
         return vector if self._as_given else vector[np.asarray(self.order)]
+
+
+def has_loops() -> bool:
+    """Whether there are loops that Numba compiled, and XLA takes them."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    from .band_loops import available
+
+    return available()
 
 
 def _band(order: np.ndarray, support: Support) -> int:

@@ -170,16 +170,20 @@ def narrow_order(support: Support) -> np.ndarray:
     return reverse_cuthill_mckee((pattern + pattern.T).tocsr(), symmetric_mode=True)
 
 
-def _reach(order: np.ndarray, support: Support) -> tuple[int, ...]:
+def farthest(order: np.ndarray, support: Support) -> np.ndarray:
+    """`[S]` one past the last position that rows and columns up to each one touch, its own at least."""
     rows, columns = matrix_entries(support)
     position = np.argsort(order)
-    first = np.minimum(position[rows], position[columns])
-    last = np.maximum(position[rows], position[columns]) + 1
-    farthest = np.zeros(order.size, dtype=int)
-    np.maximum.at(farthest, first, last)
-    farthest = np.maximum.accumulate(farthest)
-    ends = [min(start + BLOCK, order.size) for start in range(0, order.size, BLOCK)]
-    return tuple(max(end, int(farthest[end - 1])) for end in ends)
+    last = np.arange(1, order.size + 1)
+    np.maximum.at(
+        last, np.minimum(position[rows], position[columns]), np.maximum(position[rows], position[columns]) + 1
+    )
+    return np.maximum.accumulate(last)
+
+
+def _reach(order: np.ndarray, support: Support) -> tuple[int, ...]:
+    last = farthest(order, support)
+    return tuple(int(last[min(start + BLOCK, order.size) - 1]) for start in range(0, order.size, BLOCK))
 
 
 def _work(reach: tuple[int, ...]) -> int:

@@ -25,12 +25,12 @@ from ..errors import InputError
 from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
-from .banded import Banded
+from .banded import LARGEST_SMALL, Banded, has_loops
 from .elimination import Elimination
 from .krylov import Krylov, LinearSolver
 
-# Up to here the unrolled elimination beats an iterative solve and still compiles in seconds.
-LARGEST_ELIMINATION = 48
+# Up to here the unrolled elimination is compiled before Numba and its loops are loaded.
+LARGEST_ELIMINATION = 16
 
 # Up to here, and where moves lead no farther than this in some order of the states, a factorisation within the band
 # takes about half the time of an iterative solve; its work grows with the square of the band.
@@ -112,8 +112,10 @@ Method = Exact | Truncated
 
 def _chosen(support: Support) -> LinearSolver:
     """The solver that suits a support's size and structure."""
-    if support.states <= LARGEST_ELIMINATION:
-        return Elimination.of(support)
+    if support.states <= LARGEST_SMALL:
+        # Without loops the unrolled elimination beats an iterative solve and still compiles in seconds.
+        looped = support.states > LARGEST_ELIMINATION and has_loops()
+        return Banded.of(support) if looped else Elimination.of(support)
     if support.states <= LARGEST_BANDED and not support.is_dense:
         banded = Banded.of(support)
         if banded.band <= WIDEST_BAND:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import abc
 import importlib
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from ..arrays import Array, generator, require_finite, require_size
+from ..arrays import Array, generator, require_finite, require_size, unwritten_zeros
 from ..errors import InputError
 from ..kernels import Support
 
 # A posterior of up to this many atoms is used whole, not sampled.
 MOST_ATOMS = 4096
+
+# Where fewer than this share of a table's entries are allowed, draws of it are kept without memory for the others.
+MOSTLY_PADDING = 2 / 3
+
+# Entries of draws that are made together: few enough for what is made on the way to stay in the processor's cache.
+BLOCK = 1 << 19
 
 
 class WeightedDraws(NamedTuple):
@@ -138,6 +145,36 @@ class AbstractTable(Invertible):
     """
 
     support: eqx.AbstractVar[Support]
+
+
+def block_of(allowed: Bool[np.ndarray, "S A B"], n: int) -> int:
+    """How many of n tables are drawn at once: all, unless they are mostly padding and many."""
+    return n if allowed.mean() >= MOSTLY_PADDING else max(1, BLOCK // allowed.size)
+
+
+def in_blocks(
+    allowed: Bool[np.ndarray, "S A B"],
+    n: int,
+    block: int,
+    make: Callable[[int, int], Float[np.ndarray, "K S A B"]],
+) -> Float[np.ndarray, "N S A B"]:
+    """`n` tables, `make(first, last)` at a time; where few entries are allowed, only these are written to memory.
+
+    A few rows with many successors so take no memory from those with few: draws lie side by side in memory, and an
+    entry that is padding in all of them is a page that was never written to.
+    """
+    if block >= n:
+        return make(0, n)
+    states, actions, entries = allowed.shape
+    sparse = allowed.mean() < MOSTLY_PADDING
+    tables = np.empty((n, *allowed.shape))
+    if sparse:
+        tables = unwritten_zeros((entries, states, actions, n)).transpose(3, 1, 2, 0)
+    where = (slice(None), *np.nonzero(allowed)) if sparse else slice(None)
+    for first in range(0, n, block):
+        last = min(first + block, n)
+        tables[first:last][where] = make(first, last)[where]
+    return tables
 
 
 def require_table(name: str, support: Support, *tables: Array) -> None:

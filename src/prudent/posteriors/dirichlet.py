@@ -15,7 +15,7 @@ from ..arrays import Array, as_float, is_concrete, require_distribution, require
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions, transitions_of
-from .base import AbstractTable, require_counts, require_prior, require_table
+from .base import AbstractTable, block_of, in_blocks, require_counts, require_prior, require_table
 
 # Below this shape a gamma draw may underflow.
 SMALLEST_DIRECT_SHAPE = 0.02
@@ -148,7 +148,12 @@ class Dirichlet(AbstractTable):
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
-        return self._table(draw_rows(generator, self._rows(), n))
+        allowed, rows = self.support.allowed(), self._rows()
+
+        def make(first: int, last: int) -> np.ndarray:
+            return self._table(draw_rows(generator, rows, last - first))
+
+        return in_blocks(allowed, n, block_of(allowed, n), make)
 
     @property
     def uniform_dimension(self) -> int:
@@ -157,8 +162,12 @@ class Dirichlet(AbstractTable):
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         """Rows by breaking sticks: entry `b` takes a `Beta(w_b, sum_{c > b} w_c)` share of what is left."""
-        weight = self._rows()
-        return self._table(unbroken(np.broadcast_to(weight, (len(uniforms), *weight.shape)), uniforms))
+        allowed, weight, n = self.support.allowed(), self._rows(), len(uniforms)
+
+        def make(first: int, last: int) -> np.ndarray:
+            return self._table(unbroken(np.broadcast_to(weight, (last - first, *weight.shape)), uniforms[first:last]))
+
+        return in_blocks(allowed, n, block_of(allowed, n), make)
 
 
 def draw_rows(generator: np.random.Generator, total: Float[np.ndarray, "L B"], n: int) -> Float[np.ndarray, "N L B"]:

@@ -12,7 +12,7 @@ from ..arrays import Array, as_float, require_indices, require_kind
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions
-from .base import AbstractTable, require_counts, require_prior
+from .base import AbstractTable, block_of, in_blocks, require_counts, require_prior
 from .dirichlet import draw_rows, sticks, sum_counts, unbroken
 
 
@@ -221,7 +221,12 @@ class OutcomeLaws(AbstractTable):
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
         """`n` tables `[n, S, A, B]`."""
-        return self._table(self.tree.laws(draw_rows(generator, self.tree.prior + self.tree.counts, n)))
+        allowed, weights = self.support.allowed(), self.tree.prior + self.tree.counts
+
+        def make(first: int, last: int) -> np.ndarray:
+            return self._table(self.tree.laws(draw_rows(generator, weights, last - first)))
+
+        return in_blocks(allowed, n, block_of(allowed, n), make)
 
     @property
     def uniform_dimension(self) -> int:
@@ -230,6 +235,10 @@ class OutcomeLaws(AbstractTable):
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         """Branches by breaking sticks."""
-        weights = self.tree.prior + self.tree.counts
-        shares = unbroken(np.broadcast_to(weights, (len(uniforms), *weights.shape)), uniforms)
-        return self._table(self.tree.laws(shares))
+        allowed, weights, n = self.support.allowed(), self.tree.prior + self.tree.counts, len(uniforms)
+
+        def make(first: int, last: int) -> np.ndarray:
+            shares = unbroken(np.broadcast_to(weights, (last - first, *weights.shape)), uniforms[first:last])
+            return self._table(self.tree.laws(shares))
+
+        return in_blocks(allowed, n, block_of(allowed, n), make)

@@ -15,12 +15,9 @@ from ..arrays import Array, as_float, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions
-from .base import AbstractTable, require_counts, require_table
+from .base import BLOCK, AbstractTable, block_of, in_blocks, require_counts, require_table
 from .dirichlet import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, TINY, Learned, learn, likely_grid
-
-# Entries of draws that are made together: few enough for what is made on the way to stay in the processor's cache.
-BLOCK = 1 << 19
 
 # A gamma variate below exp(-8) may be 0: that of shape a from a uniform number u is, where u + VANISHING a <= 1.
 VANISHING = np.float32(8.5)
@@ -99,15 +96,13 @@ class Pooled(AbstractTable):
         """`n` tables `[n, S, A, B]`."""
         learned, counts = self.learned, self._flat_counts().astype(np.float32)
         expected = np.concatenate(learned.laws).astype(np.float32)
-        tables = np.empty((n, *counts.shape))
-        step = max(1, BLOCK // max(counts.size, expected.size))
-        for first in range(0, n, step):
-            rows = tables[first : first + step]
-            laws = _gamma(generator, np.tile(expected, (len(rows), 1)))
-            chances = generator.random(rows.shape[:2], dtype=np.float32)
-            shapes = learned.shapes(laws, learned.drawn(generator.random(len(rows)), chances))
+
+        def make(first: int, last: int) -> np.ndarray:
+            laws = _gamma(generator, np.tile(expected, (last - first, 1)))
+            chances = generator.random((last - first, len(counts)), dtype=np.float32)
+            shapes = learned.shapes(laws, learned.drawn(generator.random(last - first), chances))
             shapes += counts
-            rows[:] = _gamma(generator, shapes)
+            rows = _gamma(generator, shapes).astype(np.float64)
             total = np.einsum("npb->np", rows)[..., None]
             if not total.all():
                 draw, row = np.nonzero(total[..., 0] == 0)
@@ -115,7 +110,10 @@ class Pooled(AbstractTable):
                 rows[draw, row] = _one(generator, shapes[draw, row])
                 total[draw, row] = 1.0
             rows *= 1.0 / total
-        return tables.reshape(n, *self.support.shape)
+            return rows.reshape(-1, *self.support.shape)
+
+        block = max(1, BLOCK // max(counts.size, expected.size))
+        return in_blocks(self.support.allowed(), n, block, make)
 
     def _flat_counts(self) -> Float[np.ndarray, "P B"]:
         return np.asarray(self.counts).reshape(-1, self.support.successors)
@@ -128,6 +126,10 @@ class Pooled(AbstractTable):
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         """Chances of kinds, laws by inverse gamma CDFs, then kinds, then rows by breaking sticks."""
+        allowed, n = self.support.allowed(), len(uniforms)
+        return in_blocks(allowed, n, block_of(allowed, n), lambda *ends: self._from_uniform(uniforms[slice(*ends)]))
+
+    def _from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         learned, which, uniforms = self.learned, uniforms[:, 0], uniforms[:, 1:]
         expected = np.concatenate(learned.laws)
         first = len(expected)

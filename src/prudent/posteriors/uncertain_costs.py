@@ -15,7 +15,7 @@ from ..arrays import Array, as_float, is_concrete, require_finite, require_indic
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions
-from .base import AbstractTable, Invertible
+from .base import AbstractTable, Invertible, block_of, in_blocks
 
 
 def _as_groups(value: Any) -> Any:
@@ -145,11 +145,17 @@ class WithCosts(Invertible):
     def _joined(
         self, tables: np.ndarray, chi_square: Float[np.ndarray, "N G"], normal: Float[np.ndarray, "N F"]
     ) -> Float[np.ndarray, "N S A E"]:
-        noisy = self._noisy()
-        costs = np.repeat(np.asarray(self.cost)[None], len(tables), axis=0)
-        scale = np.sqrt(self._finite_degrees() / chi_square)[:, np.asarray(self.group)[noisy]]
-        costs[:, noisy] += np.asarray(self.spread)[noisy] * scale * normal
-        return np.concatenate([tables, costs], axis=-1)
+        noisy, cost, n = self._noisy(), np.asarray(self.cost), len(tables)
+        spread, group = (np.asarray(each)[noisy] for each in (self.spread, self.group))
+
+        def make(first: int, last: int) -> np.ndarray:
+            costs = np.repeat(cost[None], last - first, axis=0)
+            scale = np.sqrt(self._finite_degrees() / chi_square[first:last])[:, group]
+            costs[:, noisy] += spread * scale * normal[first:last]
+            return np.concatenate([tables[first:last], costs], axis=-1)
+
+        some = np.concatenate([self.support.allowed(), noisy | (cost != 0)], axis=-1)
+        return in_blocks(some, n, block_of(some, n), make)
 
 
 def _by_pair(array: Any) -> Any:
