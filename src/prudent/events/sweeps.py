@@ -5,8 +5,8 @@ vector operations cannot. All arrays `[S, N]` have the draws last: a successor i
 lie in one line of the cache. A state that stays where it is with some probability is solved for that, so that traps and
 ends take no sweeps of their own. Sweeps let go of Python's lock; threads work on different draws.
 
-Arguments: `index` are the successors `[S, A, E]`, `classes` `[S, A]`, `events` `[C, E, N]` their probabilities. `lanes` is
-a tuple of N numbers, of which only the length counts: it is part of the type, so that loops over draws are unrolled.
+Arguments: `index` are the successors `[S, A, E]`, `classes` `[S, A]`, `events` `[C, E, N]` their probabilities. `lanes`
+is a tuple of N numbers, of which only the length counts: it is part of the type, so that loops over draws are unrolled.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def missing(lanes, mass, blocks):
 
 
 @compiled
-def passed(index, classes, events, lanes, policy, discount, sent, order, after):
-    """`after += discount P^T sent` from the states of `order`."""
-    actions, outcomes = index.shape[1:]
-    for s in order:
+def passed(index, classes, events, lanes, policy, discount, sent, after):
+    """`after += discount P^T sent`."""
+    states, actions, outcomes = index.shape
+    for s in range(states):
         for a in range(actions):
             if policy[s, a] > NOTHING:
                 for e in range(outcomes):

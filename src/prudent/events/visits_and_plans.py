@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -80,14 +80,12 @@ def visits_of(
     mass = np.repeat(start[:, None], moves.draws, axis=1)
     blocks = -(-states // sweeps.BLOCK)
     hot = np.bincount(np.flatnonzero(start) // sweeps.BLOCK, minlength=blocks) > 0
-    met = hot.copy()
     # What is left where mass is too little to be sent on is at most half of what may be left out.
     least = 0.5 * left_out / states
     count = moves.sweeps(left_out)
 
     def sweep(forward: bool) -> float:
         sweeps.push(*moves.kernels, policy, moves.discount, visits, mass, hot, forward, least)
-        np.logical_or(met, hot, out=met)
         return float(sweeps.missing(moves.lanes, mass, np.flatnonzero(hot)).max())
 
     # Sweeps that have gone the same way for a while leave a shape of their own.
@@ -96,50 +94,39 @@ def visits_of(
         if left <= 0.5 * left_out or done == count:
             break
         if before is not None:
-            better = _leap(moves, policy, before, visits, mass, _rows(met, states))
-            hot |= met & better
+            better = _leap(moves, policy, visits - before, visits, mass)
+            hot |= better
             leapt, wait = leapt or better, 1 if better else 2 * wait
             look, before = done + wait * ROUND, None
-        if done + 1 == look:
-            # Pages that no visits are written to are never touched.
-            before, rows = np.zeros(visits.shape), _rows(met, states)
-            before[rows] = visits[rows]
-    if leapt:
-        # Mass may be below 0, and so may visits by no more than what is left out.
-        rows = _rows(met, states)
-        visits[rows] = np.maximum(visits[rows], 0.0)
-    return visits
-
-
-def _rows(blocks: Bool[np.ndarray, " B"], states: int) -> Int[np.ndarray, " K"]:
-    """The states of some blocks."""
-    size = numba_sweeps().BLOCK
-    rows = (np.flatnonzero(blocks).astype(np.int32)[:, None] * size + np.arange(size, dtype=np.int32)).ravel()
-    return rows[rows < states]
+        # A leap is work for every state: where most are not met, sweeps pass them over and are cheaper.
+        if done + 1 == look and 2 * hot.sum() < len(hot):
+            look += ROUND
+        elif done + 1 == look:
+            before = visits.copy()
+    # After a leap, mass may be below 0, and so may visits by no more than what is left out.
+    return np.maximum(visits, 0.0) if leapt else visits
 
 
 def _leap(
     moves: Moves,
     policy: Float[np.ndarray, "S A"],
-    before: Float[np.ndarray, "S N"],
+    step: Float[np.ndarray, "S N"],
     visits: Float[np.ndarray, "S N"],
     mass: Float[np.ndarray, "S N"],
-    rows: Int[np.ndarray, " K"],
 ) -> bool:
-    """Go on along the last sweep's step as far as leaves least mass, for the draws where that is worth it.
+    """Go on along the last sweep's `step` as far as leaves least mass, for the draws where that is worth it.
 
     Sweeps soon change visits in one proportion, which the discount alone takes hundreds of them to bring in.
     """
-    sent, after = np.zeros(visits.shape), np.zeros(visits.shape)
-    sent[rows] = step = visits[rows] - before[rows]
-    numba_sweeps().passed(*moves.kernels, policy, moves.discount, sent, rows, after)
-    away, here = step - after[rows], mass[rows]
+    after = np.zeros(step.shape)
+    numba_sweeps().passed(*moves.kernels, policy, moves.discount, step, after)
+    away = step - after
     square = (away * away).sum(axis=0)
-    far = (here * away).sum(axis=0) / np.where(square > 0.0, square, np.inf)
-    left = here - far * away
-    good = np.abs(left).sum(axis=0) < WORTH_A_LEAP * np.abs(here).sum(axis=0)
-    visits[rows] += np.where(good, far, 0.0) * step
-    mass[rows] = np.where(good, left, here)
+    far = (mass * away).sum(axis=0) / np.where(square > 0.0, square, np.inf)
+    left = mass - far * away
+    good = np.abs(left).sum(axis=0) < WORTH_A_LEAP * np.abs(mass).sum(axis=0)
+    visits[:, good] += (far * step)[:, good]
+    mass[:, good] = left[:, good]
     return bool(good.any())
 
 

@@ -117,7 +117,8 @@ class Plans(eqx.Module):
         """Where a search may begin; a few more than `most` points where they come for nothing.
 
         Args:
-            belief, draws: to plan at.
+            belief: whose centres are planned at.
+            draws: of it.
             most: points that are wanted.
             weigh: what the risk makes of losses at the draws; None where there is no one risk.
         """

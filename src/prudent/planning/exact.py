@@ -8,7 +8,7 @@ one compiled loop, on two facts of the Bellman operator `T v = min_a c + discoun
 
 So the constant part of the error, the slowest to die out, is removed in closed form at each improvement, and
 the residual that is left certifies the values: they are off by at most `residual / (1 - discount)`. Where Numba is
-installed and the discount is not too near 1, large models are swept state after state instead, which takes fewer sweeps.
+installed and the discount is not too near 1, large models are swept state after state, which takes fewer sweeps.
 
 A constant added to all costs changes no policy, but its rounding would drown what does. So planning is for the costs
 less their level, which is given back at the end as `level / (1 - discount)`, and what counts as a tie or as an error
@@ -41,9 +41,8 @@ LARGEST_DIRECT = 400
 # Sweeps of one policy between two improvements; an improvement costs about as much as A sweeps.
 SWEEPS = 20
 
-# From here on sweeps go state after state, where as many as the discount alone would need are not too many. Sweeps of one
-# policy are then fewer, and residuals are looked at once changes are so many times what may be left.
-SMALLEST_SWEPT, MOST_SWEEPS, FOLLOWED, LOOK = 4_000, 3_000, 10, 4.0
+# From here on sweeps go state after state, where as many as the discount alone would need are not too many.
+SMALLEST_SWEPT, MOST_SWEEPS = 4_000, 3_000
 
 # If the sweeps shrink the residual less than this, mixing is slow and a Krylov method takes over.
 SLOW = 0.7
@@ -143,8 +142,10 @@ def planned(mdp: MDP, tolerance: float | None) -> tuple[np.ndarray, np.ndarray, 
     else:
         limits = (0.0, ACCURACY) if tolerance is None else (tolerance, 0.0)
         successor = mdp.kernel.support.successor
-        if successor is not None and _suits(len(cost), discount, limits, cost):
-            found = _state_after_state(np.asarray(successor), probability, cost - level, discount, *limits)
+        if successor is not None and _suits(cost, discount, *limits):
+            from .in_order import state_after_state
+
+            found = state_after_state(np.asarray(successor), probability, cost - level, discount, *limits)
         else:
             found = jax.device_get(_by_sweeps(successor, mdp.kernel.probability, cost - level, mdp.discount, *limits))
         action, values, residual, iterations = map(np.asarray, found)
@@ -240,50 +241,13 @@ def onward(
     return np.einsum("msab,msab->msa", probability, values[:, support.index()])
 
 
-def _suits(states: int, discount: float, limits: tuple[float, float], cost: np.ndarray) -> bool:
+def _suits(cost: Float[np.ndarray, "S A"], discount: float, tolerance: float, share: float) -> bool:
     """Whether sweeping state after state is sure to end soon."""
-    if states < SMALLEST_SWEPT or importlib.util.find_spec("numba") is None:
+    if len(cost) < SMALLEST_SWEPT or importlib.util.find_spec("numba") is None:
         return False
-    tolerance, share = limits
     widest = float(np.ptp(cost)) / (1.0 - discount)
     accuracy = share + (tolerance / widest if widest > 0.0 else 1.0)
     return -np.log(min(accuracy, 0.5)) <= MOST_SWEEPS * (1.0 - discount)
-
-
-def _state_after_state(
-    successor: Int[np.ndarray, "S A B"],
-    probability: Float[np.ndarray, "S A B"],
-    cost: Float[np.ndarray, "S A"],
-    discount: float,
-    tolerance: float,
-    share: float,
-) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Modified policy iteration, each state using at once what was found for those before it (Gauss and Seidel)."""
-    from . import sweeps
-
-    states, _, outcomes = successor.shape
-    index = np.ascontiguousarray(successor, dtype=np.int32)
-    model = (index, np.ascontiguousarray(probability), np.ascontiguousarray(cost), discount)
-    values, action = np.zeros(states), np.zeros(states, np.int32)
-    chosen = np.empty((states, outcomes), np.int32), np.empty((states, outcomes)), np.empty(states)
-    rest, least, since = 1.0 - discount, np.inf, 0
-    for iteration in range(1, MOST_IMPROVEMENTS + 1):
-        changed = sweeps.improve(*model, values, *chosen, iteration % 2 == 1)
-        since = 0 if changed < 0.9 * least else since + 1
-        least = min(least, changed)
-        target = rest * (tolerance + share * float(np.ptp(values)))
-        rounded = since > 0 and changed <= 64.0 * EPSILON * float(np.abs(values).max())
-        if changed <= LOOK * target or rounded:
-            low, high = sweeps.residual(*model, values, action)
-            if high - low <= 2.0 * target or rounded:
-                break
-        # Improvements alone cannot go astray.
-        for sweep in range(FOLLOWED if since < PATIENCE else 0):
-            sweeps.follow(*chosen, values, (iteration + sweep) % 2 == 1)
-    else:
-        low, high = sweeps.residual(*model, values, action)
-    # The middle of what the residuals leave open.
-    return action, values + (low + high) / 2.0 / rest, (high - low) / 2.0, iteration
 
 
 class SweepKernel(eqx.Module):

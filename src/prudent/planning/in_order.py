@@ -1,15 +1,21 @@
 """Sweeps over the states of one large model, compiled by Numba: each state uses at once what was found before it.
 
-Arguments: `index` are the successors `[S, A, B]`, `probability` `[S, A, B]`, `cost` `[S, A]`. A state that stays where it is
-with some probability is solved for that. What a policy chooses is kept as `towards` `[S, B]`, `share` `[S, B]` and `paid`
-`[S]`, so that its values are `v = paid + share v(towards)`: sweeps of one policy read a fraction of what an improvement does.
+Arguments: `index` are the successors `[S, A, B]`, `probability` `[S, A, B]`, `cost` `[S, A]`. A state that stays where
+it is with some probability is solved for that. What a policy chooses is kept as `towards` `[S, B]`, `share` `[S, B]`
+and `paid` `[S]`, so that its values are `v = paid + share v(towards)`: its sweeps read a fraction of what an
+improvement does.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from ..loops import compiled
+from .exact import EPSILON, MOST_IMPROVEMENTS, PATIENCE
+
+# Sweeps of one policy between two improvements; residuals are found once changes are so many times what may be left.
+FOLLOWED, LOOK = 10, 4.0
 
 
 @compiled
@@ -71,3 +77,37 @@ def residual(index, probability, cost, discount, values, action):
                 action[s] = a
         low, high = min(low, best - values[s]), max(high, best - values[s])
     return low, high
+
+
+def state_after_state(
+    successor: Int[np.ndarray, "S A B"],
+    probability: Float[np.ndarray, "S A B"],
+    cost: Float[np.ndarray, "S A"],
+    discount: float,
+    tolerance: float,
+    share: float,
+) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Modified policy iteration, each state using at once what was found for those before it (Gauss and Seidel)."""
+    states, _, outcomes = successor.shape
+    index = np.ascontiguousarray(successor, dtype=np.int32)
+    model = (index, np.ascontiguousarray(probability), np.ascontiguousarray(cost), discount)
+    values, action = np.zeros(states), np.zeros(states, np.int32)
+    chosen = np.empty((states, outcomes), np.int32), np.empty((states, outcomes)), np.empty(states)
+    rest, least, since = 1.0 - discount, np.inf, 0
+    iteration, low, high = 0, -np.inf, np.inf
+    while iteration < MOST_IMPROVEMENTS:
+        iteration += 1
+        changed = improve(*model, values, *chosen, iteration % 2 == 1)
+        since = 0 if changed < 0.9 * least else since + 1
+        least = min(least, changed)
+        target = rest * (tolerance + share * float(np.ptp(values)))
+        rounded = since > 0 and changed <= 64.0 * EPSILON * float(np.abs(values).max())
+        if changed <= LOOK * target or rounded:
+            low, high = residual(*model, values, action)
+            if high - low <= 2.0 * target or rounded:
+                break
+        # Improvements alone cannot go astray.
+        for sweep in range(FOLLOWED if since < PATIENCE else 0):
+            follow(*chosen, values, (iteration + sweep) % 2 == 1)
+    # The middle of what the residuals leave open.
+    return action, values + (low + high) / 2.0 / rest, (high - low) / 2.0, iteration
