@@ -87,16 +87,16 @@ class EventPlans(Plans):
         states, actions, _ = self.family.support.shape
         if not is_linear(self.loss, self.family, draws.thetas[0]):
             return Planned(np.empty((0, states, actions)), None)
-        least = np.concatenate([plan.low for plan in self.engine.plans(np.asarray(draws.thetas), ACCURACY)])
-        centres = centres_of(belief, draws)
+        centres, least = centres_of(belief, draws), None
         if weigh is not None:
+            least = self._lows(draws.thetas)
             centres.insert(0, np.tensordot(weigh(least), draws.thetas, axes=1))
         wanted = np.stack([*(theta for theta in centres if self._possible(theta)), *draws.thetas])[:most]
         tables = []
         for plan in self.engine.plans(wanted, ACCURACY):
             tables += [np.eye(actions)[plan.action[:, n]] for n in range(plan.action.shape[1])]
         different = [table for k, table in enumerate(tables) if not any(np.array_equal(table, t) for t in tables[:k])]
-        return Planned(np.stack(different), least)
+        return Planned(np.stack(different) if different else np.empty((0, states, actions)), least)
 
     def _possible(self, theta: np.ndarray) -> bool:
         """A mean need not be a possible theta."""
@@ -116,7 +116,10 @@ class EventPlans(Plans):
         if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
             return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
         thetas = thetas if draws.exact else thetas[:MOST_PLANNED]
-        return np.concatenate([plan.low for plan in self.engine.plans(np.asarray(thetas), ACCURACY)]), ""
+        return self._lows(thetas), ""
+
+    def _lows(self, thetas: Float[np.ndarray, "M ..."]) -> Float[np.ndarray, " M"]:
+        return np.concatenate([plan.low for plan in self.engine.plans(np.asarray(thetas), ACCURACY)])
 
 
 def check_model(family: AbstractEventFamily, thetas: Float[np.ndarray, "N ..."]) -> None:

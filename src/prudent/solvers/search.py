@@ -125,7 +125,7 @@ class Search(eqx.Module):
             going = going | (np.asarray(self.iterates.finished) == HELD)
         fitted = draws.evenly(job, settings.size(self.stage), Stream.SAMPLE, self.stage + 1)
         # Of large models all atoms are planned for where they are few; of others, starts alone.
-        planned = space.objective.averages() is not None and bool(np.isfinite(self.floor))
+        planned = space.objective.averages() is not None and job.risk.monotone and bool(np.isfinite(self.floor))
         proven = planned and fitted.exact and len(fitted) <= PLANNED
         return Sample(space.objective.points(self.iterates.trial), fitted, job.risk, going, self.floor, proven)
 
