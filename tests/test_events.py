@@ -122,6 +122,21 @@ def test_bounds_are_below_exact_plans_and_close(draws):
     assert np.all(low <= best) and np.all(low >= np.array(best) - 1e-4)
 
 
+def test_plans_leave_alone_what_is_too_far_away_to_matter(monkeypatch):
+    """Against the same line as a table: free states every 50 steps, of which only the first few can matter."""
+    states, swept, improve = 5000, [], sweeps.improve
+    successors = np.clip(np.arange(states)[:, None, None] + np.array([[1, 0], [-1, 0]]), 0, states - 1)
+    cost = np.ones((states, 2)) * (np.arange(states) % 50 != 30)[:, None]
+    events, tables = twins(cost, 0.9, successors, None, lambda theta: jnp.stack([theta[0], 1 - theta[0]]))
+    thetas = np.array([[0.6], [0.9]])
+    monkeypatch.setattr(sweeps, "improve", lambda *given: swept.append(len(given[8])) or improve(*given))
+    low, _ = by_sweeps(events).plans().least(equally_weighted(thetas), np.full((states, 2), 0.5))
+    best = np.array([pr.plan(tables.at(theta)).values[0] for theta in thetas])
+    assert np.all(low <= best) and np.all(low >= best - 1e-4)
+    # Once all states, for their actions.
+    assert sorted(swept)[-2] < 500 and max(swept) == states
+
+
 def test_a_bound_holds_at_any_accuracy(draws):
     from prudent.events import Engine
 
@@ -153,6 +168,19 @@ def test_a_certified_answer_is_that_of_tables(solved):
     assert large.evaluation.risk <= small.evaluation.risk + 2e-3 * spread
     np.testing.assert_allclose(large.certificate.lower_bound, small.certificate.lower_bound, atol=1e-4)
     assert large.certificate.exact and large.certificate.draws == 12
+
+
+def test_a_search_ends_where_no_policy_can_be_better_by_more_than_the_tolerance(solved):
+    events, _, belief, large, _ = solved
+    solver = pr.SampleAverage(samples=12, largest=12, starts=3, step=pr.NaturalGradient(), tolerance=0.5)
+    rough = pr.solve(events, belief, risk=pr.CVaR(0.5), solver=solver, occupancy=pr.Exact(pr.Sweeps.of(events.support)))
+    assert rough.status is pr.Status.CONVERGED and rough.iterations < large.iterations
+    assert rough.certificate is not None
+    assert rough.certificate.gap <= 0.5 * float(np.ptp(np.asarray(rough.evaluation.losses)))
+    again = pr.solve(
+        events, belief, risk=pr.CVaR(0.5), solver=solver, occupancy=pr.Exact(pr.Sweeps.of(events.support)), resume=rough
+    )
+    assert again.iterations == rough.iterations
 
 
 def test_stationarity_holds_of_every_change_of_the_policy(solved):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.planning import least_costs, plan_many, robust_actions
+from prudent.planning import exact, in_order, least_costs, plan_many, robust_actions
 from prudent.planning.exact import LARGEST_DIRECT
 
 from .problems import densified, random_mdp
@@ -81,9 +81,15 @@ def test_small_models_keep_their_plan_at_every_scale_and_level(seed):
         assert best - 2 * tight / (1 - discount) <= least <= best
 
 
-def test_large_models_keep_their_plan_at_every_scale_and_level():
+@pytest.mark.parametrize("swept", [False, True])
+def test_large_models_keep_their_plan_at_every_scale_and_level(swept, monkeypatch):
+    """All states at once, and state after state."""
     mdp, action = problem(1, LARGEST_DIRECT + 10)
-    discount = float(mdp.discount)
+    discount, begun = float(mdp.discount), []
+    if swept:
+        monkeypatch.setattr(exact, "SMALLEST_SWEPT", 0)
+        whole = in_order.state_after_state
+        monkeypatch.setattr(in_order, "state_after_state", lambda *given: begun.append(1) or whole(*given))
     for scale, shift in SCALES[::3]:
         same = rescaled(mdp, scale, shift)
         values, _ = optimum(same)
@@ -102,6 +108,7 @@ def test_large_models_keep_their_plan_at_every_scale_and_level():
         )[0]
         best = np.asarray(same.start).astype(LONG) @ values
         assert best - 2 * plan.residual / (1 - discount) - 1e-12 * abs(best) <= least <= best
+    assert bool(begun) == swept
 
 
 def test_a_given_tolerance_is_an_error_of_values_in_the_unit_of_the_costs():

@@ -30,8 +30,8 @@ from ..occupancies import Krylov, LinearSolver
 from .families import AbstractEventFamily
 from .visits_and_plans import Costs, DrawPlans, Moves, numba_sweeps, plan_draws, values_of, visits_of
 
-# Draws that are worked on together.
-TOGETHER = 8
+# Draws that are worked on together: each number of them is compiled for itself, so that some are filled up.
+TOGETHER = (1, 4, 8)
 
 # Visits that are kept until the draws with a weight are known; beyond, they are found again.
 KEPT_BYTES = 2**30
@@ -134,7 +134,7 @@ class Engine(NamedTuple):
         def work(rows: np.ndarray) -> np.ndarray:
             return self._judged(policy, thetas[rows], self.visits(self.moves(thetas[rows]), policy))
 
-        return np.concatenate(list(_mapped(work, _groups(len(thetas)))))
+        return np.concatenate(list(_mapped(work, _groups(len(thetas)))))[: len(thetas)]
 
     def derived(
         self,
@@ -150,57 +150,50 @@ class Engine(NamedTuple):
             weigh: losses to weights.
         """
         kept = 8 * len(policy) * len(thetas) <= KEPT_BYTES
+        groups, most = _groups(len(thetas)), TOGETHER[-1]
 
         def first(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
             visits = self.visits(self.moves(thetas[rows]), policy)
             return self._judged(policy, thetas[rows], visits), visits if kept else None
 
-        parts = list(_mapped(first, _groups(len(thetas))))
-        losses = np.concatenate([part[0] for part in parts])
+        parts = list(_mapped(first, groups))
+        losses = np.concatenate([part[0] for part in parts])[: len(thetas)]
         shares = weigh(losses)
         tail = np.flatnonzero(shares)
 
-        def second(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def second(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            rows = tail[places]
             moves = self.moves(thetas[rows])
+            # A draw that fills a group up is its last one again.
+            weights = shares[rows] * (np.diff(places, prepend=-1) > 0)
             if kept:
-                columns = [parts[row // TOGETHER][1][:, row % TOGETHER] for row in rows]  # pyright: ignore[reportOptionalSubscript]
+                columns = [parts[row // most][1][:, row % most] for row in rows]  # pyright: ignore[reportOptionalSubscript]
                 visits = np.stack(columns, axis=1)
             else:
                 visits = self.visits(moves, policy)
-            return self._slope(moves, policy, thetas[rows], visits, losses[rows], shares[rows]), visits @ shares[rows]
+            return self._slope(moves, policy, thetas[rows], visits, weights), visits @ weights
 
         slope, visits = np.zeros(policy.shape), np.zeros(len(policy))
-        for part, met in _mapped(second, [tail[group] for group in _groups(len(tail))]):
+        for part, met in _mapped(second, _groups(len(tail))):
             slope += part
             visits += met
         return Derived(losses, slope, visits)
 
     def _slope(
-        self,
-        moves: Moves,
-        policy: np.ndarray,
-        thetas: np.ndarray,
-        visits: np.ndarray,
-        losses: np.ndarray,
-        shares: np.ndarray,
+        self, moves: Moves, policy: np.ndarray, thetas: np.ndarray, visits: np.ndarray, shares: np.ndarray
     ) -> Float[np.ndarray, "S A"]:
-        count = len(thetas)
-        weights = _padded(shares, 0) * (np.arange(max(1, len(_padded(shares, 0)))) < count)
-        padded = (_padded(thetas, 0), policy, _padded(visits, 1), weights)
-        paid, slope = (np.array(part) for part in _derivative(self.family, self.loss, *padded))
-        paid = np.ascontiguousarray(paid[:, :count])
+        paid, slope = (np.array(part) for part in _derivative(self.family, self.loss, thetas, policy, visits, shares))
         # Policies lead from states that are met to none but those, and to the little that was left out.
         order = np.flatnonzero(visits.any(axis=1)).astype(np.int32)
-        mass = visits.sum(axis=0)
-        level = (visits * paid).sum(axis=0) / mass / (1.0 - moves.discount)
-        error = self.left_out * float(np.abs(paid).max(initial=0.0)) / (1.0 - moves.discount)
+        met, costs = visits[order], paid[order]
+        level = (met * costs).sum(axis=0) / met.sum(axis=0) / (1.0 - moves.discount)
+        error = self.left_out * float(np.abs(costs).max(initial=0.0)) / (1.0 - moves.discount)
         values = values_of(moves, policy, paid, order, level, error)
         numba_sweeps().slopes(*moves.kernels, moves.discount, visits, values, shares, order, slope)
         return slope
 
     def _judged(self, policy: np.ndarray, thetas: np.ndarray, visits: np.ndarray) -> Float[np.ndarray, " N"]:
-        found = _losses(self.family, self.loss, _padded(thetas, 0), policy, _padded(visits, 1))
-        return np.asarray(found)[: len(thetas)]
+        return np.asarray(_losses(self.family, self.loss, thetas, policy, visits))
 
     def plans(self, thetas: Float[np.ndarray, "R ..."], error: float) -> Iterator[DrawPlans]:
         """Plans of draws for a linear loss, eight at a time, each begun at roughly the values of one draw.
@@ -213,7 +206,9 @@ class Engine(NamedTuple):
         groups, first = _groups(len(thetas)), None
         if len(groups) > 1:
             first = self._planned(thetas[len(thetas) // 2][None], max(ROUGH, error), depth, None).values
-        yield from _mapped(lambda rows: self._planned(thetas[rows], error, depth, first), groups)
+        for number, plans in enumerate(_mapped(lambda rows: self._planned(thetas[rows], error, depth, first), groups)):
+            count = len(thetas) - number * TOGETHER[-1]
+            yield DrawPlans(plans.action[:, :count], plans.values[:, :count], plans.low[:count], plans.high[:count])
 
     def _planned(self, thetas: np.ndarray, error: float, depth: np.ndarray, first: np.ndarray | None) -> DrawPlans:
         moves = self.moves(thetas)
@@ -225,7 +220,12 @@ class Engine(NamedTuple):
 
 
 def _groups(count: int) -> list[np.ndarray]:
-    return [np.arange(begin, min(begin + TOGETHER, count)) for begin in range(0, count, TOGETHER)]
+    """Numbers of draws that are worked on together, the last of them filled up with the last draw."""
+    most, groups = TOGETHER[-1], []
+    for begin in range(0, count, most):
+        size = next(size for size in TOGETHER if size >= min(most, count - begin))
+        groups.append(np.minimum(np.arange(begin, begin + size), count - 1))
+    return groups
 
 
 def _mapped(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
@@ -236,14 +236,6 @@ def _mapped(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         return
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(in_float64(work), items)
-
-
-def _padded(array: np.ndarray, axis: int) -> np.ndarray:
-    """One or as many draws as are worked on together: each number of them would be compiled for itself."""
-    count = array.shape[axis]
-    if count in (1, TOGETHER):
-        return array
-    return np.take(array, np.minimum(np.arange(TOGETHER), count - 1), axis=axis)
 
 
 def model_at(family: AbstractFamily, theta: Array) -> MDP:
@@ -273,7 +265,7 @@ def _losses(family: AbstractEventFamily, loss: Loss, thetas: Array, policy: Arra
 def _derivative(
     family: AbstractEventFamily, loss: Loss, thetas: Array, policy: Array, visits: Array, shares: Array
 ) -> tuple[Array, Array]:
-    """`z_pi [S, N]`, and `sum_n w_n mu_n z_n [S, A]`; draws that fill up are repeated, and have to be left out."""
+    """`z_pi [S, N]`, and `sum_n w_n mu_n z_n [S, A]`."""
     _, back = jax.vjp(lambda *at: _every(family, loss, thetas, *at), policy, visits)
     return back(jax.numpy.ones_like(shares))[1], back(shares)[0]
 

@@ -5,7 +5,8 @@ vector operations cannot. All arrays `[S, N]` have the draws last: a successor i
 lie in one line of the cache. A state that stays where it is with some probability is solved for that, so that traps and
 ends take no sweeps of their own. Sweeps let go of Python's lock; threads work on different draws.
 
-Arguments: `index` are the successors `[S, A, E]`, `classes` `[S, A]`, `events` `[C, E, N]` their probabilities.
+Arguments: `index` are the successors `[S, A, E]`, `classes` `[S, A]`, `events` `[C, E, N]` their probabilities. `lanes`
+is a tuple of N numbers, of which only the length counts: it is part of the type, so that loops over draws are unrolled.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ import numpy as np
 from ..loops import compiled
 
 # States whose mass is looked at together: those of a block without any are passed over.
-BLOCK = 256
+BLOCK = 64
 
 # Probabilities of actions below this share of a row are lost in its rounding.
 NOTHING = 1e-18
 
 
 @compiled
-def push(index, classes, events, policy, discount, visits, mass, hot, forward, least):
+def push(index, classes, events, lanes, policy, discount, visits, mass, hot, forward, least):
     """Mass of every state that has more than `least` of it is counted as visits and sent on to its successors.
 
     `visits` solves `M^T mu = start` where no mass is left; at any time `visits + M^-T mass` is the solution.
     """
     states, actions, outcomes = index.shape
-    draws = mass.shape[1]
-    blocks = hot.size
+    draws, blocks = len(lanes), hot.size
+    moved, stay = np.empty(draws), np.empty(draws)
     for b in range(blocks):
         block = b if forward else blocks - 1 - b
         if not hot[block]:
@@ -44,146 +45,201 @@ def push(index, classes, events, policy, discount, visits, mass, hot, forward, l
             if most <= least:
                 continue
             for n in range(draws):
-                stay = 0.0
-                for a in range(actions):
-                    if policy[s, a] > NOTHING:
-                        for e in range(outcomes):
-                            if index[s, a, e] == s:
-                                stay += policy[s, a] * events[classes[s, a], e, n]
-                moved = mass[s, n] / (1.0 - discount * stay)
-                visits[s, n] += moved
-                mass[s, n] = 0.0
-                moved *= discount
-                for a in range(actions):
-                    if policy[s, a] > NOTHING:
-                        share = policy[s, a] * moved
-                        for e in range(outcomes):
-                            t = index[s, a, e]
-                            if t != s:
-                                mass[t, n] += share * events[classes[s, a], e, n]
+                stay[n] = 0.0
             for a in range(actions):
                 if policy[s, a] > NOTHING:
                     for e in range(outcomes):
-                        hot[index[s, a, e] // BLOCK] = True
+                        if index[s, a, e] == s:
+                            for n in range(draws):
+                                stay[n] += policy[s, a] * events[classes[s, a], e, n]
+            for n in range(draws):
+                moved[n] = mass[s, n] / (1.0 - discount * stay[n])
+                visits[s, n] += moved[n]
+                mass[s, n] = 0.0
+                moved[n] *= discount
+            for a in range(actions):
+                share = policy[s, a]
+                if share > NOTHING:
+                    for e in range(outcomes):
+                        t = index[s, a, e]
+                        if t != s:
+                            hot[t // BLOCK] = True
+                            for n in range(draws):
+                                mass[t, n] += share * events[classes[s, a], e, n] * moved[n]
 
 
 @compiled
-def passed(index, classes, events, policy, discount, sent, after):
+def missing(lanes, mass, blocks):
+    """The sum of the absolute mass of each draw in these blocks."""
+    found = np.zeros(len(lanes))
+    for block in blocks:
+        for s in range(block * BLOCK, min(len(mass), (block + 1) * BLOCK)):
+            for n in range(len(lanes)):
+                found[n] += abs(mass[s, n])
+    return found
+
+
+@compiled
+def passed(index, classes, events, lanes, policy, discount, sent, after):
     """`after += discount P^T sent`."""
     states, actions, outcomes = index.shape
     for s in range(states):
         for a in range(actions):
             if policy[s, a] > NOTHING:
                 for e in range(outcomes):
-                    for n in range(sent.shape[1]):
+                    for n in range(len(lanes)):
                         share = discount * policy[s, a] * events[classes[s, a], e, n]
                         after[index[s, a, e], n] += share * sent[s, n]
 
 
 @compiled
-def pull(index, classes, events, policy, discount, paid, values, order, forward):
-    """Values of a policy, `v <- c_pi + discount P_pi v`, at the states of `order`; the range of their changes."""
+def pull(index, classes, events, lanes, policy, discount, paid, values, order, forward):
+    """Values of a policy, `v <- c_pi + discount P_pi v`, at the states of `order`; the largest change."""
     actions, outcomes = index.shape[1:]
-    draws = values.shape[1]
-    low, high = np.inf, -np.inf
+    draws = len(lanes)
+    stay, total = np.empty(draws), np.empty(draws)
+    most = 0.0
     for i in range(order.size):
         s = order[i] if forward else order[order.size - 1 - i]
         for n in range(draws):
-            stay, total = 0.0, 0.0
-            for a in range(actions):
-                if policy[s, a] > NOTHING:
-                    onward = 0.0
-                    for e in range(outcomes):
-                        t = index[s, a, e]
-                        if t != s:
-                            onward += events[classes[s, a], e, n] * values[t, n]
-                        else:
-                            stay += policy[s, a] * events[classes[s, a], e, n]
-                    total += policy[s, a] * onward
-            value = (paid[s, n] + discount * total) / (1.0 - discount * stay)
-            change = value - values[s, n]
-            low, high = min(low, change), max(high, change)
+            stay[n], total[n] = 0.0, 0.0
+        for a in range(actions):
+            share = policy[s, a]
+            if share > NOTHING:
+                for e in range(outcomes):
+                    t = index[s, a, e]
+                    if t != s:
+                        for n in range(draws):
+                            total[n] += share * events[classes[s, a], e, n] * values[t, n]
+                    else:
+                        for n in range(draws):
+                            stay[n] += share * events[classes[s, a], e, n]
+        for n in range(draws):
+            value = (paid[s, n] + discount * total[n]) / (1.0 - discount * stay[n])
+            most = max(most, abs(value - values[s, n]))
             values[s, n] = value
-    return low, high
+    return most
 
 
 @compiled
-def slopes(index, classes, events, discount, visits, values, shares, order, found):
+def slopes(index, classes, events, lanes, discount, visits, values, shares, order, found):
     """Adds `discount sum_n share_n mu_n(s) (P_n v_n)(s, a)`, what an action's future is worth, to `found`."""
     actions, outcomes = index.shape[1:]
-    draws = values.shape[1]
-    for i in range(order.size):
-        s = order[i]
+    onward = np.empty(len(lanes))
+    for s in order:
         for a in range(actions):
+            for n in range(len(lanes)):
+                onward[n] = 0.0
+            for e in range(outcomes):
+                for n in range(len(lanes)):
+                    onward[n] += events[classes[s, a], e, n] * values[index[s, a, e], n]
             total = 0.0
-            for n in range(draws):
-                onward = 0.0
-                for e in range(outcomes):
-                    onward += events[classes[s, a], e, n] * values[index[s, a, e], n]
-                total += shares[n] * visits[s, n] * onward
+            for n in range(len(lanes)):
+                total += shares[n] * visits[s, n] * onward[n]
             found[s, a] += discount * total
 
 
 @compiled
-def improve(index, classes, events, cost, discount, values, action, forward):
-    """`v <- min_a c + discount P v`, and the first action that attains it; nothing but this shrinks every error."""
-    states, actions, outcomes = index.shape
-    draws = values.shape[1]
-    by_action, by_draw = cost.shape[1] > 1, cost.shape[2] > 1
-    for i in range(states):
-        s = i if forward else states - 1 - i
+def quality(index, classes, events, lanes, cost, discount, values, s, a, found):
+    """What an action costs at least at one state, each time it stays there included."""
+    draws, stays = len(lanes), False
+    for n in range(draws):
+        found[n] = 0.0
+    for e in range(index.shape[2]):
+        t = index[s, a, e]
+        if t == s:
+            stays = True
+        else:
+            for n in range(draws):
+                found[n] += events[classes[s, a], e, n] * values[t, n]
+    k = a if cost.shape[1] > 1 else 0
+    if cost.shape[2] > 1:
         for n in range(draws):
-            best, chosen = np.inf, 0
-            for a in range(actions):
-                onward = 0.0
-                for e in range(outcomes):
-                    onward += events[classes[s, a], e, n] * values[index[s, a, e], n]
-                quality = cost[s, a if by_action else 0, n if by_draw else 0] + discount * onward
-                if quality < best:
-                    best, chosen = quality, a
-            values[s, n] = best
-            action[s, n] = chosen
+            found[n] = cost[s, k, n] + discount * found[n]
+    else:
+        for n in range(draws):
+            found[n] = cost[s, k, 0] + discount * found[n]
+    if stays:
+        for n in range(draws):
+            stay = 0.0
+            for e in range(index.shape[2]):
+                if index[s, a, e] == s:
+                    stay += events[classes[s, a], e, n]
+            found[n] /= 1.0 - discount * stay
 
 
 @compiled
-def follow(index, classes, events, cost, discount, values, action, forward):
+def improve(index, classes, events, lanes, cost, discount, values, action, order, forward):
+    """`v <- min_a (c + discount P' v) / (1 - discount stay)`, P' without what stays, and the first action of it.
+
+    Nothing but this shrinks every error.
+    """
+    actions, draws = index.shape[1], len(lanes)
+    best, found, chosen = np.empty(draws), np.empty(draws), np.empty(draws, np.int64)
+    for i in range(order.size):
+        s = order[i] if forward else order[order.size - 1 - i]
+        quality(index, classes, events, lanes, cost, discount, values, s, 0, best)
+        for n in range(draws):
+            chosen[n] = 0
+        for a in range(1, actions):
+            quality(index, classes, events, lanes, cost, discount, values, s, a, found)
+            for n in range(draws):
+                better = found[n] < best[n]
+                best[n] = found[n] if better else best[n]
+                chosen[n] = a if better else chosen[n]
+        for n in range(draws):
+            values[s, n] = best[n]
+        for n in range(draws):
+            action[s, n] = chosen[n]
+
+
+@compiled
+def follow(index, classes, events, lanes, cost, discount, values, action, order, forward):
     """Values of each draw's own actions, one sweep."""
-    states, _, outcomes = index.shape
-    draws = values.shape[1]
-    by_action, by_draw = cost.shape[1] > 1, cost.shape[2] > 1
-    for i in range(states):
-        s = i if forward else states - 1 - i
+    draws, found = len(lanes), np.empty(len(lanes))
+    for i in range(order.size):
+        s = order[i] if forward else order[order.size - 1 - i]
+        same = True
+        for n in range(1, draws):
+            same &= action[s, n] == action[s, 0]
+        if same:
+            quality(index, classes, events, lanes, cost, discount, values, s, action[s, 0], found)
+            for n in range(draws):
+                values[s, n] = found[n]
+            continue
         for n in range(draws):
             a = action[s, n]
             stay, onward = 0.0, 0.0
-            for e in range(outcomes):
+            for e in range(index.shape[2]):
                 t = index[s, a, e]
                 if t != s:
                     onward += events[classes[s, a], e, n] * values[t, n]
                 else:
                     stay += events[classes[s, a], e, n]
-            paid = cost[s, a if by_action else 0, n if by_draw else 0]
+            paid = cost[s, a if cost.shape[1] > 1 else 0, n if cost.shape[2] > 1 else 0]
             values[s, n] = (paid + discount * onward) / (1.0 - discount * stay)
 
 
 @compiled
-def residuals(index, classes, events, cost, discount, values, depth, low, high):
+def residuals(index, classes, events, lanes, cost, discount, values, depth, order, low, high):
     """The least and the largest `min_a c + discount P v - v` of the states at each depth, `[T, N]`; values stay."""
-    states, actions, outcomes = index.shape
-    draws = values.shape[1]
-    by_action, by_draw = cost.shape[1] > 1, cost.shape[2] > 1
-    for s in range(states):
-        t = depth[s]
-        if t < 0:
-            continue
+    actions, draws = index.shape[1], len(lanes)
+    best, onward = np.empty(draws), np.empty(draws)
+    for s in order:
         for n in range(draws):
-            best = np.inf
-            for a in range(actions):
-                onward = 0.0
-                for e in range(outcomes):
-                    onward += events[classes[s, a], e, n] * values[index[s, a, e], n]
-                best = min(best, cost[s, a if by_action else 0, n if by_draw else 0] + discount * onward)
-            left = best - values[s, n]
+            best[n] = np.inf
+        for a in range(actions):
+            for n in range(draws):
+                onward[n] = 0.0
+            for e in range(index.shape[2]):
+                for n in range(draws):
+                    onward[n] += events[classes[s, a], e, n] * values[index[s, a, e], n]
+            k = a if cost.shape[1] > 1 else 0
+            for n in range(draws):
+                best[n] = min(best[n], cost[s, k, n if cost.shape[2] > 1 else 0] + discount * onward[n])
+        t = depth[s]
+        for n in range(draws):
+            left = best[n] - values[s, n]
             low[t, n], high[t, n] = min(low[t, n], left), max(high[t, n], left)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -15,7 +16,10 @@ SAME_WAY = 6
 ROUND = SAME_WAY + 2
 
 # Sweeps of each draw's own policy between two improvements, and improvements between two looks at the bounds.
-FOLLOWED, IMPROVED = 6, 4
+FOLLOWED, IMPROVED = 4, 4
+
+# The share of an error that states beyond those that are swept may add.
+BEYOND = 1 / 64
 
 # Sweeps are leapt over where that leaves this share or less of what is missing; where it does not, the wait doubles.
 WORTH_A_LEAP = 0.8
@@ -38,7 +42,12 @@ class Moves(NamedTuple):
     @property
     def kernels(self) -> tuple[Any, ...]:
         """The arguments that all sweeps begin with."""
-        return self.index, self.classes, self.events
+        return self.index, self.classes, self.events, self.lanes
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """A tuple of length N."""
+        return (0,) * self.draws
 
     @property
     def draws(self) -> int:
@@ -77,16 +86,16 @@ def visits_of(
 
     def sweep(forward: bool) -> float:
         sweeps.push(*moves.kernels, policy, moves.discount, visits, mass, hot, forward, least)
-        # Mass is not below 0 before a leap, and a sum needs no other array.
-        return float((np.abs(mass) if leapt else mass).sum(axis=0).max())
+        return float(sweeps.missing(moves.lanes, mass, np.flatnonzero(hot)).max())
 
     # Sweeps that have gone the same way for a while leave a shape of their own.
     before, wait, look, leapt = None, 1, ROUND + 1, False
     for done, left in enumerate(_either_way(sweep), start=1):
-        if left <= left_out or not hot.any() or done == count:
+        if left <= 0.5 * left_out or done == count:
             break
         if before is not None:
-            better = _leap(moves, policy, visits - before, visits, mass, hot)
+            better = _leap(moves, policy, visits - before, visits, mass)
+            hot |= better
             leapt, wait = leapt or better, 1 if better else 2 * wait
             look, before = done + wait * ROUND, None
         # A leap is work for every state: where most are not met, sweeps pass them over and are cheaper.
@@ -104,7 +113,6 @@ def _leap(
     step: Float[np.ndarray, "S N"],
     visits: Float[np.ndarray, "S N"],
     mass: Float[np.ndarray, "S N"],
-    hot: Bool[np.ndarray, " B"],
 ) -> bool:
     """Go on along the last sweep's `step` as far as leaves least mass, for the draws where that is worth it.
 
@@ -119,8 +127,6 @@ def _leap(
     good = np.abs(left).sum(axis=0) < WORTH_A_LEAP * np.abs(mass).sum(axis=0)
     visits[:, good] += (far * step)[:, good]
     mass[:, good] = left[:, good]
-    size = numba_sweeps().BLOCK
-    hot |= np.bincount(np.flatnonzero(mass.any(axis=1)) // size, minlength=len(hot)) > 0
     return bool(good.any())
 
 
@@ -144,32 +150,33 @@ def values_of(
     count = moves.sweeps(min(0.5, target / max(size, 1e-300)))
 
     def sweep(forward: bool) -> float:
-        low, high = sweeps.pull(*moves.kernels, policy, moves.discount, paid, values, order, forward)
-        return max(abs(low), abs(high))
+        return sweeps.pull(*moves.kernels, policy, moves.discount, paid, values, order, forward)
 
-    # As above: worth it where most states are swept.
-    wait, look, copies = 1, ROUND + 1 if 2 * len(order) >= len(paid) else count + 3, []
+    wait, look, copies = 1, ROUND + 1, []
     for done, change in enumerate(_either_way(sweep), start=1):
         if change <= target or done == count:
             break
         if done == look:
-            wait = 1 if _extrapolated(values, copies) else 2 * wait
+            wait = 1 if _extrapolated(values, order, copies) else 2 * wait
             look, copies = done + wait * ROUND, []
         if done + 2 >= look:
-            copies.append(values.copy())
+            copies.append(values[order])
     return values
 
 
-def _extrapolated(values: Float[np.ndarray, "S N"], copies: list[Float[np.ndarray, "S N"]]) -> bool:
+def _extrapolated(
+    values: Float[np.ndarray, "S N"], order: Int[np.ndarray, " K"], copies: list[Float[np.ndarray, "K N"]]
+) -> bool:
     """Where the last two sweeps changed values in one proportion, add what all further ones would (Aitken)."""
     first, second = copies
-    before, step = second - first, values - second
+    now = values[order]
+    before, step = second - first, now - second
     square = (before * before).sum(axis=0)
     rate = np.clip((before * step).sum(axis=0) / np.where(square > 0.0, square, 1.0), 0.0, 1.0 - EPSILON)
     off = np.abs(step - rate * before).max(axis=0)
     # The next change would be the step at this rate; after going on it is at most what is off, added up.
     good = off < WORTH_A_LEAP * (1.0 - rate) * rate * np.abs(step).max(axis=0)
-    values[:, good] += (rate / (1.0 - rate) * step)[:, good]
+    values[order] = now + np.where(good, rate / (1.0 - rate), 0.0) * step
     return bool(good.any())
 
 
@@ -230,49 +237,75 @@ def plan_draws(
 
     Any values v prove a bound, for `d = min_a c + discount P v - v`: at time t a policy is at a state of depth t or
     less, so that it costs at least `start v + sum_t discount^t min_(depth <= t) d`, and the greedy policy at most the
-    same with max. So states far from the start need not be exact, and no plan need be finished.
+    same with max. So states far from the start need not be exact, and no plan need be finished: states are left alone
+    from the depth on at which what their residuals add is small, which is nearer to the start after every round.
     """
-    sweeps = numba_sweeps()
-    states, rest = len(start), 1.0 - moves.discount
-    values = np.zeros((states, moves.draws)) if first is None else np.repeat(first[:, :1], moves.draws, axis=1)
-    action = np.zeros((states, moves.draws), np.int16)
+    sweeps, rest = numba_sweeps(), 1.0 - moves.discount
+    middle = (costs.table.min() + costs.table.max()) / 2.0 / rest
+    values = np.full((len(start), moves.draws), middle) if first is None else np.repeat(first[:, :1], moves.draws, 1)
+    action = np.zeros((len(start), moves.draws), np.int16)
     arguments = (*moves.kernels, costs.table, moves.discount, values)
+    everywhere = np.flatnonzero(depth >= 0).astype(np.int32)
+
+    def looked_at(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low = np.full((int(depth.max()) + 1, moves.draws), np.inf)
+        high = -low
+        sweeps.residuals(*arguments, depth, order, low, high)
+        return low, high
+
+    low, high = looked_at(everywhere)
     best, tries, settled = np.inf, moves.sweeps(EPSILON), True
     while True:
+        near = _near(moves.discount, low, high, BEYOND * error)
+        order = np.flatnonzero((depth >= 0) & (depth < near)).astype(np.int32)
         for k in range(IMPROVED):
-            sweeps.improve(*arguments, action, k % 2 == 0)
+            sweeps.improve(*arguments, action, order, k % 2 == 0)
             # Where following policies led astray, improvements alone cannot.
             for sweep in range(FOLLOWED if settled else 0):
-                sweeps.follow(*arguments, action, sweep % 2 == 1)
+                sweeps.follow(*arguments, action, order, (k + sweep) % 2 == 1)
         tries -= IMPROVED
-        low, high, middle = _bounds(moves, costs, values, start, depth)
-        width = float((high - low).max())
+        low[:near], high[:near] = (part[:near] for part in looked_at(order))
+        below, above = _bounds(moves, costs, values, start, low, high)
+        if float((above - below).max()) <= error or tries < 0:
+            # States beyond lead to some that have changed.
+            low, high = looked_at(everywhere)
+            below, above = _bounds(moves, costs, values, start, low, high)
+        width = float((above - below).max())
         if width <= error or tries < 0:
-            sweeps.improve(*arguments, action, True)
-            return DrawPlans(action, values, low, high)
+            sweeps.improve(*arguments, action, everywhere, True)
+            return DrawPlans(action, values, below, above)
         settled = width < LEAST_GAIN * best
         best = min(best, width)
-        if settled:
-            # The constant part of the error, the slowest to die out.
-            values += middle / rest
+
+
+def _near(discount: float, low: np.ndarray, high: np.ndarray, error: float) -> int:
+    """The least depth from which on the residuals `[T, N]` add at most `error` to what is open; no less than 1."""
+
+    def added(depth: int) -> float:
+        most, least = np.maximum(high[depth:], 0.0), np.minimum(low[depth:], 0.0)
+        wide = np.maximum.accumulate(most, axis=0) - np.minimum.accumulate(least, axis=0)
+        return float((_powers(discount, len(low))[depth:, None] * wide).sum(axis=0).max(initial=0.0))
+
+    return bisect.bisect_left(range(len(low)), True, lo=1, key=lambda depth: added(depth) <= error)
+
+
+def _powers(discount: float, count: int) -> np.ndarray:
+    """`discount^t`, the last for all times from then on."""
+    power = discount ** np.arange(float(count))
+    return np.append(power[:-1], power[-1] / (1.0 - discount))
 
 
 def _bounds(
-    moves: Moves, costs: Costs, values: np.ndarray, start: np.ndarray, depth: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bounds of the least cost from the start, rounding taken off, and the middle of the residuals."""
-    sweeps = numba_sweeps()
-    deepest, discount = int(depth.max()), moves.discount
-    low = np.full((deepest + 1, moves.draws), np.inf)
-    high = -low
-    sweeps.residuals(*moves.kernels, costs.table, discount, values, depth, low, high)
+    moves: Moves, costs: Costs, values: np.ndarray, start: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the least cost from the start by the residuals at each depth, rounding taken off."""
+    discount = moves.discount
     low, high = np.minimum.accumulate(low, axis=0), np.maximum.accumulate(high, axis=0)
-    power = discount ** np.arange(deepest + 1.0)
-    weight = np.append(power[:-1], power[-1] / (1.0 - discount))[:, None]
+    weight = _powers(discount, len(low))[:, None]
     here = start @ values
     # Of the sums that a residual is made of, of a start's average, and of rows that do not sum to 1 exactly.
     largest = np.abs(values).max() + np.abs(costs.table).max()
     off = np.abs(moves.events.sum(axis=1) - 1.0).max() + EPSILON * moves.events.shape[1]
     loss = (2.0 * EPSILON * (moves.events.shape[1] + 8) + off) * largest / (1.0 - discount)
     loss += EPSILON * len(start) ** 0.5 * np.abs(here) + 4.0 * EPSILON * largest
-    return here + (weight * low).sum(axis=0) - loss, here + (weight * high).sum(axis=0) + loss, (low[-1] + high[-1]) / 2
+    return here + (weight * low).sum(axis=0) - loss, here + (weight * high).sum(axis=0) + loss

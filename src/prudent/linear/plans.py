@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, to_numpy
 from ..errors import InputError
-from ..objectives import Planned, Plans, Weigh, Weighted
+from ..objectives import Planned, Plans, Weigh, Weighted, Weights
 from ..posteriors import Posterior, WeightedDraws
 from .beliefs import CutOff
 from .losses import LinearQuadraticCost, MomentLoss
@@ -124,8 +124,9 @@ class LinearPlans(Plans):
     horizon: int | None = eqx.field(static=True)
     biased: bool = eqx.field(static=True)
 
-    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
         """Gains of the posterior mean, of the mean of the draws, cautious in closed form, and of single draws."""
+        del weigh
         cost = LinearQuadraticCost()
         centres = [np.tensordot(draws.probabilities, draws.thetas, axes=1)]
         inner = belief.posterior if isinstance(belief, CutOff) else belief

@@ -12,6 +12,7 @@ from .base import (
     Unit,
     Weigh,
     Weighted,
+    Weights,
     objective_of,
 )
 from .boxes import Boxes, Relaxed, Tolls

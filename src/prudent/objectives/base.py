@@ -94,6 +94,10 @@ class Planned(NamedTuple):
     least: Float[np.ndarray, " M"] | None
 
 
+Weights = Callable[[Float[np.ndarray, " R"]], Float[np.ndarray, " R"]]
+"""Losses at R draws to what each of them weighs, `p xi*`."""
+
+
 class Weighted(NamedTuple):
     """The best policies of M draws for weighted sums of losses.
 
@@ -114,8 +118,15 @@ class Plans(eqx.Module):
     """Capability: the best policy of a single draw can be found, which gives starts and lower bounds."""
 
     @abc.abstractmethod
-    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
-        """Where a search may begin; a few more than `most` points where they come for nothing."""
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
+        """Where a search may begin; a few more than `most` points where they come for nothing.
+
+        Args:
+            belief: whose centres are planned at.
+            draws: of it.
+            most: points that are wanted.
+            weigh: what the risk makes of losses at the draws; None where there is no one risk.
+        """
 
     @abc.abstractmethod
     def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
@@ -160,7 +171,7 @@ class Averages(eqx.Module):
         self,
         point: np.ndarray,
         thetas: Float[np.ndarray, "R ..."],
-        weigh: Callable[[Float[np.ndarray, " R"]], Float[np.ndarray, " R"]],
+        weigh: Weights,
     ) -> Averaged:
         """Losses, and the derivative of `sum_k w_k C_k` with the weights w that `weigh` makes of them."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -16,14 +15,14 @@ from ..events import AbstractEventFamily, Engine, check_events, model_at
 from ..losses import ConvexLoss, ExpectedCost, Loss, require_scalar
 from ..models import AbstractFamily
 from ..posteriors import Posterior, WeightedDraws
-from .base import Averaged, Averages, Planned, Plans
+from .base import Averaged, Averages, Planned, Plans, Weights
 from .tabular_plans import MOST_PLANNED_ATOMS, centres_of
 
 # Draws that a bound is made of where they are a sample.
 MOST_PLANNED = 64
 
-# Accuracy of plans, a share of what the spread of costs could make of a loss: of bounds, and of starts.
-ACCURACY, ROUGH = 1e-6, 1e-4
+# Accuracy of plans, a share of what the spread of costs could make of a loss.
+ACCURACY = 1e-6
 
 
 def is_linear(loss: Loss, family: AbstractFamily, theta: np.ndarray) -> bool:
@@ -62,7 +61,7 @@ class EventAverages(Averages):
         self,
         point: np.ndarray,
         thetas: Float[np.ndarray, "R ..."],
-        weigh: Callable[[Float[np.ndarray, " R"]], Float[np.ndarray, " R"]],
+        weigh: Weights,
     ) -> Averaged:
         """Visits of all draws; values of those that have a weight."""
         return Averaged(*self.engine.derived(np.asarray(point), np.asarray(thetas), weigh))
@@ -81,18 +80,25 @@ class EventPlans(Plans):
         return Engine(self.family, self.loss, self.left_out)
 
     @in_float64
-    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
-        """Tables of the mean and of the maximum likelihood; of draws only as many as are wanted beyond these."""
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
+        """Tables of centres of the belief, the first where the risk has its weights; of draws as many as are wanted.
+
+        What is best on average where it matters is nearly best for the risk: what a search from elsewhere takes long to
+        come to.
+        """
         states, actions, _ = self.family.support.shape
         if not is_linear(self.loss, self.family, draws.thetas[0]):
             return Planned(np.empty((0, states, actions)), None)
-        thetas = [theta for theta in centres_of(belief, draws) if self._possible(theta)]
-        wanted = np.stack([*thetas, *draws.thetas[: max(0, most - len(thetas))]])[:most]
+        centres, least = centres_of(belief, draws), None
+        if weigh is not None:
+            least = self._lows(draws.thetas)
+            centres.insert(0, np.tensordot(weigh(least), draws.thetas, axes=1))
+        wanted = np.stack([*(theta for theta in centres if self._possible(theta)), *draws.thetas])[:most]
         tables = []
-        for plan in self.engine.plans(wanted, ROUGH):
+        for plan in self.engine.plans(wanted, ACCURACY):
             tables += [np.eye(actions)[plan.action[:, n]] for n in range(plan.action.shape[1])]
         different = [table for k, table in enumerate(tables) if not any(np.array_equal(table, t) for t in tables[:k])]
-        return Planned(np.stack(different) if different else np.empty((0, states, actions)), None)
+        return Planned(np.stack(different) if different else np.empty((0, states, actions)), least)
 
     def _possible(self, theta: np.ndarray) -> bool:
         """A mean need not be a possible theta."""
@@ -112,7 +118,10 @@ class EventPlans(Plans):
         if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
             return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
         thetas = thetas if draws.exact else thetas[:MOST_PLANNED]
-        return np.concatenate([plan.low for plan in self.engine.plans(np.asarray(thetas), ACCURACY)]), ""
+        return self._lows(thetas), ""
+
+    def _lows(self, thetas: Float[np.ndarray, "M ..."]) -> Float[np.ndarray, " M"]:
+        return np.concatenate([plan.low for plan in self.engine.plans(np.asarray(thetas), ACCURACY)])
 
 
 def check_model(family: AbstractEventFamily, thetas: Float[np.ndarray, "N ..."]) -> None:

@@ -21,7 +21,7 @@ from ..models import MDP, AbstractFamily, models_at, tables_at
 from ..occupancies import Method
 from ..planning import LARGEST_DIRECT, ConvexSearch, least_costs, plan, plan_many, robust_actions, searched
 from ..posteriors import Posterior, WeightedDraws
-from .base import Planned, Plans, Weigh, Weighted
+from .base import Planned, Plans, Weigh, Weighted, Weights
 
 # So many deterministic policies are all tried.
 FEW_POLICIES = 256
@@ -64,8 +64,9 @@ class TabularPlans(Plans):
     loss: Loss
     occupancy: Method
 
-    def planned(self, belief: Posterior, draws: WeightedDraws, most: int) -> Planned:
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
         """Tables of the mean, of the maximum likelihood, against all draws, of single draws; few policies all."""
+        del weigh
         family, thetas = self.family, draws.thetas
         centres = [
             model for model in (_model_at(family, theta) for theta in centres_of(belief, draws)) if model is not None

@@ -7,7 +7,8 @@ one compiled loop, on two facts of the Bellman operator `T v = min_a c + discoun
     v + b with b = (max d + min d) / (2 (1 - discount)) has the residual (max d - min d) / 2.
 
 So the constant part of the error, the slowest to die out, is removed in closed form at each improvement, and
-the residual that is left certifies the values: they are off by at most `residual / (1 - discount)`.
+the residual that is left certifies the values: they are off by at most `residual / (1 - discount)`. Where Numba is
+installed and the discount is not too near 1, large models are swept state after state, which takes fewer sweeps.
 
 A constant added to all costs changes no policy, but its rounding would drown what does. So planning is for the costs
 less their level, which is given back at the end as `level / (1 - discount)`, and what counts as a tie or as an error
@@ -16,6 +17,7 @@ is measured by the values of those costs: policies do not change when costs are 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,6 +40,9 @@ LARGEST_DIRECT = 400
 
 # Sweeps of one policy between two improvements; an improvement costs about as much as A sweeps.
 SWEEPS = 20
+
+# From here on sweeps go state after state, where as many as the discount alone would need are not too many.
+SMALLEST_SWEPT, MOST_SWEEPS = 4_000, 3_000
 
 # If the sweeps shrink the residual less than this, mixing is slow and a Krylov method takes over.
 SLOW = 0.7
@@ -136,8 +141,14 @@ def planned(mdp: MDP, tolerance: float | None) -> tuple[np.ndarray, np.ndarray, 
         residual = np.abs(best - values).max()
     else:
         limits = (0.0, ACCURACY) if tolerance is None else (tolerance, 0.0)
-        arguments = (mdp.kernel.support.successor, mdp.kernel.probability, cost - level, mdp.discount, *limits)
-        action, values, residual, iterations = map(np.asarray, jax.device_get(_by_sweeps(*arguments)))
+        successor = mdp.kernel.support.successor
+        if successor is not None and _suits(cost, discount, *limits):
+            from .in_order import state_after_state
+
+            found = state_after_state(np.asarray(successor), probability, cost - level, discount, *limits)
+        else:
+            found = jax.device_get(_by_sweeps(successor, mdp.kernel.probability, cost - level, mdp.discount, *limits))
+        action, values, residual, iterations = map(np.asarray, found)
         if iterations >= MOST_IMPROVEMENTS:
             raise InputError(
                 f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {residual:.3g} left; "
@@ -228,6 +239,15 @@ def onward(
         rows = probability.reshape(len(probability), -1, support.states)
         return (rows @ values[..., None]).reshape(probability.shape[:3])
     return np.einsum("msab,msab->msa", probability, values[:, support.index()])
+
+
+def _suits(cost: Float[np.ndarray, "S A"], discount: float, tolerance: float, share: float) -> bool:
+    """Whether sweeping state after state is sure to end soon."""
+    if len(cost) < SMALLEST_SWEPT or importlib.util.find_spec("numba") is None:
+        return False
+    widest = float(np.ptp(cost)) / (1.0 - discount)
+    accuracy = share + (tolerance / widest if widest > 0.0 else 1.0)
+    return -np.log(min(accuracy, 0.5)) <= MOST_SWEEPS * (1.0 - discount)
 
 
 class SweepKernel(eqx.Module):

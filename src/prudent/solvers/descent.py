@@ -85,7 +85,7 @@ class Iterates(eqx.Module):
         slope, visits: derivative by the point, and what its metric is made of.
         gradient: derivative by the parameters, flat.
         norm: length of the projected gradient of a unit step.
-        gap: the stationarity gap: at most this is gained by any change of the policy, to first order.
+        gap: at most this is gained by any change of the policy, to first order, or at all where that is proven.
         memory: what the step remembers.
         trial: the parameters to evaluate next.
         length: of the newest accepted move.
@@ -274,14 +274,13 @@ def advance(step: Step, space: Space, iterates: Iterates, sample: Sample, found:
         length=np.where(accept, np.linalg.norm(moved, axis=1), 0.0),
         rounds=iterates.rounds + 1,
     )
-    exact = sample.draws.exact
-    notable = 0.1 * allowed(iterates, BEYOND * tolerance if exact else tolerance)
+    notable = 0.1 * allowed(iterates, BEYOND * tolerance if sample.draws.exact else tolerance)
     with np.errstate(invalid="ignore"):  # of points that were infinite from the first
         fell = going & (iterates.value < iterates.anchor - notable)
     idle = np.where(fell, 0, iterates.idle + going)
     ended = np.where(idle >= PATIENCE, STALLED, GOING)
     return _proposed(
-        step, space, iterates, np.where(fell, iterates.value, iterates.anchor), idle, ended, tolerance, exact
+        step, space, iterates, np.where(fell, iterates.value, iterates.anchor), idle, ended, tolerance, sample
     )
 
 
@@ -303,7 +302,7 @@ def _first(step: Step, space: Space, iterates: Iterates, sample: Sample, found: 
     )
     iterates = dataclasses.replace(iterates, memory=step.remember(space, iterates, sample, found))
     ended = np.where(sound, GOING, NON_FINITE)
-    return _proposed(step, space, iterates, found.value, iterates.idle, ended, tolerance, sample.draws.exact)
+    return _proposed(step, space, iterates, found.value, iterates.idle, ended, tolerance, sample)
 
 
 def _proposed(
@@ -314,13 +313,16 @@ def _proposed(
     idle: Any,
     ended: Any,
     tolerance: float,
-    exact: bool,
+    sample: Sample,
 ) -> Iterates:
     gap = step.stationarity_gap(space, iterates)
+    if sample.proven:
+        gap = np.fmin(gap, np.maximum(iterates.value - sample.floor, 0.0))
     code = VANISHED if space.table is None else CONVERGED
     ended = np.where((ended == GOING) & step.stuck(iterates), STALLED, ended)
     close = gap <= allowed(iterates, tolerance)
-    there = gap <= allowed(iterates, BEYOND * tolerance) if exact else close
+    beyond = sample.draws.exact and not sample.proven
+    there = gap <= allowed(iterates, BEYOND * tolerance) if beyond else close
     ended = np.where(((ended == GOING) & there) | ((ended == STALLED) & close), code, ended)
     finished = np.where(np.asarray(iterates.finished) == GOING, ended, iterates.finished)
     iterates = dataclasses.replace(iterates, gap=gap, anchor=anchor, idle=idle, finished=finished.astype(np.int64))

@@ -29,6 +29,7 @@ class Sample(NamedTuple):
         risk: without a batch axis.
         active: `[K]` which points to evaluate; the others cost nothing, and what is said of them means nothing.
         floor: about the least risk that could be hoped for; NaN where it is not known.
+        proven: whether it is a bound below the risk of every point on these draws.
     """
 
     points: Float[np.ndarray, "K ..."]
@@ -36,6 +37,7 @@ class Sample(NamedTuple):
     risk: Risk
     active: np.ndarray
     floor: float = float("nan")
+    proven: bool = False
 
 
 class Slopes(NamedTuple):

@@ -67,7 +67,8 @@ class SampleAverage(Optimiser):
             ones, free or in a `Box`: the first where the loss is linear in the occupancy, the second followed by the
             first where it is not, the second alone from 10,000 entries on; and the third for any other policy.
         tolerance: stop when the predicted decrease, what any change of the policy gains to first order, is at most this
-            share of the spread of the losses over the draws, or of what knowing theta would gain if that is more.
+            share of the spread of the losses over the draws, or of what knowing theta would gain if that is more. On
+            large models with at most 32 atoms, also when no policy at all gains more.
         evaluation: fresh posterior draws on which the answer's risk is reported; when left out, 1000, or as many as
             put a hundred into the risk's tail where that is cheap.
     """

@@ -38,6 +38,7 @@ from .draws import Job, JobDraws
 from .natural import NaturalGradient
 from .sample import Sample, Slopes
 from .solution import Status
+from .starts import PLANNED
 from .states import Arrays, below, filled, foreign, named_leaves
 
 if TYPE_CHECKING:
@@ -128,7 +129,10 @@ class Search(eqx.Module):
         if self.iterates.rounds == 0:
             going = going | (np.asarray(self.iterates.finished) == HELD)
         fitted = draws.evenly(job, settings.size(self.stage), Stream.SAMPLE, self.stage + 1)
-        return Sample(space.objective.points(self.iterates.trial), fitted, job.risk, going, self.floor)
+        # Of large models all atoms are planned for where they are few; of others, starts alone.
+        planned = space.objective.averages() is not None and job.risk.monotone and bool(np.isfinite(self.floor))
+        proven = planned and fitted.exact and len(fitted) <= PLANNED
+        return Sample(space.objective.points(self.iterates.trial), fitted, job.risk, going, self.floor, proven)
 
     def receive(
         self,
@@ -162,10 +166,12 @@ class Search(eqx.Module):
         lost = (iterates.finished == NON_FINITE) | ((iterates.finished == HELD) & ~np.isfinite(iterates.value))
         if bool(np.all(lost)):
             return now._rescued(space, request, found)
-        over = bool(np.all(iterates.finished != GOING)) or (several and iterates.rounds >= EXPLORATION)
-        if not over:
-            return now
         best = now._leader()
+        over = bool(np.all(iterates.finished != GOING)) or (several and iterates.rounds >= EXPLORATION)
+        # Where the best cannot be far from the least there is, the others need not be followed.
+        left = iterates.value[best] - request.floor if request.proven else np.inf
+        if not over and not left <= allowed(iterates, float(settings.tolerance))[best]:
+            return now
         if iterates.finished[best] == STALLED and self.kind + 1 < len(steps):
             again = begin(space, only(iterates, best))
             here = {name: getattr(iterates, name)[best : best + 1] for name in ("value", "norm", "length")}

@@ -83,7 +83,11 @@ def _plans(objective: Objective, job: Job, draws: WeightedDraws, most: int) -> t
     if plans is None:
         return [], float("nan")
     draws = _heaviest(draws)
-    points, least = plans.planned(job.belief, draws, most)
+
+    def weigh(losses: np.ndarray) -> np.ndarray:
+        return draws.probabilities * assessed(job.risk, losses[None], draws.probabilities)[1][0]
+
+    points, least = plans.planned(job.belief, draws, most, weigh)
     if least is None:
         return list(points[:most]), float("nan")
     order = _order(objective, job.risk, points, draws)
@@ -101,5 +105,7 @@ def _heaviest(draws: WeightedDraws) -> WeightedDraws:
 
 def _order(objective: Objective, risk: Risk, points: np.ndarray, draws: WeightedDraws) -> np.ndarray:
     """Points from the least risk on these draws to the largest."""
+    if len(points) == 1:
+        return np.zeros(1, int)
     losses = losses_on(objective, points, draws.thetas)
     return np.argsort(assessed(risk, losses, draws.probabilities)[0], kind="stable")
