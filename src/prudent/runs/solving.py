@@ -278,12 +278,13 @@ def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
     asked = plan.case.facts.file.certificate
     if asked.prove:
         from ..proofs import check_provable
-        from .proving import proved
 
         check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
     solution, record = _found(plan, report, progress, keeper)
     proof = None
     if asked.prove:
+        from .proving import proved
+
         phase("proving")
         how = asked.model_dump(exclude={"prove"})
         found, proof = proved(plan.case, plan.arguments, solution, **how)
