@@ -23,6 +23,7 @@ from numba import extending
 from numba.core import cgutils, types
 from numba.np.numpy_support import carray
 
+from ..errors import InputError
 from ..loops import compiled, handler
 
 LANES = 8
@@ -290,4 +291,7 @@ def available() -> bool:
 
 def call(name: str, shape: tuple[int, ...], *arrays: Any) -> Any:
     """What a loop makes of arrays, from within a compiled function."""
+    # The plan may have been made in another process, such as the one that a worker works for.
+    if not available():
+        raise InputError("this Banded was made where Numba's loops can be used; make it again by Banded.of(support)")
     return jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(shape, np.float64), vmap_method="sequential")(*arrays)

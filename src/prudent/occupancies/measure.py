@@ -125,7 +125,9 @@ def _chosen(support: Support) -> LinearSolver:
 
 def batch_axis(method: Method, support: Support) -> int:
     """Where a batch of models keeps its batch axis: last, or first for large dense kernels."""
-    return method.solver_for(support).axis()
+    # Asked for every chunk and iteration, and Equinox makes a record of each method that is looked up on an instance.
+    solver = type(method).solver_for(method, support)  # pyright: ignore[reportArgumentType]
+    return type(solver).axis(solver)
 
 
 def measure(

@@ -313,7 +313,7 @@ def _iterate(
     reached: Callable[[State, list[np.ndarray]], None] | None,
 ) -> tuple[State, np.ndarray, Any]:
     """Run so many more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
-    samples, keep = loop.settings.samples, loop.settings.keep_iterates
+    samples, keep, arrange = loop.settings.samples, loop.settings.keep_iterates, loop.objective.arrange
     end = start + iterations
     length = int(np.prod(draws.sizes(samples)))
     traces = [np.empty((0, 3, len(draws.jobs)))]
@@ -324,7 +324,7 @@ def _iterate(
             first = iteration - iteration % length
             last = min(first + length, end)
             thetas, chance = draws.block(samples, first, iteration, last)
-            thetas = np.stack([SampledRisk.on(loop.objective, loop.risk, drawn).thetas for drawn in thetas])
+            thetas = np.stack([arrange(drawn.reshape(-1, *drawn.shape[2:])) for drawn in thetas])
             while iteration < last and np.any(np.asarray(state.finished) == GOING):
                 span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
                 state, position, trace, passed = run_block(loop, state, thetas, chance, np.array(first, np.int32), span)
