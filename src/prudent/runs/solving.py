@@ -278,15 +278,15 @@ def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
     asked = plan.case.facts.file.certificate
     if asked.prove:
         from ..proofs import check_provable
-        from .proving import proved
 
         check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
     solution, record = _found(plan, report, progress, keeper)
     proof = None
     if asked.prove:
         phase("proving")
-        how = asked.model_dump(exclude={"prove"})
-        found, proof = proved(plan.case, plan.arguments, solution, **how)
+        from .proving import proved
+
+        found, proof = proved(plan.case, plan.arguments, solution, **asked.model_dump(exclude={"prove"}))
         record = record.model_copy(update={"proof": proof_record(found)})
     return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report, proof))
 
