@@ -1,5 +1,6 @@
 """The seam: models mapped in one place, objectives without a table from start to certificate, and what they refuse."""
 
+import jax
 import jax.numpy as jnp
 import joblib
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 from scipy.optimize import minimize
 
 import prudent as pr
-from prudent.arrays import in_float64
+from prudent.arrays import as_key, in_float64
+from prudent.models import models_at
 from prudent.objectives import chunk_sizes, chunks, losses_on, mean_visits, slopes_on
+from prudent.objectives.tabular import Rescaled
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
 
@@ -134,3 +137,29 @@ def test_losses_found_with_their_slopes_are_the_same_bits():
     np.testing.assert_array_equal(alone.visits, visits)
     assert objective.size().with_slopes
     assert not LAKE.objective(loss=lambda occupancy, mdp: occupancy.sum()).size().with_slopes
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 + 5, 2**63 - 1])
+def test_keys_made_of_their_words_are_those_of_jax(seed):
+    with jax.enable_x64(True):
+        theirs = jax.random.key(seed)
+    assert (jax.random.key_data(as_key(seed)) == jax.random.key_data(theirs)).all()
+
+
+@in_float64
+def test_tables_that_are_theta_itself_are_those_of_the_traced_family():
+    """In units, too; and where a cost is averaged over moves the compiler is asked."""
+    support = pr.Support.dense(3, 2)
+    random = np.random.default_rng(0)
+    thetas = random.dirichlet(np.ones(3), size=(4, 3, 2))
+    family = pr.TabularFamily(support, random.normal(size=(3, 2)), start=0, discount=0.9)
+    rescaled = Rescaled(support, family.start, family.discount, family, np.asarray(0.3), np.asarray(1.7))
+    for each in (family, rescaled):
+        found = each.tables(thetas)
+        assert found is not None
+        for ours, theirs in zip(found, models_at(each, thetas, 0), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        for ours, theirs in zip((each.at(thetas[1]).kernel.probability, each.at(thetas[1]).cost), found, strict=True):
+            np.testing.assert_array_equal(ours, theirs[1])
+    moves = pr.TabularFamily(support, random.normal(size=(3, 2, 3)), start=0, discount=0.9)
+    assert moves.tables(thetas) is None and family.tables(thetas[:, :2]) is None

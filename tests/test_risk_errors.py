@@ -79,7 +79,7 @@ def test_a_ball_is_differentiable_by_the_weights_of_its_draws(risk):
 @each_risk
 def test_a_sample_on_the_host_is_assessed_as_a_compiled_one(case):
     """By NumPy, or filled up with draws of weight 0: value, density, influence and share are those of compiled code."""
-    from prudent.risks import assess_closely, assess_sample
+    from prudent.risks import assess_closely, assess_sample, weights_of
     from prudent.risks.base import _closely
 
     risk = case.build(0.83)
@@ -94,3 +94,4 @@ def test_a_sample_on_the_host_is_assessed_as_a_compiled_one(case):
     value, density = assess_sample(risk, losses, weights)
     assert value == pytest.approx(found.value, rel=1e-12)
     np.testing.assert_allclose(density, found.weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(weights_of(risk, losses, weights), density)

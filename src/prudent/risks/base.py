@@ -362,8 +362,7 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
     if is_concrete(losses):
         require_finite("loss", np.asarray(losses))
     if probabilities is None:
-        probabilities = np.full(losses.shape, 1.0 / losses.shape[0])
-        return (losses, probabilities) if is_concrete(losses) else (losses, jnp.asarray(probabilities))
+        return _jax_array(losses), _jax_array(np.full(losses.shape, 1.0 / losses.shape[0]))
     probabilities = as_float(probabilities)
     if probabilities.shape != losses.shape:
         raise InputError(f"{losses.shape[0]} losses need as many weights, got shape {probabilities.shape}")
@@ -372,5 +371,9 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
         require_distribution("weights", np.asarray(probabilities))
         # The check lets rounding through; a ball of radius 0 would take it for a distance.
         probabilities = probabilities / probabilities.sum()
-    both = (losses, probabilities)
-    return both if all(is_concrete(part) for part in both) else (jnp.asarray(losses), jnp.asarray(probabilities))
+    return _jax_array(losses), _jax_array(probabilities)
+
+
+def _jax_array(part: Any) -> Any:
+    """Traced inside a compiled function, so that the risk can be, too; outside, nothing is compiled for it."""
+    return part if isinstance(part, Tracer) else jax.device_put(part)
