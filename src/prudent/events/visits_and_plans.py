@@ -173,9 +173,10 @@ def _extrapolated(
     before, step = second - first, now - second
     square = (before * before).sum(axis=0)
     rate = np.clip((before * step).sum(axis=0) / np.where(square > 0.0, square, 1.0), 0.0, 1.0 - EPSILON)
-    off = np.abs(step - rate * before).max(axis=0)
-    # The next change would be the step at this rate; after going on it is at most what is off, added up.
-    good = off < WORTH_A_LEAP * (1.0 - rate) * rate * np.abs(step).max(axis=0)
+    off = np.abs(step - rate * before).sum(axis=0)
+    # The next change would be the step at this rate; after going on it is at most what is off, added up. On the whole:
+    # in many states there are always a few that change in a proportion of their own.
+    good = off < WORTH_A_LEAP * (1.0 - rate) * rate * np.abs(step).sum(axis=0)
     values[order] = now + np.where(good, rate / (1.0 - rate), 0.0) * step
     return bool(good.any())
 
