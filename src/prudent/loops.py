@@ -28,8 +28,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(**SETTINGS)(function)
 
 
-@intrinsic
-def prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
     """Have the processor fetch the beginning of a row of a table that will be needed soon; changes nothing."""
     del typing_context
 
@@ -47,3 +46,6 @@ def prefetch(typing_context: Any, array: Any, row: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, row), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
