@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 # Products may be added in one rounding, which is as exact; sums keep their order, so that bits do not change.
 SETTINGS: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
@@ -33,3 +36,26 @@ def _kept(make: Callable[[bool], Any]) -> Any:
         except RuntimeError:  # nowhere to keep it
             pass
     return make(False)
+
+
+def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+    """Have the processor fetch the beginning of a row of a table that will be needed soon; changes nothing."""
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, place = signature.args
+        table = context.make_array(kind)(context, builder, arguments[0])
+        where = [context.cast(builder, arguments[1], place, types.intp), context.get_constant(types.intp, 0)]
+        pointer = cgutils.get_item_pointer(context, builder, kind, table, where)
+        pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        shape = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], shape)
+        # To be read, and kept; data.
+        builder.call(fetch, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, row), generate
+
+
+prefetch: Any = intrinsic(_prefetch)

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..loops import compiled
+from ..loops import compiled, prefetch
 
 # States whose mass is looked at together: those of a block without any are passed over.
 BLOCK = 64
+
+# Successors anywhere in memory are fetched so many states before they are needed.
+AHEAD = 4
 
 # Probabilities of actions below this share of a row are lost in its rounding.
 NOTHING = 1e-18
@@ -39,6 +42,10 @@ def push(index, classes, events, lanes, policy, discount, visits, mass, hot, for
         first, last = block * BLOCK, min(states, (block + 1) * BLOCK)
         for i in range(last - first):
             s = first + i if forward else last - 1 - i
+            if i + AHEAD < last - first:
+                for a in range(actions):
+                    for e in range(outcomes):
+                        prefetch(mass, index[s + AHEAD if forward else s - AHEAD, a, e])
             most = 0.0
             for n in range(draws):
                 most = max(most, abs(mass[s, n]))
@@ -84,6 +91,10 @@ def passed(index, classes, events, lanes, policy, discount, sent, after):
     """`after += discount P^T sent`."""
     states, actions, outcomes = index.shape
     for s in range(states):
+        if s + AHEAD < states:
+            for a in range(actions):
+                for e in range(outcomes):
+                    prefetch(after, index[s + AHEAD, a, e])
         for a in range(actions):
             if policy[s, a] > NOTHING:
                 for e in range(outcomes):
@@ -101,6 +112,11 @@ def pull(index, classes, events, lanes, policy, discount, paid, values, order, f
     most = 0.0
     for i in range(order.size):
         s = order[i] if forward else order[order.size - 1 - i]
+        if i + AHEAD < order.size:
+            soon = order[i + AHEAD] if forward else order[order.size - 1 - i - AHEAD]
+            for a in range(actions):
+                for e in range(outcomes):
+                    prefetch(values, index[soon, a, e])
         for n in range(draws):
             stay[n], total[n] = 0.0, 0.0
         for a in range(actions):

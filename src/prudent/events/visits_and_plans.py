@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import mmap
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -76,8 +78,8 @@ def visits_of(
     """
     sweeps = numba_sweeps()
     states = len(start)
-    visits = np.zeros((states, moves.draws))
-    mass = np.repeat(start[:, None], moves.draws, axis=1)
+    visits, mass = np.zeros((states, moves.draws)), _in_large_pages(states, moves.draws)
+    mass[:] = start[:, None]
     blocks = -(-states // sweeps.BLOCK)
     hot = np.bincount(np.flatnonzero(start) // sweeps.BLOCK, minlength=blocks) > 0
     # What is left where mass is too little to be sent on is at most half of what may be left out.
@@ -118,7 +120,7 @@ def _leap(
 
     Sweeps soon change visits in one proportion, which the discount alone takes hundreds of them to bring in.
     """
-    after = np.zeros(step.shape)
+    after = _in_large_pages(*step.shape)
     numba_sweeps().passed(*moves.kernels, policy, moves.discount, step, after)
     away = step - after
     square = (away * away).sum(axis=0)
@@ -128,6 +130,16 @@ def _leap(
     visits[:, good] += (far * step)[:, good]
     mass[:, good] = left[:, good]
     return bool(good.any())
+
+
+def _in_large_pages(states: int, draws: int) -> Float[np.ndarray, "S N"]:
+    """Zeros; where successors are anywhere in them, finding their pages takes longer than reading them."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros((states, draws))
+    pages = mmap.mmap(-1, 8 * states * draws, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without them
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, count=states * draws).reshape(states, draws)
 
 
 def values_of(
@@ -143,7 +155,8 @@ def values_of(
     Values are off by at most `error`, or by rounding. The others stay at the guess.
     """
     sweeps = numba_sweeps()
-    values = np.repeat(guess[None], len(paid), axis=0)
+    values = _in_large_pages(*paid.shape)
+    values[:] = guess
     rest = 1.0 - moves.discount
     size = max(float(np.abs(paid).max(initial=0.0)) / rest, float(np.abs(guess).max(initial=0.0)))
     target = max(rest * error, 8.0 * EPSILON * size)
@@ -173,9 +186,10 @@ def _extrapolated(
     before, step = second - first, now - second
     square = (before * before).sum(axis=0)
     rate = np.clip((before * step).sum(axis=0) / np.where(square > 0.0, square, 1.0), 0.0, 1.0 - EPSILON)
-    off = np.abs(step - rate * before).max(axis=0)
-    # The next change would be the step at this rate; after going on it is at most what is off, added up.
-    good = off < WORTH_A_LEAP * (1.0 - rate) * rate * np.abs(step).max(axis=0)
+    off = np.abs(step - rate * before).sum(axis=0)
+    # The next change would be the step at this rate; after going on it is at most what is off, added up. On the whole:
+    # in many states there are always a few that change in a proportion of their own.
+    good = off < WORTH_A_LEAP * (1.0 - rate) * rate * np.abs(step).sum(axis=0)
     values[order] = now + np.where(good, rate / (1.0 - rate), 0.0) * step
     return bool(good.any())
 

@@ -286,8 +286,6 @@ def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
         from .proving import proved
 
         phase("proving")
-        from .proving import proved
-
         found, proof = proved(plan.case, plan.arguments, solution, **asked.model_dump(exclude={"prove"}))
         record = record.model_copy(update={"proof": proof_record(found)})
     return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report, proof))
