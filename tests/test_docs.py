@@ -82,6 +82,7 @@ def run_page(blocks):
         pytest.param("docs/cluster.md", marks=pytest.mark.long),
         pytest.param("docs/comparing.md", marks=pytest.mark.long),
         pytest.param("docs/frontier.md", marks=pytest.mark.long),
+        pytest.param("docs/events.md", marks=pytest.mark.long),
         pytest.param("docs/families.md", marks=pytest.mark.long),
         pytest.param("docs/proofs.md", marks=pytest.mark.long),
         pytest.param("docs/simulated.md", marks=pytest.mark.long),
