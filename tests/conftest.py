@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
-SMALL = {"solver.iterations": 32, "solver.samples": 20, "solver.evaluation": 100, "solver.tolerance": 0.0}
+SMALL = {"solver.iterations": 26, "solver.samples": 20, "solver.evaluation": 100, "solver.tolerance": 0.0}
 
 
 @pytest.fixture(scope="session")
