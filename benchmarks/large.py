@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from scipy.sparse.linalg import bicgstab
 import prudent as pr
 
 from . import planning
-from .measuring import console, report
+from .measuring import console, peak_memory, report
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 DISCOUNT, HOLES, GOALS, DRAWS = 0.97, 0.1, 0.002, 32
@@ -69,10 +68,6 @@ def belief(draws: int = DRAWS, seed: int = 0) -> pr.Draws:
     return pr.Draws(np.stack([random.beta(4.0, 8.0, draws), random.beta(2.0, 30.0, draws)], axis=1))
 
 
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 def one_gradient(name: str, states: int) -> dict:
     """Seconds of the processor and the clock of a gradient of CVaR on 8 draws, and the peak of memory in GiB."""
     family = FAMILIES[name](states)
@@ -85,7 +80,7 @@ def one_gradient(name: str, states: int) -> dict:
             clock, cpu = time.perf_counter(), time.process_time()
             objective.averages().slopes(policy, np.asarray(thetas), lambda losses: np.ones(8) / 8)
             seconds.append((time.process_time() - cpu, time.perf_counter() - clock))
-    return {"states": count, "cpu": seconds[-1][0], "clock": seconds[-1][1], "peak": _peak()}
+    return {"states": count, "cpu": seconds[-1][0], "clock": seconds[-1][1], "peak": peak_memory()}
 
 
 def growth(sizes: tuple[int, ...], figure: str | None) -> None:
@@ -156,7 +151,7 @@ def certified(states: int, draws: int) -> None:
     clock, cpu = time.perf_counter(), time.process_time()
     solver = pr.SampleAverage(samples=draws, largest=draws, starts=2, iterations=25)
     solution = pr.solve(lake, posterior, risk=pr.CVaR(0.9), solver=solver, progress=False)
-    clock, cpu, peak = time.perf_counter() - clock, time.process_time() - cpu, _peak()
+    clock, cpu, peak = time.perf_counter() - clock, time.process_time() - cpu, peak_memory()
     console.print(str(solution))
     certificate = solution.certificate
     assert certificate is not None and certificate.lower_bound is not None
@@ -173,7 +168,7 @@ def certified(states: int, draws: int) -> None:
         ("risk", f"{solution.risk:.9f}", ""),
         ("bound", f"{certificate.lower_bound:.9f}", "ok" if certificate.lower_bound <= bound + OFF else "MISSED"),
         ("risk of value iteration's values", f"{bound:.9f}", ""),
-        ("clock s and peak GiB with these checks", f"{time.perf_counter() - began:.0f}, {_peak():.2f}", ""),
+        ("clock s and peak GiB with these checks", f"{time.perf_counter() - began:.0f}, {peak_memory():.2f}", ""),
     ]
     report(f"Certified: {table.shape[0]} states, {draws} draws", ("", "found", ""), rows)
 

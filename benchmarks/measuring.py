@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -22,6 +23,12 @@ def side_by_side(contenders: dict[str, Callable[[], object]], rounds: int) -> di
             if number:
                 seconds[name].append(time.perf_counter() - clock)
     return {name: np.array(values) for name, values in seconds.items()}
+
+
+def peak_memory() -> float:
+    """Peak of this process, GiB; by Linux, because `getrusage` counts what the process that began it had, too."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 2**20
 
 
 def ratio(top: np.ndarray, bottom: np.ndarray) -> float:

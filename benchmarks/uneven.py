@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 
@@ -11,7 +10,7 @@ import numpy as np
 
 import prudent as pr
 
-from .measuring import report, verdict
+from .measuring import peak_memory, report, verdict
 
 STATES, ACTIONS, FEW, UNSEEN, DRAWS = 40, 10, 3, 4, 5_000
 
@@ -46,7 +45,7 @@ def judged(name: str) -> float:
     belief = pr.Dirichlet.symmetric(support, 1.0)
     policy = np.full((STATES, ACTIONS), 1.0 / ACTIONS)
     pr.evaluate(policy, family, belief, samples=2 if name == "nothing" else DRAWS)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return peak_memory()
 
 
 if __name__ == "__main__":
