@@ -11,6 +11,8 @@ import prudent as pr
 from prudent.events import sweeps, visits_and_plans
 from prudent.objectives import losses_on, objective_of, slopes_on
 from prudent.posteriors import equally_weighted
+from prudent.solvers import search
+from prudent.solvers.sample import Sample
 
 STATES, ACTIONS, EVENTS = 6, 2, 3
 
@@ -181,6 +183,36 @@ def test_a_search_ends_where_no_policy_can_be_better_by_more_than_the_tolerance(
         events, belief, risk=pr.CVaR(0.5), solver=solver, occupancy=pr.Exact(pr.Sweeps.of(events.support)), resume=rough
     )
     assert again.iterations == rough.iterations
+
+
+class NotMonotone(pr.Risk):
+    """CVaR, but by a user who does not vouch for it."""
+
+    tail: pr.CVaR
+
+    @property
+    def monotone(self):
+        return False
+
+    def density(self, losses, probabilities):
+        return self.tail.density(losses, probabilities)
+
+
+@pytest.mark.parametrize(("risk", "ends"), [(pr.CVaR(0.5), True), (NotMonotone(pr.CVaR(0.5)), False)])
+def test_a_search_ends_at_a_bound_where_the_risk_is_monotone_alone(solved, monkeypatch, risk, ends):
+    """The risk of each draw's least loss is no bound otherwise."""
+    events, _, belief, _, _ = solved
+    proven = []
+
+    def noted(*parts):
+        proven.append(Sample(*parts).proven)
+        return Sample(*parts)
+
+    monkeypatch.setattr(search, "Sample", noted)
+    solver = pr.SampleAverage(samples=12, largest=12, starts=3, step=pr.NaturalGradient(), iterations=2)
+    how = pr.Exact(pr.Sweeps.of(events.support))
+    pr.solve(events, belief, risk=risk, solver=solver, occupancy=how, certify=False)
+    assert proven and all(each == ends for each in proven)
 
 
 def test_stationarity_holds_of_every_change_of_the_policy(solved):
