@@ -18,6 +18,8 @@ from .trajectories import EPISODE, Steps
 
 # Distinct codes of finished batches are merged once this many have gathered.
 MOST_PENDING = 2**20
+# Rows that are sorted sooner than Arrow's functions, which hash them, are imported.
+FEW_ROWS = 100_000
 LARGEST_COUNT = 2.0**53
 LARGEST_COST = 1e100
 
@@ -209,9 +211,7 @@ class Tally:
     def add(self, codes: np.ndarray, count: np.ndarray | None, cost: np.ndarray | None = None) -> None:
         """Add rows: a code each, how often it counts (once when None), and what it cost each time."""
         codes = np.ascontiguousarray(codes, np.int64)
-        # `pa.array` would import pandas wherever that is installed.
-        encoded = pa.Array.from_buffers(pa.int64(), len(codes), [None, pa.py_buffer(codes)]).dictionary_encode()
-        place, distinct = numpy_of(encoded.indices), numpy_of(encoded.dictionary)
+        distinct, place = _distinct(codes)
         number = np.bincount(place, count, minlength=len(distinct)).astype(np.float64)
         none = np.zeros(len(distinct))
         if cost is None:
@@ -248,6 +248,15 @@ class Tally:
             raise InputError(f"the counts of the log sum to {number.sum():g}, more than can be counted exactly")
         mask = 2**INDEX_BITS - 1
         return (codes >> 2 * INDEX_BITS, (codes >> INDEX_BITS) & mask, codes & mask, number, *costs)
+
+
+def _distinct(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values there are, and which of them each row has."""
+    if len(codes) <= FEW_ROWS:
+        return np.unique(codes, return_inverse=True)
+    # `pa.array` would import pandas wherever that is installed.
+    encoded = pa.Array.from_buffers(pa.int64(), len(codes), [None, pa.py_buffer(codes)]).dictionary_encode()
+    return numpy_of(encoded.dictionary), numpy_of(encoded.indices)
 
 
 def _moments(
