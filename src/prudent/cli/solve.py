@@ -73,14 +73,14 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
         from ..problems import read_content
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
-        from ..problems import Case, describe, fit_of, log_coverage, read_problem, risk_name, suggestion_of
+        from ..problems import fit_of, read_problem, risk_name, suggestion_of
         from ..report import fit_record, fit_words, footing_words
         from ..runs import changed_by_rule, footing_before
 
         case = read_problem(problem, trust=trust)
-        if not isinstance(case, Case):
-            said = {"states": list(case.states), "actions": list(case.actions), "digest": case.digest()}
-            said |= {"transitions": 0 if case.log is None else len(case.log)}
+        said = {"states": list(case.states), "actions": list(case.actions)}
+        if case.table() is None:
+            said |= {"digest": case.digest(), "transitions": 0} | case.seen()
             if as_json:
                 typer.echo(json.dumps(said, indent=2))
             else:
@@ -89,14 +89,13 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
         suggestion, footing, fit = suggestion_of(case), footing_before(case), fit_record(fit_of(case, bands=False))
         change = None if suggestion is None else changed_by_rule(case, suggestion.then)
         if as_json:
-            said = {"states": list(case.states), "actions": list(case.actions), "shape": case.shape}
-            said |= log_coverage(case) | {"digest": case.digest()}
+            said |= {"shape": case.shape} | case.seen() | {"digest": case.digest()}
             said |= {"suggestion": None if suggestion is None else suggestion.plain() | _plain(change)}
             said |= {"footing": None if footing is None else footing.model_dump(mode="json")}
             said |= {"fit": None if fit is None else fit.model_dump(mode="json", exclude={"bands", "measure"})}
             typer.echo(json.dumps(said, indent=2))
             return
-        table(f"{problem}: ready to be solved", describe(case))
+        table(f"{problem}: ready to be solved", case.describe())
         if footing is not None:
             words = footing_words(footing, risk_name(case.facts.file.risk))
             table("A plan for the posterior mean, before anything is solved:", words)

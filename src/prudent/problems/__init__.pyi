@@ -1,6 +1,8 @@
-from .assembling import Case as Case
 from .assembling import case_of as case_of
+from .assembling import import_family as import_family
 from .assembling import read_problem as read_problem
+from .case import AbstractCase as AbstractCase
+from .case import Case as Case
 from .describing import THIN as THIN
 from .describing import describe as describe
 from .describing import limit_measure as limit_measure
@@ -14,7 +16,8 @@ from .fitting import Fit as Fit
 from .fitting import fit_of as fit_of
 from .linear_example import write_linear_example as write_linear_example
 from .linear_file import LinearCase as LinearCase
-from .linear_file import parse_linear as parse_linear
+from .linear_file import LinearFacts as LinearFacts
+from .linear_file import LinearFile as LinearFile
 from .memory import available_memory as available_memory
 from .outcomes import Outcomes as Outcomes
 from .plain import read_content as read_content
@@ -23,4 +26,3 @@ from .starting import begin_problem as begin_problem
 from .suggesting import suggestion_of as suggestion_of
 from .toml_file import parse as parse
 from .toml_file import risk_from_words as risk_from_words
-from .trusted import import_family as import_family

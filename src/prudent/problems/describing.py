@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .assembling import Case
+from .case import Case
 from .facts import Facts
 from .memory import estimate, in_words
 from .schema import MixtureSection

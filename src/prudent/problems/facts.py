@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from ..tables import LARGEST_COST, Keeper, LogCounts, LogForm, Names, Rows, coun
 from .limits import limit_tables
 from .outcomes import Outcomes, read_outcomes, read_seen, seen_together, tells_outcomes
 from .schema import ProblemFile
+
+# Columns of a log by which it is known again, as far as it has them.
+COLUMNS = ("state", "action", "next_state", "count", "cost_count", "cost_total")
 
 
 @dataclass(frozen=True)
@@ -84,18 +88,14 @@ class Facts:
     def with_log(self, sources: Any, again: bool = False) -> Facts:
         """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
         tables = [self._read(each) for each in sources]
-        more = tuple(counted(each, table) for each, table in zip(sources, tables, strict=True))
-        if not again:
-            refuse_repeats(more, self.counted, "count it all the same with --again (again=True)")
-        logs = [each for each in (self.log, *tables) if isinstance(each, LogCounts)]
+        counted = counted_more(self.counted, sources, tables, again)
         known = self.outcomes
         if known is not None:
             told = (each for each in tables if not isinstance(each, LogCounts))
             known = known._replace(seen=seen_together([known.seen, *told]))
+        log = joined([self.log, *(each for each in tables if isinstance(each, LogCounts))])
         # A checkpoint has counts alone, so the rows of all that was seen are not there.
-        return replace(
-            self, log=_joined(logs) if logs else None, outcomes=known, counted=self.counted + more, rows=None
-        )
+        return replace(self, log=log, outcomes=known, counted=counted, rows=None)
 
     def _read(self, source: Any) -> LogCounts | np.ndarray:
         """A log of transitions or, where pairs share laws and it has a column of them, of outcomes."""
@@ -105,21 +105,31 @@ class Facts:
         return count_log([source], self.states, self.actions, leave=self.left_alone, form=form_of(self.file))
 
 
-def counted(source: Any, log: LogCounts | np.ndarray, folder: Path | None = None) -> Counted:
-    """The log that a source was counted to, with a digest that does not depend on the order of its rows."""
-    digest = hashlib.sha256()
-    columns = (
-        (log.state, log.action, log.next_state, log.count, log.cost_count, log.cost_total)
-        if isinstance(log, LogCounts)
-        else (log,)
-    )
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).tobytes() + b"|")
+def digest_of(arrays: Iterable[np.ndarray | None], text: str = "") -> str:
+    """A number for a text and arrays, of which some may not be there."""
+    digest = hashlib.sha256(text.encode())
+    for array in arrays:
+        digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
+    return digest.hexdigest()
+
+
+def counted(source: Any, log: Any, folder: Path | None = None) -> Counted:
+    """The log that a source was counted to, with a digest that does not depend on the order of the rows of a table."""
+    columns = [log] if isinstance(log, np.ndarray) else [getattr(log, name) for name in COLUMNS if hasattr(log, name)]
+    digest = digest_of(columns)
     if not isinstance(source, str | Path):
-        return Counted("the frame", None, digest.hexdigest())
+        return Counted("the frame", None, digest)
     named = str(source)
     path = named if named.startswith("minari:") else str(((folder or Path()) / named).resolve())
-    return Counted(named, path, digest.hexdigest())
+    return Counted(named, path, digest)
+
+
+def counted_more(before: tuple[Counted, ...], sources: Any, logs: Any, again: bool) -> tuple[Counted, ...]:
+    """All logs that were counted; one that was counted before is refused, unless it is to count again."""
+    more = tuple(counted(each, log) for each, log in zip(sources, logs, strict=True))
+    if not again:
+        refuse_repeats(more, before, "count it all the same with --again (again=True)")
+    return before + more
 
 
 def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: str) -> None:
@@ -137,11 +147,10 @@ def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: 
         before = (*before, each)
 
 
-def _joined(logs: list[LogCounts]) -> LogCounts:
-    whole = logs[0]
-    for log in logs[1:]:
-        whole = whole.joined(log)
-    return whole
+def joined(logs: Iterable[Any]) -> Any:
+    """One log of several, of which some may not be there; None without any."""
+    there = [log for log in logs if log is not None]
+    return functools.reduce(lambda one, other: one.joined(other), there) if there else None
 
 
 def declared(kind: str, value: Any) -> Names:
@@ -231,7 +240,7 @@ def gather(
         file=file,
         states=states,
         actions=actions,
-        log=_joined(logs) if logs else None,
+        log=joined(logs),
         listed=renumbered(listed),
         costs=renumbered(costs),
         cost_values=values,

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .assembling import Case, case_of
+from .assembling import case_of
+from .case import Case
 from .rules import RuleOrWord, moves_of, widest
 from .schema import PosteriorSection, ProblemFile
 from .sections import Section

@@ -10,14 +10,15 @@ from pydantic import ValidationError
 from ..errors import InputError
 from ..tables import suggest
 from .schema import LOSSES, RISKS, SOLVERS, ProblemFile
+from .sections import Section
 
 
-def parse(content: dict[str, Any], source: str, text: str = "") -> ProblemFile:
-    """Checked content from plain values; the first thing wrong is refused."""
+def parse(content: dict[str, Any], source: str, text: str = "", kind: type[Section] = ProblemFile) -> Any:
+    """Checked content of a kind of file from plain values; the first thing wrong is refused."""
     try:
-        return ProblemFile.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}{validation_message(error, text)}") from None
+        raise InputError(f"{source}{_message(error, text)}") from None
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
 
@@ -43,7 +44,7 @@ def risk_from_words(words: str) -> dict[str, Any]:
     return table
 
 
-def validation_message(error: ValidationError, text: str) -> str:
+def _message(error: ValidationError, text: str) -> str:
     """What is wrong with a file's content, and in which line."""
     # Of a value that could be several things, the one it came closest to being.
     first = max(error.errors(include_url=False), key=lambda each: len(_path(each)))

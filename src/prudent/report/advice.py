@@ -81,19 +81,8 @@ class WorthRecord(Part):
 
 def frontier_record(curve: Any, tail_name: str) -> FrontierRecord:
     """A frontier of mean against tail as a record."""
-    return FrontierRecord(
-        tail_name=tail_name,
-        caution=tuple(
-            CautionRecord(
-                name=point.name,
-                mean=point.mean,
-                mean_standard_error=point.mean_standard_error,
-                tail=point.tail,
-                tail_standard_error=point.tail_standard_error,
-            )
-            for point in (*curve.points, *curve.rivals)
-        ),
-    )
+    points = tuple(CautionRecord.of(point) for point in (*curve.points, *curve.rivals))
+    return FrontierRecord(tail_name=tail_name, caution=points)
 
 
 def limit_frontier_record(curve: Any, place: int) -> FrontierRecord:
@@ -104,10 +93,9 @@ def limit_frontier_record(curve: Any, place: int) -> FrontierRecord:
         least=curve.least,
         exact=all(point.solution.exact for point in curve.points),
         levels=tuple(
-            LevelRecord(
-                at_most=point.at_most,
+            LevelRecord.of(
+                point,
                 status=point.solution.status.name,
-                kept=point.kept,
                 risk=point.solution.risk,
                 interval=point.solution.interval,
                 multiplier=point.answer.multiplier,
@@ -155,14 +143,8 @@ def worth_rows(record: WorthRecord) -> tuple[tuple[str, ...], list[tuple[str, ..
 
 def worth_record(found: Any, names: list[str]) -> WorthRecord:
     """The worth of data as a record; names belong to its rows, in their order."""
-    return WorthRecord(
-        observations=found.observations,
-        risk=found.risk,
-        rows=tuple(
-            WorthRowRecord(name=name, worth=row.worth, standard_error=row.standard_error)
-            for name, row in zip(names, found.rows, strict=True)
-        ),
-    )
+    rows = tuple(WorthRowRecord.of(row, name=name) for name, row in zip(names, found.rows, strict=True))
+    return WorthRecord.of(found, rows=rows)
 
 
 def frontier_notes(record: FrontierRecord, loss_name: str) -> list[str]:

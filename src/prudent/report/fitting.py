@@ -87,24 +87,14 @@ def fit_record(fit: Fit | None) -> FitRecord | None:
     """A fit with its answers in words."""
     if fit is None:
         return None
-    tests = tuple(
-        QuestionRecord(
-            name=test.name,  # pyright: ignore[reportArgumentType]
-            answer=BAD[test.name] if test.fails else GOOD[test.name] if test.p is not None else _not_tested(test),
-            fails=test.fails,
-            p=test.p,
-            adjusted=test.adjusted,
-            rows=test.rows,
-            strength=test.strength,
-        )
-        for test in fit.tests
-    )
-    bands = tuple(BandRecord(**{"name": name, **band._asdict()}) for name, band in fit.bands.items())
-    measure: Any = fit.measure
-    return FitRecord(tests=tests, when=fit.when, measure=measure, bands=bands, seen_part=fit.seen_part)
+    tests = tuple(QuestionRecord.of(test, answer=_answer(test)) for test in fit.tests)
+    bands = tuple(BandRecord.of(band, name=name) for name, band in fit.bands.items())
+    return FitRecord.of(fit, tests=tests, bands=bands)
 
 
-def _not_tested(test: Any) -> str:
+def _answer(test: Any) -> str:
+    if test.fails or test.p is not None:
+        return (BAD if test.fails else GOOD)[test.name]
     thin = f" ({test.rows} rows tell anything)" if test.rows > 0 else ""
     return f"not tested: {test.reason}{thin}"
 

@@ -91,30 +91,18 @@ def limit_record(answer: Any, place: int, measure: str, plans: Sequence[tuple[st
         plans: other plans by name, each with its own `LimitAnswer`.
     """
     limit = answer.limit
-    return LimitRecord(
+    told = {name: getattr(limit, name) for name in ("unit", "chance")}
+    return LimitRecord.of(
+        answer,
+        **told,
         name=limit.called(place),
-        unit=limit.unit,
         at_most=float(limit.at_most),
         measure=measure,
-        chance=limit.chance,
-        level=answer.level,
         verdict=VERDICTS[answer.verdict.name],
-        value=answer.value,
         upper=answer.upper if limit.chance is None else None,
         confidence=limit.confidence or 0.95,
-        slack=answer.slack,
-        kept=answer.kept,
-        kept_interval=answer.kept_interval,
-        mean_violation=answer.mean_violation,
         worst_violation=float(answer.violation.max()),
-        multiplier=answer.multiplier,
-        prices=answer.prices,
-        least=answer.least,
-        proved=answer.proved,
-        plans=tuple(
-            PlanLimitRecord(name=name, value=each.value, kept=each.kept, verdict=VERDICTS[each.verdict.name])
-            for name, each in plans
-        ),
+        plans=tuple(PlanLimitRecord.of(each, name=name, verdict=VERDICTS[each.verdict.name]) for name, each in plans),
         losses=np.asarray(answer.evaluation.losses),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from .words import figure_text, number
 
 # Pixels of a figure of a response, and of the plane of eigenvalues.
 LOW, SQUARE = 190, 420
+
+# Draws whose closed loops are drawn, steps of a response at most, and the part of its start at which one ends.
+DRAWN, STEPS, SETTLED = 400, 120, 0.01
 
 
 class LinearRecord(Part):
@@ -77,6 +81,58 @@ class LinearRecord(Part):
         for name, (found, wanted) in shapes.items():
             if found != wanted:
                 raise InputError(f"the record's {name} must have shape {wanted}, got {found}")
+
+
+def linear_fields(case: Any, solution: Any, plug_in: Any, infinite: Sequence[str]) -> dict[str, Any]:
+    """What a problem of a linear system tells of a run: gain, eigenvalues and responses at the first draws.
+
+    Args:
+        case: a `LinearCase`.
+        solution: of `solve`.
+        plug_in: the policy of certainty equivalence; None without one.
+        infinite: names of the rivals whose loss is infinite at some draw.
+    """
+    n, m, policy, family = len(case.states), len(case.actions), solution.policy, case.family()
+    thetas = np.asarray(solution.thetas)[:DRAWN]
+    matrices, drives = thetas[:, :, :n], thetas[:, :, n : n + m]
+    values = np.linalg.eigvals(matrices + drives @ np.asarray(policy.gain))
+    first = np.asarray(family.start_mean)
+    first = first if np.any(first) else np.sqrt(np.maximum(np.diag(np.asarray(family.start_covariance)), 0.0))
+    first = first if np.any(first) else np.ones(n)
+    bands = np.quantile(_walked(policy, matrices, drives, first), [0.05, 0.5, 0.95], axis=0)
+    middle = np.abs(bands[1])
+    settled = middle.max(axis=1) > SETTLED * middle[0].max()
+    steps = min(STEPS, max(10, int(np.flatnonzero(settled)[-1]) + 2))
+    others = None if plug_in is None else np.median(_walked(plug_in, matrices, drives, first), axis=0)[:steps]
+    lost = [(name, "unstable at some of these draws, so that its risk is infinite there") for name in infinite]
+    record = LinearRecord.of(
+        policy,
+        states=case.states,
+        actions=case.actions,
+        units=tuple(case.unit(name) for name in case.names),
+        discount=case.file.discount,
+        plug_in=None if plug_in is None else np.asarray(plug_in.gain),
+        plug_in_bias=None if plug_in is None else np.asarray(plug_in.bias),
+        said=(*solution.evaluation.notes.rows(), *lost),
+        real=values.real,
+        imaginary=values.imag,
+        responses=bands[:, :steps],
+        others=others if others is not None and np.all(np.isfinite(others)) else None,
+    )
+    # Of a gain nothing but its gradient tells that it has converged.
+    return {"linear": record, "solved": solution.status.name in ("CONVERGED", "GRADIENT_VANISHED")}
+
+
+def _walked(policy: Any, matrices: np.ndarray, drives: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """`[M, T, n + m]` states and actions without noise."""
+    gain, bias = np.asarray(policy.gain), np.asarray(policy.bias)
+    states, rows = np.broadcast_to(first, (len(matrices), len(first))), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(STEPS):
+            actions = states @ gain.T + bias
+            rows.append(np.concatenate([states, actions], axis=1))
+            states = np.einsum("kij,kj->ki", matrices, states) + np.einsum("kij,kj->ki", drives, actions)
+    return np.stack(rows, axis=1)
 
 
 def gain_rows(record: LinearRecord) -> list[tuple[str, str, list[str]]]:
