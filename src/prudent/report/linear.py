@@ -171,30 +171,15 @@ def linear_figures(record: LinearRecord | None) -> dict[str, Any]:
 
 def _plane(record: LinearRecord) -> Any:
     figure = blank(None, top=12)
-    turn = np.linspace(0.0, 2.0 * np.pi, 121)
+    angles = np.linspace(0.0, 2.0 * np.pi, 121)
     edge = 1.0 / np.sqrt(record.discount) if record.discount > 0 else np.inf
     circles = [(1.0, "solid", "states shrink inside")]
     circles += [(edge, "dot", "the loss is finite inside")] if np.isfinite(edge) and edge < 4.0 else []
     for radius, dash, said in circles:
-        figure.add_trace(
-            scatter(
-                x=radius * np.cos(turn),
-                y=radius * np.sin(turn),
-                mode="lines",
-                line={"color": NEUTRAL, "width": 1.5, "dash": dash},
-                hoverinfo="text",
-                text=said,
-            )
-        )
-    figure.add_trace(
-        scatter(
-            x=record.real.ravel(),
-            y=record.imaginary.ravel(),
-            mode="markers",
-            marker={"color": faded(plan_colour(0), 0.35), "size": 5},
-            hovertemplate="%{x:.3f} %{y:+.3f} i<extra></extra>",
-        )
-    )
+        figure.add_line(radius * np.cos(angles), radius * np.sin(angles), NEUTRAL, said, width=1.5, dash=dash)
+    dots = {"mode": "markers", "marker": {"color": faded(plan_colour(0), 0.35), "size": 5}}
+    told = "%{x:.3f} %{y:+.3f} i<extra></extra>"
+    figure.add_trace(scatter(x=record.real.ravel(), y=record.imaginary.ravel(), **dots, hovertemplate=told))
     most = 1.08 * max(1.0, *(radius for radius, _, _ in circles), float(np.hypot(record.real, record.imaginary).max()))
     figure.update_layout(xaxis=axis("real part", range=[-most, most], zeroline=True, zerolinecolor=faded(NEUTRAL, 0.4)))
     figure.update_layout(yaxis=axis("imaginary part", range=[-most, most], scaleanchor="x"))

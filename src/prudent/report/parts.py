@@ -83,6 +83,14 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def require_table(name: str, table: np.ndarray | None, pairs: tuple[int, ...], most: float = np.inf) -> None:
+    """Refuse a table of other pairs, or with numbers that none has."""
+    if table is not None and table.shape != pairs:
+        raise InputError(f"the record's {name} must be [S, A] = {pairs}, got {table.shape}")
+    if table is not None and not (np.all(table >= 0.0) and np.all(table <= most + ROUNDING)):
+        raise InputError(f"the record's {name} must be {'0 or more' if most > 1.0 else 'in [0, 1]'}")
+
+
 class Difference(Part):
     """The risk of one policy less that of another on the same draws.
 

@@ -27,7 +27,6 @@ from .fitting import FitRecord
 from .limits import LimitRecord
 from .linear import LinearRecord
 from .parts import (
-    ROUNDING,
     Array,
     CertificateRecord,
     Count,
@@ -44,6 +43,7 @@ from .parts import (
     Table,
     Two,
     coverage_record,
+    require_table,
 )
 
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
@@ -243,12 +243,12 @@ class SolutionRecord(PolicyRecord):
         for plan in self.plans:
             if (plan.probabilities is None) != (0 in pairs) or (plan.occupancy is None) != (0 in pairs):
                 raise InputError(f"the record's {plan.name!r} needs probabilities and occupancy of its pairs {pairs}")
-            _require_table(f"probabilities of {plan.name!r}", plan.probabilities, pairs, most=1.0)
-            _require_table(f"occupancy of {plan.name!r}", plan.occupancy, pairs)
+            require_table(f"probabilities of {plan.name!r}", plan.probabilities, pairs, most=1.0)
+            require_table(f"occupancy of {plan.name!r}", plan.occupancy, pairs)
             for name, shape in (("losses", plan.losses.shape), ("weights", plan.weights.shape)):
                 if shape != (self.draws,):
                     raise InputError(f"the record's {name} of {plan.name!r} must be [M] = ({self.draws},), got {shape}")
-        _require_table("counts", self.counts, pairs)
+        require_table("counts", self.counts, pairs)
         if self.grid is not None and self.grid[0] * self.grid[1] != pairs[0]:
             raise InputError(f"a grid of {self.grid[0]} x {self.grid[1]} cannot hold {pairs[0]} states")
         if self.directions is not None and len(self.directions) != pairs[1]:
@@ -266,13 +266,6 @@ class SolutionRecord(PolicyRecord):
 
 def _names(names: tuple[str, ...] | int) -> tuple[str, ...]:
     return tuple(map(str, range(names))) if isinstance(names, int) else names
-
-
-def _require_table(name: str, table: np.ndarray | None, pairs: tuple[int, ...], most: float = np.inf) -> None:
-    if table is not None and table.shape != pairs:
-        raise InputError(f"the record's {name} must be [S, A] = {pairs}, got {table.shape}")
-    if table is not None and not (np.all(table >= 0.0) and np.all(table <= most + ROUNDING)):
-        raise InputError(f"the record's {name} must be {'0 or more' if most > 1.0 else 'in [0, 1]'}")
 
 
 def arrays_of(part: BaseModel, place: str = "") -> Iterator[tuple[str, np.ndarray]]:
