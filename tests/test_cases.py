@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cases import bus, bus_held_out, hiv, nile, summary, table_rows
-from prudent.cases.bundled import column
-from prudent.cases.held_out import HeldOutOutcome, resampled, splits_of
+from prudent.cases.held_out import HeldOutOutcome, column, resampled, splits_of
 from prudent.cli import app
 
 from .marks import short

@@ -1,9 +1,10 @@
-"""Plans made on a part of the units, and what became of them on the others."""
+"""What cases share: their tables, and plans made on a part of the units held against what became of them on others."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,24 @@ CAUTIOUS = "cautious"
 
 # So many draws for a plan, and for what is stated of it: enough to compare plans, not to certify one.
 QUICK: dict[str, Any] = {"samples": 128, "largest": 128, "starts": 2, "evaluation": 1000}
+
+
+def bundled(name: str) -> str:
+    """A file that comes with the cases."""
+    return (resources.files("prudent.cases") / "data" / name).read_text(encoding="utf-8")
+
+
+def lines(name: str) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of a table; none of their cells has a comma in it."""
+    header, *rows = [line.split(",") for line in bundled(name).splitlines()]
+    return header, rows
+
+
+def column(name: str, which: str) -> np.ndarray:
+    """A column of numbers, NaN where a cell is empty."""
+    header, rows = lines(name)
+    place = header.index(which)
+    return np.array([float(row[place]) if row[place] else np.nan for row in rows])
 
 
 class StatedPlan(NamedTuple):

@@ -17,8 +17,7 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
-from .bundled import column
-from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
+from .held_out import HeldOutOutcome, column, plans_of, resampled, splits_of
 
 THERAPIES = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 SHORT = ("zdv", "zdv+ddi", "zdv+ddc", "ddi")

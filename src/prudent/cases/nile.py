@@ -15,8 +15,7 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
-from .bundled import column
-from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
+from .held_out import HeldOutOutcome, column, plans_of, resampled, splits_of
 
 STEP = 100  # of the file's unit, 1e8 cubic metres: ten cubic kilometres
 LEAST, MOST = 4, 15  # inflows that are thought possible, in steps

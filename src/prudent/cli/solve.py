@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError
 from ..interrupts import working_on
 from ..phases import phase, status_line
-from .terminal import apart, clear_errors, console, meaning, over, say, shown, table
+from .terminal import apart, clear_errors, console, meaning, over, say, say_json, shown, table
 
 if TYPE_CHECKING:
     from ..report import SolutionRecord
@@ -68,8 +68,6 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
     Example: prudent check problem.toml
     """
     with clear_errors():
-        import json
-
         from ..problems import read_content
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
@@ -82,7 +80,7 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
         if case.table() is None:
             said |= {"digest": case.digest(), "transitions": 0} | case.seen()
             if as_json:
-                typer.echo(json.dumps(said, indent=2))
+                say_json(said)
             else:
                 table(f"{problem}: ready to be solved", case.describe())
             return
@@ -93,7 +91,7 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
             said |= {"suggestion": None if suggestion is None else suggestion.plain() | _plain(change)}
             said |= {"footing": None if footing is None else footing.model_dump(mode="json")}
             said |= {"fit": None if fit is None else fit.model_dump(mode="json", exclude={"bands", "measure"})}
-            typer.echo(json.dumps(said, indent=2))
+            say_json(said)
             return
         table(f"{problem}: ready to be solved", case.describe())
         if footing is not None:
@@ -172,11 +170,9 @@ def solve(
 
 def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> None:
     """What a run prints when it is done."""
-    import json
-
     record = run.record
     if as_json:
-        typer.echo(json.dumps(record.model_dump(mode="json"), indent=2))
+        say_json(record)
         return
     if quiet:
         return

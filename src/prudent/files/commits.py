@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError
-from .whole import flush_folder, partial_of, twice, uninterrupted, write_new
+from .locks import locked
+from .whole import flush_folder, partial_of, twice, uninterrupted, write_new, write_whole
 
 MANIFEST = "manifest.json"
 KIND = "prudent run, version 1"
@@ -281,3 +282,21 @@ def _read(folder: Path, name: str, manifest: Manifest, look: Look, repair: str) 
                     return data
         refusal = refusal or InputError(f"{path}: is damaged, or was changed after the run; {repair}")
     raise refusal or InputError(f"{folder / name}: is missing; {repair}")
+
+
+def write_files(folder: str | Path, texts: Mapping[str, str], force: bool) -> tuple[Path, ...]:
+    """Write files for the user to change, each whole or not at all; what a killed process has left of them is cleared.
+
+    Args:
+        folder: made if there is none.
+        texts: by name.
+        force: replace files of these names; refused otherwise, before any is written.
+    """
+    folder = Path(folder)
+    for path in (folder / name for name in texts):
+        if path.exists() and not force:
+            raise InputError(f"{path}: is there already; use another folder, or --force to replace it")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), uninterrupted:
+        clear_partials(folder, texts)
+        return tuple(write_whole(folder / name, text) for name, text in texts.items())

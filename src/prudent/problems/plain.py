@@ -1,13 +1,15 @@
-"""A problem file's text to its plain content, before what it means is looked at. Imports no JAX."""
+"""Problem files as text: the examples, and plain content before what it means is looked at. Imports no JAX."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import write_files
 from ..tables import suggest
 
 LARGEST_FILE = 4 * 2**20
@@ -19,6 +21,43 @@ _TEXT = r"""\"{3}(?s:\\.|[^\\])*?\"{3,5}|'{3}(?s:.)*?'{3,5}"""
 _TOKEN = re.compile(
     rf"{_TEXT}|\#[^\n]*|(?P<long>{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}})|{_PART}",
 )
+
+
+def example(name: str) -> dict[str, str]:
+    """The files of an example: `machine`, one that wears, or `cart`, on a rail where it is to stay in its place."""
+    files = ("problem.toml", "log.csv") + (("costs.csv",) if name == "machine" else ())
+    folder = resources.files("prudent.problems") / "examples" / name
+    return {file: (folder / file).read_text(encoding="utf-8") for file in files}
+
+
+def write_example(folder: str | Path = ".", force: bool = False) -> tuple[Path, ...]:
+    """Write a commented example that solves as it is: `problem.toml`, `log.csv`, `costs.csv`.
+
+    Args:
+        folder: made if there is none.
+        force: replace files of these names; refused otherwise.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in pr.write_example(folder)]
+    ['problem.toml', 'log.csv', 'costs.csv']
+    """
+    return write_files(folder, example("machine"), force)
+
+
+def write_linear_example(folder: str | Path = ".", force: bool = False) -> tuple[Path, ...]:
+    """Write a commented example of a linear system that solves as it is: `problem.toml`, `log.csv`.
+
+    Args:
+        folder: made if there is none.
+        force: replace files of these names; refused otherwise.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in pr.write_linear_example(folder)]
+    ['problem.toml', 'log.csv']
+    """
+    return write_files(folder, example("cart"), force)
 
 
 def read_content(path: Path, changes: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:

@@ -14,6 +14,7 @@ from .exporting import plot_solution as plot_solution
 from .exporting import report_solution as report_solution
 from .exporting import save_solution as save_solution
 from .exporting import solution_frame as solution_frame
+from .folder import csv_text as csv_text
 from .folder import read_record as read_record
 from .reporting import add_to_run as add_to_run
 from .reporting import record_solution as record_solution
