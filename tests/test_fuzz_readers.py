@@ -16,7 +16,7 @@ import prudent as pr
 import prudent_verifier
 from prudent.problems import example
 from prudent.problems.plain import read_content
-from prudent.problems.toml_file import parse
+from prudent.problems.schema import parse
 from prudent.runs.checkpoint import checkpoint_from
 from prudent.runs.folder import read_record
 from prudent.tables import Names, count_log

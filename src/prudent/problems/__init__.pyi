@@ -22,8 +22,8 @@ from .plain import example as example
 from .plain import read_content as read_content
 from .plain import write_example as write_example
 from .plain import write_linear_example as write_linear_example
+from .schema import parse as parse
+from .schema import risk_from_words as risk_from_words
 from .starting import Begun as Begun
 from .starting import begin_problem as begin_problem
 from .suggesting import suggestion_of as suggestion_of
-from .toml_file import parse as parse
-from .toml_file import risk_from_words as risk_from_words

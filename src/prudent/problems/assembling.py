@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,15 +14,16 @@ from ..errors import InputError
 from ..models import AbstractFamily
 from ..posteriors import Posterior
 from ..solvers import checked_limits
-from .case import Case, Trusted
+from ..transitions import Transitions
+from .case import Case
 from .costs import BelievedCosts, costs_of
 from .facts import Facts, gather
 from .limits import made_limits, refuse_idle_limits
 from .memory import require_fit
 from .outcomes import costs_by_outcome, laid_out
 from .plain import changed, read_content
+from .schema import parse
 from .successors import moves_allowed, refuse_unlisted, said_to_lead, support_of
-from .toml_file import parse
 
 
 def read_problem(
@@ -181,6 +182,29 @@ def _refuse_open_pairs(facts: Facts, moves: np.ndarray, terminal: np.ndarray, re
 
 def _and_others(number: int) -> str:
     return f" (nor for {number - 1} more)" if number > 1 else ""
+
+
+class Trusted(NamedTuple):
+    """What the user's function made.
+
+    Attributes:
+        name: `module:function`.
+        model: the family of MDPs.
+        prior: the posterior before the log.
+    """
+
+    name: str
+    model: AbstractFamily
+    prior: Posterior
+
+    def after(self, log: Transitions | None) -> Posterior:
+        """The belief after a log."""
+        update = getattr(self.prior, "update", None)
+        if log is None:
+            return self.prior
+        if update is None:
+            raise InputError(f"the prior of family {self.name!r} has no update(log), and there is a log")
+        return update(log)
 
 
 def import_family(name: str, options: dict[str, Any], folder: Path, trust: bool) -> Trusted:

@@ -6,7 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from .costs import BelievedCosts
 from .facts import Facts, digest_of
 from .limits import made_limits
 from .outcomes import Laid
-from .toml_file import parse
+from .schema import parse
 
 if TYPE_CHECKING:
     from ..solvers import Solution
+    from .assembling import Trusted
 
 # The table of posterior draws has a column for each unknown, up to this many.
 MOST_UNKNOWNS = 200
@@ -146,29 +147,6 @@ class AbstractCase(ABC):
         content["solver"] = content.get("solver", {}) | settings
         file = parse(content, "the options", kind=type(self.file))
         return replace(self, facts=replace(self.facts, file=file))  # pyright: ignore[reportArgumentType]
-
-
-class Trusted(NamedTuple):
-    """What the user's function made.
-
-    Attributes:
-        name: `module:function`.
-        model: the family of MDPs.
-        prior: the posterior before the log.
-    """
-
-    name: str
-    model: AbstractFamily
-    prior: Posterior
-
-    def after(self, log: Transitions | None) -> Posterior:
-        """The belief after a log."""
-        update = getattr(self.prior, "update", None)
-        if log is None:
-            return self.prior
-        if update is None:
-            raise InputError(f"the prior of family {self.name!r} has no update(log), and there is a log")
-        return update(log)
 
 
 @dataclass(frozen=True)

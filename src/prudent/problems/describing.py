@@ -9,7 +9,7 @@ import numpy as np
 from .case import Case
 from .facts import Facts
 from .memory import estimate, in_words
-from .schema import MixtureSection
+from .sections import MixtureSection
 
 MOST_NAMED = 6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..tables import LARGEST_COST, Keeper, LogCounts, LogForm, Names, Rows, count_log, entries_of, read_table
+from ..tables import (
+    LARGEST_COST,
+    Keeper,
+    LogCounts,
+    LogForm,
+    Names,
+    Rows,
+    SmallTable,
+    count_log,
+    entries_of,
+    read_table,
+)
 from .limits import limit_tables
 from .outcomes import Outcomes, read_outcomes, read_seen, seen_together, tells_outcomes
 from .schema import ProblemFile
@@ -188,22 +199,19 @@ def gather(
         sizes: how many states and actions the file's family has.
         frames: tables in memory, by what the file has in the place of their paths.
     """
-    frames = {} if frames is None else frames
+    where = _Tables(source.parent, source, {} if frames is None else frames)
     try:
         states, actions = declared("state", file.states), declared("action", file.actions)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     if sizes is not None:
         states, actions = _sized(states, sizes[0], source), _sized(actions, sizes[1], source)
-    folder = source.parent
+    folder, said = where.folder, file.posterior
     names = {"state": states, "action": actions, "next_state": states}
-    costs, values = _costs(file, names, folder, source, frames)
-    listed = _successors(file, names, folder, source, frames)
-    said = file.posterior
-    shared = None
-    if said.outcomes is not None:
-        where, noticed = (frames.get(key or "", key) for key in (said.outcomes, said.outcomes_seen))
-        shared = read_outcomes(where, noticed, names, folder)
+    costs, values = _costs(file.data.costs, names, where)
+    listed = _successors(said.successors, names, where)
+    told = where.at(said.outcomes_seen)
+    shared = None if said.outcomes is None else read_outcomes(where.at(said.outcomes), told, names, folder)
     given = file.data.transitions
     paths = [] if given is None else [given] if isinstance(given, str) else given
     if said.outcomes_seen in paths:
@@ -211,7 +219,7 @@ def gather(
             f"{source}: {said.outcomes_seen} is named by data.transitions and by posterior.outcomes_seen; its rows "
             "count once, by their outcomes if they have these"
         )
-    tables = [frames.get(path, path) for path in paths]
+    tables = [where.at(path) for path in paths]
     leave, form, kept = _left_alone(costs, sizes is not None, shared), form_of(file), Keeper()
     logs = [count_log([each], states, actions, folder, leave, kept, form) for each in tables]
     rows = kept.rows()
@@ -233,7 +241,7 @@ def gather(
     logs = [log.renumbered(state_places, action_places) for log in logs]
     seen = tuple(counted(each, log, folder) for each, log in zip(tables, logs, strict=True))
     if shared is not None and shared.seen is not None:
-        seen += (counted(frames.get(said.outcomes_seen or "", said.outcomes_seen), shared.seen, folder),)
+        seen += (counted(told, shared.seen, folder),)
     if not file.data.again:
         refuse_repeats(seen, (), "count it all the same with data.again = true")
     return Facts(
@@ -244,7 +252,7 @@ def gather(
         listed=renumbered(listed),
         costs=renumbered(costs),
         cost_values=values,
-        target=_target(file, states, actions, folder, frames),
+        target=_target(getattr(file.loss, "target", None), {"state": states, "action": actions}, where),
         source=str(source),
         counted=seen,
         outcomes=shared,
@@ -262,25 +270,33 @@ def _sized(names: Names, size: int, source: Path) -> Names:
     return names
 
 
-def _costs(
-    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path, frames: Mapping[str, Any]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    given = file.data.costs
+@dataclass(frozen=True)
+class _Tables:
+    """Where tables are that a problem file names: beside it, or in memory under a name that stands in for a path."""
+
+    folder: Path
+    source: Path
+    frames: Mapping[str, Any]
+
+    def at(self, path: Any) -> Any:
+        return self.frames.get(path or "", path)
+
+    def read(self, path: str, names: dict[str, Names], numbers: list[str], optional: Sequence[str] = ()) -> SmallTable:
+        return read_table(self.at(path), names, numbers, optional, self.folder)
+
+
+def _costs(given: Any, names: dict[str, Names], tables: _Tables) -> tuple[np.ndarray | None, np.ndarray | None]:
     if given is None:
         return None, None
     if isinstance(given, dict):
-        index, values = [], []
-        for state, row in given.items():
-            for action, value in row.items():
-                where = f"{source}: data.costs"
-                index.append((names["state"].number(state, where), names["action"].number(action, where)))
-                values.append(value)
-        if not index:
-            raise InputError(f"{source}: data.costs is empty; give a cost for each state and action")
-        costs, amounts = np.array(index, np.int64), np.array(values, np.float64)
-        place = f"{source}: data.costs"
+        place = f"{tables.source}: data.costs"
+        pairs = [(state, action, value) for state, row in given.items() for action, value in row.items()]
+        if not pairs:
+            raise InputError(f"{place} is empty; give a cost for each state and action")
+        index = [(names["state"].number(s, place), names["action"].number(a, place)) for s, a, _ in pairs]
+        costs, amounts = np.array(index, np.int64), np.array([value for *_, value in pairs], np.float64)
     else:
-        table = read_table(frames.get(given, given), names, ["cost"], ["next_state"], folder)
+        table = tables.read(given, names, ["cost"], ["next_state"])
         columns = [column for column in ("state", "action", "next_state") if column in table.indices]
         entries_of(table, columns, [len(names[column]) for column in columns])
         costs = np.stack([table.indices[column] for column in columns], axis=1)
@@ -292,41 +308,27 @@ def _costs(
     return costs, amounts
 
 
-def _successors(
-    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path, frames: Mapping[str, Any]
-) -> np.ndarray | None:
-    given = file.posterior.successors
+def _successors(given: Any, names: dict[str, Names], tables: _Tables) -> np.ndarray | None:
     if given is None:
         return None
     if isinstance(given, dict):
-        where = f"{source}: posterior.successors"
-        rows = [
-            (
-                names["state"].number(state, where),
-                names["action"].number(action, where),
-                names["state"].number(str(follower), where),
-            )
-            for state, row in given.items()
-            for action, followers in row.items()
-            for follower in followers
-        ]
-        if not rows:
+        where = f"{tables.source}: posterior.successors"
+        moves = [(s, a, str(to)) for s, row in given.items() for a, several in row.items() for to in several]
+        if not moves:
             raise InputError(f"{where} is empty; list the successors of each state and action")
+        kinds = names.values()
+        rows = [[kind.number(name, where) for kind, name in zip(kinds, move, strict=True)] for move in moves]
         triples = np.array(rows, np.int64)
     else:
-        table = read_table(frames.get(given, given), names, [], (), folder)
+        table = tables.read(given, names, [])
         triples = np.stack([table.indices[column] for column in names], axis=1)
     return np.unique(triples, axis=0)
 
 
-def _target(
-    file: ProblemFile, states: Names, actions: Names, folder: Path, frames: Mapping[str, Any]
-) -> np.ndarray | None:
-    given = getattr(file.loss, "target", None)
+def _target(given: str | None, names: dict[str, Names], tables: _Tables) -> np.ndarray | None:
     if given is None:
         return None
-    names = {"state": states, "action": actions}
-    table = read_table(frames.get(given, given), names, ["probability"], ["action"], folder)
+    table = tables.read(given, names, ["probability"], ["action"])
     columns = [column for column in names if column in table.indices]
     sizes = [len(names[column]) for column in columns]
     target = np.zeros(sizes)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
 from ..linear import CutOff, LinearFamily, linear_plan, robust_gain
@@ -20,9 +19,8 @@ from ..vector_log import VectorLog, read_vector_log
 from .case import AbstractCase
 from .describing import risk_name, solver_name
 from .facts import Counted, counted, counted_more, digest_of, joined, refuse_repeats
-from .schema import RISKS, SOLVERS, Risk, Solver
-from .sections import Level, NotNegative, Section
-from .toml_file import parse
+from .schema import parse
+from .sections import RISKS, SOLVERS, Level, NotNegative, Risk, Section, Solver, wrong
 
 if TYPE_CHECKING:
     from ..solvers import Solution
@@ -52,12 +50,11 @@ class LinearData(Section):
         named = [*self.states, *self.actions, *(self.next_states or ()), *([self.episode] if self.episode else ())]
         twice = next((name for name in named if named.count(name) > 1), None)
         if twice is not None:
-            shown = {"name": repr(twice[:40])}
-            raise PydanticCustomError("columns", "column {name} is named twice; it has one meaning", shown)
+            raise wrong("columns", "column {name} is named twice; it has one meaning", name=repr(twice[:40]))
         odd = next((name for name in named if not 0 < len(name) <= LONGEST_NAME or not name.isprintable()), None)
         if odd is not None:
             said = "column {name} is no name: up to {most} characters that can be printed"
-            raise PydanticCustomError("columns", said, {"name": repr(odd[:40]), "most": LONGEST_NAME})
+            raise wrong("columns", said, name=repr(odd[:40]), most=LONGEST_NAME)
         return self
 
 

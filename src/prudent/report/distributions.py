@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .advice import FrontierRecord
 from .drawing import Figure, scatter
-from .limits import LimitRecord
+from .limits import FrontierRecord, LimitRecord
 from .page import BOTTOM, LARGEST, NEUTRAL, TAIL, axis, blank, drawable, faded, named_places, plan_colour
 from .parts import DriverRecord
 from .record import PolicyRecord, SolutionRecord

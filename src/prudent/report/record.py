@@ -21,10 +21,9 @@ from ..evaluation import Evaluation
 from ..problems import THIN, AbstractCase, Case, loss_name, risk_name
 from ..risks import CVaR
 from ..solvers import Solution
-from .advice import FrontierRecord, WorthRecord
 from .decision import DecisionRecord
 from .fitting import FitRecord
-from .limits import LimitRecord
+from .limits import FrontierRecord, LimitRecord, WorthRecord
 from .linear import LinearRecord
 from .parts import (
     Array,

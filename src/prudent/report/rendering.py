@@ -8,7 +8,6 @@ from typing import Any
 
 from ..files import write_whole
 from . import words
-from .advice import frontier_notes, frontier_rows, worth_notes, worth_rows
 from .decision import VERDICTS, ChoiceRecord, cost_words
 from .distributions import (
     POINTS,
@@ -23,7 +22,7 @@ from .distributions import (
     thinned,
 )
 from .fitting import QUESTIONS, fit_figures, fit_words
-from .limits import limit_words
+from .limits import frontier_notes, frontier_rows, limit_words, worth_notes, worth_rows
 from .linear import gain_rows, linear_figures
 from .maps import (
     BARS,
