@@ -173,6 +173,38 @@ def resampled(
     return float(low), float(high)
 
 
+def held_out(
+    part: str,
+    split: int,
+    plans: dict[str, StatedPlan],
+    played: Callable[[np.ndarray], np.ndarray],
+    loss: Callable[[np.ndarray, np.ndarray], float],
+    rule: Callable[[np.ndarray], str],
+    units: int | None = None,
+    **how: int,
+) -> list[HeldOutOutcome]:
+    """Plans on units that they were not made on, with intervals by resampling these.
+
+    Args:
+        part: what the plans were made on.
+        split: which of the splits.
+        plans: by name.
+        played: what a plan's table comes to on the units, by unit or as a whole.
+        loss: of some of the units, by number, from that.
+        rule: a plan in a word.
+        units: how many there are, where what is played is not by unit.
+        how: see `resampled`.
+    """
+    found = []
+    for name, plan in plans.items():
+        each = played(plan.table)
+        every = np.arange(units or len(each))
+        low, high = resampled(every, lambda picked, each=each: loss(picked, each), split, **how)
+        numbers = (plan.mean, plan.risk, loss(every, each), low, high, math.nan)
+        found.append(HeldOutOutcome(part, split, name, *numbers, rule(plan.table)))
+    return found
+
+
 def splits_of(units: int, size: int, splits: int, seed: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """So many times, numbers of `size` units drawn without return, and of the others; in their order."""
     for split in range(splits):

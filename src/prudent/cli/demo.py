@@ -159,4 +159,4 @@ def case(
             "kept: splits in which the loss was at most the stated CVaR, of those in which the plan can be made",
             f"wrote {found.files[-1]}",
         ):
-            console().print(line, markup=False, highlight=False, soft_wrap=True)
+            say(line)

@@ -11,7 +11,7 @@ import typer
 
 from ..interrupts import working_on
 from ..phases import phase, status_line
-from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, Wait, show_run
+from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, Wait, end_run
 from .terminal import apart, clear_errors, console, meaning, over, say, say_json, table
 
 if TYPE_CHECKING:
@@ -133,28 +133,15 @@ def continue_(
     Example: prudent continue run --data this-week.csv
     """
     progress = False if quiet or as_json else None
-    with clear_errors():
-        with status_line(progress):
-            phase("reading")
-            from ..runs import continue_run
+    with clear_errors(), status_line(progress):
+        phase("reading")
+        from ..runs import continue_run
 
-            working_on(folder if out is None else out)
-            run = continue_run(
-                folder,
-                data=list(data) if data else None,
-                again=again,
-                iterations=iterations,
-                tolerance=tolerance,
-                out=out,
-                force=force,
-                wait=wait,
-                trust=trust,
-                report=not no_report,
-                progress=progress,
-            )
-        show_run(run, as_json, quiet, no_report)
-    if not run.solved:
-        raise typer.Exit(1)
+        working_on(folder if out is None else out)
+        how = {"force": force, "wait": wait, "trust": trust, "report": not no_report, "progress": progress}
+        more = {"again": again, "iterations": iterations, "tolerance": tolerance, "out": out}
+        run = continue_run(folder, data=list(data) if data else None, **more, **how)
+    end_run(run, as_json, quiet, no_report)
 
 
 def prove(
@@ -179,17 +166,9 @@ def prove(
 
         working_on(folder)
         with _searching(quiet) as progress:
-            proved = prove_run(
-                folder,
-                gap=gap,
-                seconds=seconds,
-                deterministic=deterministic,
-                samples=samples,
-                replications=replications,
-                wait=wait,
-                trust=trust,
-                progress=progress,
-            )
+            how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
+            more = {"replications": replications, "wait": wait, "trust": trust, "progress": progress}
+            proved = prove_run(folder, **how, **more)
         table(f"Proof for {folder}", proved.proof.rows())
         if proved.path is None:
             say("no file for the verifier: it knows expected costs under the mean, CVaR and mixtures of these")

@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError
 from ..interrupts import working_on
 from ..phases import phase, status_line
-from .terminal import apart, clear_errors, console, meaning, over, say, say_json, shown, table
+from .terminal import apart, clear_errors, meaning, over, say, say_json, table
 
 if TYPE_CHECKING:
     from ..report import SolutionRecord
@@ -140,29 +140,25 @@ def solve(
     Example: prudent solve problem.toml --out run
     """
     progress = False if quiet or as_json else None
+    with clear_errors(), status_line(progress):
+        phase("reading")
+        from ..problems import read_content
+
+        read_content(problem)  # as above
+        from ..problems import risk_from_words
+        from ..runs import solve_problem
+
+        working_on(out)
+        given = {"risk": risk_from_words(risk) if risk else None, "seed": seed, "solver.iterations": iterations}
+        changes = {key: value for key, value in given.items() if value is not None}
+        how = {"force": force, "wait": wait, "trust": trust, "report": not no_report, "progress": progress}
+        run = solve_problem(problem, out, **how, changes=changes)
+    end_run(run, as_json, quiet, no_report)
+
+
+def end_run(run: Run, as_json: bool, quiet: bool, no_report: bool) -> None:
+    """Show a run; the exit code is 1 if it has not converged."""
     with clear_errors():
-        with status_line(progress):
-            phase("reading")
-            from ..problems import read_content
-
-            read_content(problem)  # as above
-            from ..problems import risk_from_words
-            from ..runs import solve_problem
-
-            working_on(out)
-            changes: dict[str, Any] = {"risk": risk_from_words(risk)} if risk else {}
-            changes |= {} if seed is None else {"seed": seed}
-            changes |= {} if iterations is None else {"solver.iterations": iterations}
-            run = solve_problem(
-                problem,
-                out,
-                force=force,
-                wait=wait,
-                trust=trust,
-                report=not no_report,
-                progress=progress,
-                changes=changes,
-            )
         show_run(run, as_json, quiet, no_report)
     if not run.solved:
         raise typer.Exit(1)
@@ -209,7 +205,7 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
     for row in rows:
-        console().print(shown(row), markup=False, highlight=False, soft_wrap=True)
+        say(row)
 
 
 def _show_decision(record: SolutionRecord) -> None:
@@ -226,7 +222,7 @@ def _show_decision(record: SolutionRecord) -> None:
     lines += [f"mind: {warning}" for warning in warnings_of(record)]
     lines.append(f"the promise: {promise_words(record)}")
     for line in lines:
-        console().print(shown(line), markup=False, highlight=False, soft_wrap=True)
+        say(line)
     if not decision.choices:
         return
     order = sorted(decision.choices, key=lambda choice: (choice.verdict == "rare", not choice.plans, -choice.time))
@@ -234,8 +230,7 @@ def _show_decision(record: SolutionRecord) -> None:
     listed = [choice for choice in decision.choices if choice in order]
     left = len(decision.choices) - len(listed) + decision.left_out
     if decision.alike:
-        same = f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do"
-        console().print(same, markup=False, highlight=False, soft_wrap=True)
+        say(f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do")
     table(
         "states that come up" + (f", those where plans differ first ({left:,} more in solution.json)" if left else ""),
         [

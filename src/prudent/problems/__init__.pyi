@@ -1,8 +1,6 @@
 from .assembling import case_of as case_of
 from .assembling import import_family as import_family
 from .assembling import read_problem as read_problem
-from .case import AbstractCase as AbstractCase
-from .case import Case as Case
 from .describing import THIN as THIN
 from .describing import describe as describe
 from .describing import limit_measure as limit_measure
@@ -27,3 +25,5 @@ from .schema import risk_from_words as risk_from_words
 from .starting import Begun as Begun
 from .starting import begin_problem as begin_problem
 from .suggesting import suggestion_of as suggestion_of
+from .tabular_case import AbstractCase as AbstractCase
+from .tabular_case import Case as Case

@@ -15,7 +15,6 @@ from ..models import AbstractFamily
 from ..posteriors import Posterior
 from ..solvers import checked_limits
 from ..transitions import Transitions
-from .case import Case
 from .costs import BelievedCosts, costs_of
 from .facts import Facts, gather
 from .limits import made_limits, refuse_idle_limits
@@ -24,6 +23,7 @@ from .outcomes import costs_by_outcome, laid_out
 from .plain import changed, read_content
 from .schema import parse
 from .successors import moves_allowed, refuse_unlisted, said_to_lead, support_of
+from .tabular_case import Case
 
 
 def read_problem(

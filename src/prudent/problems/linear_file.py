@@ -16,11 +16,11 @@ from ..linear import CutOff, LinearFamily, linear_plan, robust_gain
 from ..occupancies import Truncated
 from ..tables import LONGEST_NAME
 from ..vector_log import VectorLog, read_vector_log
-from .case import AbstractCase
 from .describing import risk_name, solver_name
 from .facts import Counted, counted, counted_more, digest_of, joined, refuse_repeats
 from .schema import parse
 from .sections import RISKS, SOLVERS, Level, NotNegative, Risk, Section, Solver, wrong
+from .tabular_case import AbstractCase
 
 if TYPE_CHECKING:
     from ..solvers import Solution
