@@ -17,6 +17,9 @@ from ..solvers import SampleAverage, solve
 LEVEL = 0.9
 CAUTIOUS = "cautious"
 
+# What a row has the mean of over splits.
+AVERAGED = ("mean", "risk", "loss", "tail")
+
 # So many draws for a plan, and for what is stated of it: enough to compare plans, not to certify one.
 QUICK: dict[str, Any] = {"samples": 128, "largest": 128, "starts": 2, "evaluation": 1000}
 
@@ -128,24 +131,21 @@ def summary(outcomes: Sequence[HeldOutOutcome]) -> list[Row]:
     for part, plan in dict.fromkeys((each.part, each.plan) for each in outcomes):
         mine = [each for each in outcomes if (each.part, each.plan) == (part, plan)]
         first = {each.split: each.loss for each in outcomes if (each.part, each.plan) == (part, CAUTIOUS)}
-        losses = np.array([each.loss for each in mine])
         apart = np.array([each.loss - first[each.split] for each in mine])
+        several = len(mine) > 1
         # One split has an interval of its own; several have the spread over splits, whose units overlap.
-        error = _error(losses) if len(mine) > 1 else (mine[0].high - mine[0].low) / 3.92
+        error = _error(np.array([each.loss for each in mine])) if several else (mine[0].high - mine[0].low) / 3.92
         found.append(
             Row(
-                part,
-                plan,
-                len(mine),
-                float(np.mean([each.mean for each in mine])),
-                float(np.mean([each.risk for each in mine])),
-                float(losses.mean()),
-                error,
-                float(apart.mean()),
-                _error(apart) if len(mine) > 1 else math.nan,
-                float(np.mean([each.loss <= each.risk for each in mine])),
-                float(np.mean([each.tail for each in mine])),
-                " ".join(dict.fromkeys(each.rule for each in mine)) if len(mine) == 1 else mine[0].rule,
+                part=part,
+                plan=plan,
+                splits=len(mine),
+                **{name: float(np.mean([getattr(one, name) for one in mine])) for name in AVERAGED},
+                error=error,
+                apart=float(apart.mean()),
+                apart_error=_error(apart) if several else math.nan,
+                kept=float(np.mean([one.loss <= one.risk for one in mine])),
+                rule=mine[0].rule,
             )
         )
     return found

@@ -37,8 +37,7 @@ Result = TypeVar("Result")
 
 def added(
     folder: Path,
-    find: Callable[[Saved, dict[str, Any], SolutionRecord], Result],
-    kept: Callable[[Result], tuple[dict[str, Any], dict[str, bytes]]],
+    find: Callable[[Saved, dict[str, Any], SolutionRecord], tuple[Result, dict[str, Any], dict[str, bytes]]],
     trust: bool,
     wait: bool,
 ) -> Result:
@@ -46,8 +45,8 @@ def added(
 
     Args:
         folder: of the run, locked meanwhile.
-        find: from its checkpoint, the arguments of `solve` and its record.
-        kept: what is found, as fields of the record and as other files.
+        find: from its checkpoint, the arguments of `solve` and its record; gives what is found, and the same as fields
+            of the record and as other files.
         trust: import the code that the problem's `family` names.
         wait: until no other process changes the folder; refused otherwise if one does.
     """
@@ -59,8 +58,7 @@ def added(
         # Before the work: what cannot be added to is refused at once.
         record, arguments = read_record(folder), saved.case.require_table("this").arguments()
         arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
-        found = find(saved, arguments, record)
-        fields, files = kept(found)
+        found, fields, files = find(saved, arguments, record)
         record = record.model_copy(update=fields)
         contents = record_files(record) | files
         if (folder / REPORT).is_file() and can_report():
@@ -114,7 +112,7 @@ def frontier_run(
         curve = limit_frontier(model, belief, limits, which=which, points=points, **arguments)
         return limit_frontier_record(curve, which)
 
-    return added(Path(folder), found, lambda curve: ({"frontier": curve}, {}), trust, wait)
+    return added(Path(folder), lambda *read: ((curve := found(*read)), {"frontier": curve}, {}), trust, wait)
 
 
 def worth_run(
@@ -149,20 +147,13 @@ def worth_run(
         if case.family is not None and not hasattr(arguments["belief"], "update"):
             raise InputError(f"{folder}: its belief cannot be updated, so nothing can be said of more data")
         places = _met(record, case, pairs)
-        worth = worth_of_data(
-            arguments["model"],
-            arguments["belief"],
-            observations=observations,
-            places=places,
-            replications=replications,
-            risk=arguments["risk"],
-            loss=arguments["loss"],
-            seed=arguments["seed"],
-        )
+        parts = {name: arguments[name] for name in ("risk", "loss", "seed")}
+        how = {"observations": observations, "places": places, "replications": replications}
+        worth = worth_of_data(arguments["model"], arguments["belief"], **how, **parts)
         names = [", ".join(_place(case, row.place)) for row in worth.rows]
         return worth_record(worth, names)
 
-    return added(Path(folder), found, lambda worth: ({"worth": worth}, {}), trust, wait)
+    return added(Path(folder), lambda *read: ((worth := found(*read)), {"worth": worth}, {}), trust, wait)
 
 
 def _place(case: Case, place: tuple[int, ...]) -> tuple[str, ...]:
@@ -232,16 +223,15 @@ def prove_run(
     """
     how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
 
-    def found(saved: Saved, arguments: dict[str, Any], _: SolutionRecord) -> tuple[Proof, bytes | None]:
-        return proved(saved.case, arguments, saved.policy, **how, replications=replications, progress=progress)
-
-    def kept(found: tuple[Proof, bytes | None]) -> tuple[dict[str, Any], dict[str, bytes]]:
-        proof, content = found
-        return {"proof": proof_record(proof)}, {} if content is None else {PROOF: content}
-
     folder = Path(folder)
-    proof, content = added(folder, found, kept, trust, wait)
-    return ProvedRun(proof, None if content is None else folder / PROOF)
+
+    def found(saved: Saved, arguments: dict[str, Any], _: SolutionRecord) -> Any:
+        more = {"replications": replications, "progress": progress}
+        proof, content = proved(saved.case, arguments, saved.policy, **how, **more)
+        files = {} if content is None else {PROOF: content}
+        return ProvedRun(proof, folder / PROOF if files else None), {"proof": proof_record(proof)}, files
+
+    return added(folder, found, trust, wait)
 
 
 def proved(case: AbstractCase, arguments: dict[str, Any], start: Any, **how: Any) -> tuple[Proof, bytes | None]:

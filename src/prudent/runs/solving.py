@@ -27,15 +27,7 @@ from ..report import (
 )
 from ..solvers import Shown, Solution, shown_on, solve
 from . import folder as places
-from .checkpoint import (
-    CheckpointWriter,
-    Saved,
-    checkpoint_file,
-    checkpoint_from,
-    episode_seed,
-    not_written,
-    restored,
-)
+from .checkpoint import CheckpointWriter, Saved, checkpoint_file, checkpoint_from, episode_seed, not_written, restored
 from .deciding import decision_of
 from .deterministic import best_deterministic
 from .judging import Evaluator, limit_records, rival_records
