@@ -63,7 +63,7 @@ def write_linear_example(folder: str | Path = ".", force: bool = False) -> tuple
 def read_content(path: Path, changes: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
     """The plain content of a problem file, and its text; `changes` are keys to set, as `{"solver.iterations": 5}`."""
     text = _text(path)
-    _look_at_keys(path, text)
+    _check_keys(path, text)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -94,7 +94,7 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text; a problem file is TOML") from None
 
 
-def _look_at_keys(path: Path, text: str) -> None:
+def _check_keys(path: Path, text: str) -> None:
     """Refuse keys of very many parts, `a.a.a...`, before they are parsed."""
     for found in _TOKEN.finditer(text):
         if found["long"] is not None:

@@ -65,12 +65,12 @@ def decision_of(
     others = [plan for plan in plans if plan.probabilities is not None and plan.occupancy is not None]
     times = _shares(answer)
     alike = _alike(evaluator, table) & ~ends
-    left = ends | (none if np.all(alike[times >= LEAST_TIME]) else alike)
-    met = (times >= LEAST_TIME) & ~left
+    undecided = ends | (none if np.all(alike[times >= LEAST_TIME]) else alike)
+    met = (times >= LEAST_TIME) & ~undecided
     apart = none.copy()
     for plan in others:
         unlike = np.asarray(plan.probabilities).argmax(axis=1) != table.argmax(axis=1)
-        apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~left & ~walls
+        apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~undecided & ~walls
     known = np.flatnonzero(met | apart)
     by_order = ordered and speaks_of_order([states[int(s)] for s in known])
     shown = _shown(known, [table, *(np.asarray(plan.probabilities) for plan in others)], apart, times, by_order)
@@ -113,7 +113,7 @@ def decision_of(
         others=tuple((", ".join(names), text) for text, names in together.items()),
         choices=tuple(choices),
         left_out=len(known) - len(shown),
-        alike=int(np.sum((times >= LEAST_TIME) & left & ~ends)),
+        alike=int(np.sum((times >= LEAST_TIME) & undecided & ~ends)),
         least_time=LEAST_TIME,
         draws=draws,
         screened=screened,

@@ -31,7 +31,7 @@ from ..report import write_report
 from ..solvers import Certificate, Driver, History, Solution, Status
 from ..tables import frame_of
 from .reporting import record_solution, require_report
-from .tensors import look_at_tensors, packed, unpacked
+from .tensors import check_tensors, packed, unpacked
 
 MOST_UNKNOWNS = 200
 
@@ -125,7 +125,7 @@ def load_solution(path: str | Path) -> Solution:
         raise InputError(f"{path}: there is no such file")
     size = path.stat().st_size
     with path.open("rb") as file:
-        look_at_tensors(file, size, lambda _: size)
+        check_tensors(file, size, lambda _: size)
         file.seek(0)
         arrays, record = unpacked(file.read(), KIND, str(path))
     if record.get("digest") != _digest(record.get("solution"), arrays):

@@ -17,7 +17,7 @@ from ..files import LARGEST_BESIDE, MANIFEST, Reading, read_manifest, read_membe
 from ..report import SolutionRecord, arrays_of, record_from
 from ..solvers import Solution
 from ..tables import LONGEST_NAME, Names, entries_of, guarded, read_table
-from .tensors import look_at_tensors, packed, unpacked
+from .tensors import check_tensors, packed, unpacked
 
 POLICY = "policy.csv"
 DETERMINISTIC = "policy-deterministic.csv"
@@ -98,7 +98,7 @@ def read_run(folder: Path, names: Sequence[str], apart: Collection[str] = ()) ->
     """
     require_run(folder)
     beside = [name for name in FILES if name not in names and name not in apart]
-    read = read_members(folder, {name: _looks(name) for name in names}, beside, lambda name: _repair(folder, name))
+    read = read_members(folder, {name: _check_of(name) for name in names}, beside, lambda name: _repair(folder, name))
     for name in names:
         if name not in read.contents:
             if UNFINISHED in read.manifest.files:
@@ -111,8 +111,8 @@ def read_run(folder: Path, names: Sequence[str], apart: Collection[str] = ()) ->
 
 def read_states(folder: Path) -> dict[str, bytes]:
     """The states that a run can go on from, by file; nothing else has to fit, for all else can be written again."""
-    looks = {name: _looks(name) for name in (UNFINISHED, CHECKPOINT)}
-    return read_members(folder, looks, (), lambda name: _repair(folder, name)).contents
+    checks = {name: _check_of(name) for name in (UNFINISHED, CHECKPOINT)}
+    return read_members(folder, checks, (), lambda name: _repair(folder, name)).contents
 
 
 def _repair(folder: Path, name: str) -> str:
@@ -123,13 +123,13 @@ def _repair(folder: Path, name: str) -> str:
     return f"write it again with {again.get(name, f'prudent continue {folder} --iterations 0')}"
 
 
-def _looks(name: str) -> Any:
+def _check_of(name: str) -> Any:
     if name in (CHECKPOINT, UNFINISHED):
-        return lambda file, size: look_at_tensors(file, size, largest_checkpoint)
+        return lambda file, size: check_tensors(file, size, largest_checkpoint)
     if name == SOLUTION:
-        return _look_at_record
+        return _check_record
     # Draws and boxes may be many: the memory there is limits them, too.
-    return lambda file, size: look_at_tensors(
+    return lambda file, size: check_tensors(
         file, size, lambda _: LARGEST_BESIDE, "proof" if name == PROOF else "record"
     )
 
@@ -141,7 +141,7 @@ def largest_checkpoint(record: dict[str, Any]) -> int:
     return 8 * (states * actions * (64 * (starts + 2) + 7 * states) + 3 * (record["iterations"] + 2)) + 2**26
 
 
-def _look_at_record(file: BinaryIO, size: int) -> None:
+def _check_record(file: BinaryIO, size: int) -> None:
     """Refuse a text that no record has: too large, or with so many parts that it would fill the memory when read."""
     if size > LARGEST_RECORD:
         raise InputError(f"{file.name}: is larger than {LARGEST_RECORD >> 20} MiB, as no record is; solve again")
