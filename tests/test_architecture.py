@@ -225,7 +225,7 @@ SAME = (
     | {"descent", "polish", "search", "solving", "starts"}
     | {"inventory", "river_swim"}
     | {"objective", "policies"}
-    | {"advice", "fitting", "limits"}
+    | {"fitting", "limits"}
 )
 
 

@@ -22,7 +22,7 @@ from prudent.cli import app
 from prudent.cli.terminal import shown
 from prudent.problems import memory
 from prudent.problems.plain import _TOKEN, MOST_PARTS, read_content
-from prudent.problems.toml_file import parse
+from prudent.problems.schema import parse
 from prudent.tables import Names, count_log, guarded
 from prudent.tables import names as tables_names
 

@@ -6,10 +6,8 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cases import bus, bus_held_out, hiv, nile, summary, table_rows
-from prudent.cases.bundled import column
-from prudent.cases.held_out import HeldOutOutcome, resampled, splits_of
+from prudent.cases.held_out import HeldOutOutcome, column, resampled, splits_of
 from prudent.cli import app
-from prudent.runs.naming import unknowns
 
 from .marks import short
 from .test_docs import fences, run_page
@@ -164,7 +162,7 @@ def test_a_case_is_a_problem_file_with_the_belief_that_it_has_in_python(name, tm
     case = pr.read_problem(written[0], trust=True)
     belief = case.arguments()["belief"]
     # What pairs share is one unknown, called by its law.
-    names = list(unknowns(case, np.shape(belief.mean())))
+    names = list(case.unknowns(np.shape(belief.mean())))
     assert (
         names[:2]
         == {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from prudent.cli import app, compiled
+from prudent.cli import app, terminal
 
 SETTINGS = (
     "JAX_COMPILATION_CACHE_DIR",
@@ -36,7 +36,7 @@ def test_a_command_tells_jax_where_to_keep_compiled_code_and_how_much(settings):
     assert run().exit_code == 2
     assert os.environ["JAX_COMPILATION_CACHE_DIR"] == str(settings)
     assert settings.is_dir()
-    assert int(os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"]) == compiled.MOST_BYTES
+    assert int(os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"]) == terminal.MOST_BYTES
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "own folder"])

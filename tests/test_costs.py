@@ -8,7 +8,6 @@ from scipy import stats
 
 import prudent as pr
 from prudent.problems import describe, memory
-from prudent.runs.naming import unknowns
 from prudent.tables import Names, count_log
 
 HEAD = "states = 3\nactions = 2\ndiscount = 0.9\nstart = 0\n"
@@ -115,7 +114,7 @@ def test_a_move_never_seen_costs_what_moves_into_its_state_cost_elsewhere(tmp_pa
     assert case.costs.spread[1, 0, 2] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
     assert np.count_nonzero(case.costs.spread) == 1
     belief = case.arguments()["belief"]
-    assert [name for name in unknowns(case, belief.sample(0, 1).shape[1:]) if "cost" in name] == ["cost(1, 0, 2)"]
+    assert [name for name in case.unknowns(belief.sample(0, 1).shape[1:]) if "cost" in name] == ["cost(1, 0, 2)"]
 
 
 # ---------------------------------------------------------------- the belief

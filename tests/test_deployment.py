@@ -237,7 +237,7 @@ def test_a_solution_reads_back_and_says_the_same(solution, network, tmp_path):
 
 
 def test_a_saved_solution_makes_nothing_but_its_own_records(tmp_path):
-    from prudent.runs.saving import _digest
+    from prudent.runs.exporting import _digest
     from prudent.runs.tensors import packed
 
     for said in ({"record": "Path", "fields": {}}, {"enum": ["Stream", "WORLD"]}, {"tuple": [], "list": True}):

@@ -16,7 +16,7 @@ import typer.main
 import prudent as pr
 from prudent.cli import app
 from prudent.files import locked, read_manifest, settle
-from prudent.runs import adding, advising, keeping, linear_runs, proving, reporting, solving
+from prudent.runs import advising, checkpoint, reporting, solving
 from prudent.runs.folder import FILES, UNFINISHED
 
 from .disk_faults import ERRORS, FAULTS, KILLED, Disk, Killed
@@ -39,7 +39,7 @@ def invoke(*arguments):
 @pytest.fixture(scope="module")
 def computed():
     """Each answer is computed once, with what it was on the way; what is tested here is what becomes of it on disk."""
-    known, patch, found, solve = {}, pytest.MonkeyPatch(), solving._found, linear_runs.solve
+    known, patch, found = {}, pytest.MonkeyPatch(), solving._found
 
     def replayed(plan, report, progress, keeper):
         before = None if plan.resume is None else plan.resume.iterations
@@ -52,16 +52,6 @@ def computed():
             keeper(lambda each=each: each)
         return solution, record
 
-    def linear(*, keep, resume, **arguments):
-        key = "linear", arguments["solver"].iterations, None if resume is None else resume.iterations
-        if key not in known:
-            way = []
-            known[key] = solve(resume=resume, keep=lambda so_far: way.append(so_far()), **arguments), way
-        solution, way = known[key]
-        for each in way:
-            keep(lambda each=each: each)
-        return solution
-
     def once(module, name):
         real = getattr(module, name)
 
@@ -73,15 +63,14 @@ def computed():
         patch.setattr(module, name, answer)
 
     patch.setattr(solving, "_found", replayed)
-    patch.setattr(solving, "rival_records", lambda *_: [])
+    patch.setattr(pr.Case, "rivals", lambda *_: {})
     patch.setattr(solving, "fit_of", lambda case: None)
-    for module in (solving, reporting, adding):
+    for module in (solving, reporting, advising):
         patch.setattr(module, "page_file", lambda record: b"<p>page</p>")
-    patch.setattr(linear_runs, "solve", linear)
-    for module, name in ((proving, "prove"), (advising, "frontier"), (advising, "worth_of_data")):
+    for module, name in ((advising, "prove"), (advising, "frontier"), (advising, "worth_of_data")):
         once(module, name)
-    patch.setattr(keeping, "SECONDS", 0.0)
-    patch.setattr(keeping, "SHARE", 1e9)
+    patch.setattr(checkpoint, "SECONDS", 0.0)
+    patch.setattr(checkpoint, "SHARE", 1e9)
     yield
     patch.undo()
 

@@ -15,10 +15,12 @@ from pyarrow import csv, parquet
 
 import prudent as pr
 from prudent.cli import app
-from prudent.problems.example import COSTS, LOG, PROBLEM
+from prudent.problems import example
 from prudent.runs.tensors import packed, unpacked
 
 from .run_folders import adopt
+
+PROBLEM, LOG, COSTS = example("machine").values()
 
 SECONDS, MEGABYTES = 5.0, 300
 

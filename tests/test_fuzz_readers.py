@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 import prudent as pr
 import prudent_verifier
-from prudent.problems.example import COSTS, LOG, PROBLEM
+from prudent.problems import example
 from prudent.problems.plain import read_content
-from prudent.problems.toml_file import parse
+from prudent.problems.schema import parse
 from prudent.runs.checkpoint import checkpoint_from
 from prudent.runs.folder import read_record
 from prudent.tables import Names, count_log
 
 from .run_folders import adopt
 from .test_fuzz import MEGABYTES, WORDS, log_files, peak_megabytes
+
+PROBLEM, LOG, COSTS = example("machine").values()
 
 SECONDS = 10.0
 MOST = 10_000

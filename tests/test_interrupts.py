@@ -16,9 +16,11 @@ import pytest
 
 import prudent as pr
 from prudent.files import MANIFEST, locked, read_manifest, settle
-from prudent.problems.example import PROBLEM
+from prudent.problems import example
 from prudent.runs.checkpoint import read_checkpoint
 from prudent.runs.folder import FILES, UNFINISHED
+
+PROBLEM = example("machine")["problem.toml"]
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
-from prudent.report.advice import CautionRecord, FrontierRecord, LevelRecord, frontier_rows
-from prudent.report.frontier_figures import frontier_curve, limit_figure
+from prudent.report.distributions import frontier_curve, limit_figure
+from prudent.report.limits import CautionRecord, FrontierRecord, LevelRecord, frontier_rows
 
 from .report_examples import drawn
 

@@ -163,14 +163,14 @@ def test_where_no_gain_is_stable_the_run_is_refused_and_nothing_but_its_state_is
 
 
 def test_a_checkpoint_that_was_changed_is_refused(solved, tmp_path):
-    from prudent.runs.linear_runs import KIND, linear_checkpoint
+    from prudent.runs.checkpoint import LINEAR, checkpoint_from, restored
     from prudent.runs.tensors import packed, unpacked
 
     _, _, run = solved
     path = run.folder / "checkpoint.safetensors"
-    arrays, record = unpacked(path.read_bytes(), KIND, str(path))
+    arrays, record = unpacked(path.read_bytes(), LINEAR, str(path))
     moved = dict(arrays) | {"log.state": np.array(arrays["log.state"]) + 1.0}
     with pytest.raises(pr.InputError, match="another problem"):
-        linear_checkpoint(packed(moved, record), path)
+        checkpoint_from(packed(moved, record), path)
     with pytest.raises(pr.InputError, match="solve again"):
-        linear_checkpoint(packed({k: v for k, v in arrays.items() if k != "parameters"}, record), path)
+        restored(checkpoint_from(packed({k: v for k, v in arrays.items() if k != "parameters"}, record), path), path)

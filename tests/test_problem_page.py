@@ -8,7 +8,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 import prudent as pr
-from prudent.problems import rules, schema
+from prudent.problems import rules, schema, sections
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "problem-file.md"
 SECTIONS = {
@@ -45,7 +45,7 @@ def rows(section):
     ]
 
 
-@pytest.mark.parametrize("section", [*SECTIONS.values(), *KINDS.values(), schema.MixturePart])
+@pytest.mark.parametrize("section", [*SECTIONS.values(), *KINDS.values(), sections.MixturePart])
 def test_every_key_is_on_the_page_with_its_default(section):
     page = PAGE.read_text(encoding="utf-8")
     for row in rows(section):

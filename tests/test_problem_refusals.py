@@ -10,7 +10,9 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from prudent.cli import app
-from prudent.problems.example import COSTS, LOG, PROBLEM
+from prudent.problems import example
+
+PROBLEM, LOG, COSTS = example("machine").values()
 
 LISTED = '\nsuccessors = "successors.csv"\n'
 

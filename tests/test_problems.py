@@ -10,7 +10,6 @@ import pytest
 
 import prudent as pr
 from prudent.problems import memory, parse, risk_from_words, schema
-from prudent.problems.example import COSTS, LOG, PROBLEM
 
 BASE = 'states = ["a", "b", "c"]\nactions = ["x", "y"]\ndiscount = 0.9\nstart = "a"\n'
 
@@ -324,6 +323,8 @@ def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
 
 PEAK = """
 import resource, numpy as np, prudent as pr
+
+PROBLEM, LOG, COSTS = example("machine").values()
 support = pr.Support.dense({states}, 4)
 family = pr.TabularFamily(support, np.random.default_rng(0).uniform(size=({states}, 4)), 0, 0.9)
 solver = pr.SampleAverage(samples={first}, largest={largest}, iterations={iterations}, evaluation=100)

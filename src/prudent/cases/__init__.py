@@ -1,25 +1,9 @@
 """Real cases: data that come with the library, as problem files, and plans held against what they did not see."""
 
-from . import bus, bus_held_out, hiv, nile
+from . import bus as bus
+from . import bus_held_out as bus_held_out
+from . import hiv as hiv
+from . import nile as nile
 from .bus import fleet as bus_family
 from .held_out import LEVEL, HeldOutOutcome, Row, csv_rows, summary, table_rows
-from .running import CaseRun, run_case
-from .writing import CASES, write_case
-
-__all__ = [
-    "CASES",
-    "LEVEL",
-    "CaseRun",
-    "HeldOutOutcome",
-    "Row",
-    "bus",
-    "bus_family",
-    "bus_held_out",
-    "csv_rows",
-    "hiv",
-    "nile",
-    "run_case",
-    "summary",
-    "table_rows",
-    "write_case",
-]
+from .running import CASES, CaseRun, run_case, write_case

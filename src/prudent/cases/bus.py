@@ -20,7 +20,7 @@ from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Posterior
 from ..transitions import Transitions
-from .bundled import lines
+from .held_out import lines
 
 STEP = 5000
 STATES = 90

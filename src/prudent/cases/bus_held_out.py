@@ -6,7 +6,7 @@ splits takes seconds; the solver, which knows of no thresholds, is held against 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -50,13 +50,19 @@ def bus_replays(fleet_of: Sequence[Bus], discount: float = DISCOUNT) -> tuple[np
     How far a bus drives is decided by its route and not by its engine, so any plan can be played on its record. The
     record is gone through again and again, from a new engine, until what is left counts for less than a ten-thousandth.
     """
+    limit = STEP * np.arange(1, STATES + 1)
+    return _replayed(fleet_of, STATES, lambda miles: miles >= limit, discount)
+
+
+def _replayed(
+    fleet_of: Sequence[Bus], runs: int, renewed: Callable[[np.ndarray], np.ndarray], discount: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """`[buses, runs]` discounted steps and replacements where engines of so many miles are renewed or not."""
     horizon = int(np.ceil(np.log(1e-4) / np.log(discount)))
     driven = np.stack([np.resize(bus.driven, horizon) for bus in fleet_of])
-    steps, paid = np.zeros((2, len(fleet_of), STATES))
-    miles = np.zeros((len(fleet_of), STATES))
-    limit = STEP * np.arange(1, STATES + 1)
+    steps, paid, miles = np.zeros((3, len(fleet_of), runs))
     for month in range(horizon):
-        new = miles >= limit
+        new = renewed(miles)
         steps += discount**month * np.where(new, 0.0, np.minimum(miles // STEP, STATES - 1))
         paid += discount**month * new
         miles = np.where(new, 0.0, miles) + driven[:, month, None]
@@ -72,17 +78,12 @@ def as_they_did(part: Sequence[Bus], rest: Sequence[Bus], seed: int, discount: f
     rate = np.bincount(blocks, new, 16) / np.maximum(np.bincount(blocks, minlength=16), 1)
     rate[np.bincount(blocks, minlength=16) < 20] = max(rate.max(), 0.02)
     generator = np.random.default_rng(seed)
-    horizon = int(np.ceil(np.log(1e-4) / np.log(discount)))
-    driven = np.stack([np.resize(bus.driven, horizon) for bus in rest])
-    steps, paid = np.zeros((2, len(rest), 20))
-    miles = np.zeros((len(rest), 20))
-    for month in range(horizon):
+
+    def renewed(miles: np.ndarray) -> np.ndarray:
         at = np.minimum(miles // STEP, STATES - 1).astype(int)
-        renew = generator.random(miles.shape) < rate[np.minimum(at // 5, 15)]
-        steps += discount**month * np.where(renew, 0, at)
-        paid += discount**month * renew
-        miles = np.where(renew, 0.0, miles) + driven[:, month, None]
-    return np.stack([steps.mean(axis=1), paid.mean(axis=1)])
+        return generator.random(miles.shape) < rate[np.minimum(at // 5, 15)]
+
+    return np.stack([each.mean(axis=1) for each in _replayed(rest, 20, renewed, discount)])
 
 
 def thresholds(belief: Ageing, seed: int, robust: bool = True) -> dict[str, tuple[int, float, float]]:

@@ -1,9 +1,10 @@
-"""Plans made on a part of the units, and what became of them on the others."""
+"""What cases share: their tables, and plans made on a part of the units held against what became of them on others."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,29 @@ from ..solvers import SampleAverage, solve
 LEVEL = 0.9
 CAUTIOUS = "cautious"
 
+# What a row has the mean of over splits.
+AVERAGED = ("mean", "risk", "loss", "tail")
+
 # So many draws for a plan, and for what is stated of it: enough to compare plans, not to certify one.
 QUICK: dict[str, Any] = {"samples": 128, "largest": 128, "starts": 2, "evaluation": 1000}
+
+
+def bundled(name: str) -> str:
+    """A file that comes with the cases."""
+    return (resources.files("prudent.cases") / "data" / name).read_text(encoding="utf-8")
+
+
+def lines(name: str) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of a table; none of their cells has a comma in it."""
+    header, *rows = [line.split(",") for line in bundled(name).splitlines()]
+    return header, rows
+
+
+def column(name: str, which: str) -> np.ndarray:
+    """A column of numbers, NaN where a cell is empty."""
+    header, rows = lines(name)
+    place = header.index(which)
+    return np.array([float(row[place]) if row[place] else np.nan for row in rows])
 
 
 class StatedPlan(NamedTuple):
@@ -109,24 +131,21 @@ def summary(outcomes: Sequence[HeldOutOutcome]) -> list[Row]:
     for part, plan in dict.fromkeys((each.part, each.plan) for each in outcomes):
         mine = [each for each in outcomes if (each.part, each.plan) == (part, plan)]
         first = {each.split: each.loss for each in outcomes if (each.part, each.plan) == (part, CAUTIOUS)}
-        losses = np.array([each.loss for each in mine])
         apart = np.array([each.loss - first[each.split] for each in mine])
+        several = len(mine) > 1
         # One split has an interval of its own; several have the spread over splits, whose units overlap.
-        error = _error(losses) if len(mine) > 1 else (mine[0].high - mine[0].low) / 3.92
+        error = _error(np.array([each.loss for each in mine])) if several else (mine[0].high - mine[0].low) / 3.92
         found.append(
             Row(
-                part,
-                plan,
-                len(mine),
-                float(np.mean([each.mean for each in mine])),
-                float(np.mean([each.risk for each in mine])),
-                float(losses.mean()),
-                error,
-                float(apart.mean()),
-                _error(apart) if len(mine) > 1 else math.nan,
-                float(np.mean([each.loss <= each.risk for each in mine])),
-                float(np.mean([each.tail for each in mine])),
-                " ".join(dict.fromkeys(each.rule for each in mine)) if len(mine) == 1 else mine[0].rule,
+                part=part,
+                plan=plan,
+                splits=len(mine),
+                **{name: float(np.mean([getattr(one, name) for one in mine])) for name in AVERAGED},
+                error=error,
+                apart=float(apart.mean()),
+                apart_error=_error(apart) if several else math.nan,
+                kept=float(np.mean([one.loss <= one.risk for one in mine])),
+                rule=mine[0].rule,
             )
         )
     return found
@@ -152,6 +171,38 @@ def resampled(
         found.append(statistic(picked))
     low, high = np.quantile(found, [0.025, 0.975])
     return float(low), float(high)
+
+
+def held_out(
+    part: str,
+    split: int,
+    plans: dict[str, StatedPlan],
+    played: Callable[[np.ndarray], np.ndarray],
+    loss: Callable[[np.ndarray, np.ndarray], float],
+    rule: Callable[[np.ndarray], str],
+    units: int | None = None,
+    **how: int,
+) -> list[HeldOutOutcome]:
+    """Plans on units that they were not made on, with intervals by resampling these.
+
+    Args:
+        part: what the plans were made on.
+        split: which of the splits.
+        plans: by name.
+        played: what a plan's table comes to on the units, by unit or as a whole.
+        loss: of some of the units, by number, from that.
+        rule: a plan in a word.
+        units: how many there are, where what is played is not by unit.
+        how: see `resampled`.
+    """
+    found = []
+    for name, plan in plans.items():
+        each = played(plan.table)
+        every = np.arange(units or len(each))
+        low, high = resampled(every, lambda picked, each=each: loss(picked, each), split, **how)
+        numbers = (plan.mean, plan.risk, loss(every, each), low, high, math.nan)
+        found.append(HeldOutOutcome(part, split, name, *numbers, rule(plan.table)))
+    return found
 
 
 def splits_of(units: int, size: int, splits: int, seed: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:

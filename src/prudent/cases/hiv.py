@@ -17,8 +17,7 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
-from .bundled import column
-from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
+from .held_out import HeldOutOutcome, column, held_out, plans_of, splits_of
 
 THERAPIES = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 SHORT = ("zdv", "zdv+ddi", "zdv+ddc", "ddi")
@@ -181,22 +180,8 @@ def outcomes(sizes: Sequence[int] = (100, 400), splits: int = 3, seed: int = 0) 
             counts = np.zeros((STATES, ARMS))
             for _, _, state, action, _ in log_of(some):
                 counts[state, action if state < LATER else slice(None)] += 1.0
-            for name, plan in plans_of(model, belief, counts, split).items():
-                again = lambda picked, plan=plan, others=others: value(plan.table, others.only(picked))  # noqa: E731
-                low, high = resampled(np.zeros(len(others)), again, split, draws=200)
-                loss = value(plan.table, others)
-                found.append(
-                    HeldOutOutcome(
-                        f"{size} patients",
-                        split,
-                        name,
-                        plan.mean,
-                        plan.risk,
-                        loss,
-                        low,
-                        high,
-                        np.nan,
-                        rule_of(plan.table),
-                    )
-                )
+            made = plans_of(model, belief, counts, split)
+            again = lambda picked, table, others=others: value(table, others.only(picked))  # noqa: E731
+            more = {"units": len(others), "draws": 200}
+            found += held_out(f"{size} patients", split, made, lambda table: table, again, rule_of, **more)
     return found

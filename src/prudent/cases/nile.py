@@ -15,8 +15,7 @@ from jaxtyping import Float
 from ..kernels import Support
 from ..models import TabularFamily
 from ..posteriors import OutcomeLaws
-from .bundled import column
-from .held_out import HeldOutOutcome, plans_of, resampled, splits_of
+from .held_out import HeldOutOutcome, column, held_out, plans_of, splits_of
 
 STEP = 100  # of the file's unit, 1e8 cubic metres: ten cubic kilometres
 LEAST, MOST = 4, 15  # inflows that are thought possible, in steps
@@ -121,14 +120,6 @@ def outcomes(sizes: Sequence[int] = (10, 30), splits: int = 3, seed: int = 0) ->
 def _held(label: str, split: int, part: np.ndarray, rest: np.ndarray) -> list[HeldOutOutcome]:
     model, belief = reservoir(part)
     counts = np.full((STATES, len(RELEASES)), float(len(part)))
-    made = plans_of(model, belief, counts, split)
-    found = []
-    for name, plan in made.items():
-        losses = replayed(plan.table, rest)
-        low, high = resampled(losses, lambda picked, losses=losses: float(losses[picked].mean()), split, block=10)
-        found.append(
-            HeldOutOutcome(
-                label, split, name, plan.mean, plan.risk, float(losses.mean()), low, high, np.nan, rule_of(plan.table)
-            )
-        )
-    return found
+    losses = lambda table: replayed(table, rest)  # noqa: E731
+    again = lambda picked, each: float(each[picked].mean())  # noqa: E731
+    return held_out(label, split, plans_of(model, belief, counts, split), losses, again, rule_of, block=10)

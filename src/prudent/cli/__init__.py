@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from . import advice, cases, demo, runs, solve
-from .compiled import keep_compiled
+from . import demo, runs, solve
 from .plugins import Commands
 from .terminal import clear_errors as clear_errors
 from .terminal import console as console
+from .terminal import keep_compiled
 
 app = typer.Typer(
     cls=Commands,
@@ -48,8 +48,8 @@ app.command()(runs.compare)
 app.command("continue")(runs.continue_)
 app.command()(runs.prove)
 app.command()(runs.verify)
-app.command()(advice.frontier)
-app.command()(advice.worth)
+app.command()(runs.frontier)
+app.command()(runs.worth)
 app.command()(runs.report)
 app.command()(demo.demo)
-app.command()(cases.case)
+app.command()(demo.case)

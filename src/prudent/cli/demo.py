@@ -1,18 +1,17 @@
-"""`prudent demo`: the main job on the built-in lake, from five observations."""
+"""What comes with the library: `prudent demo`, the main job on the built-in lake, and `prudent case`, on real data."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import clear_errors, console, table
+from .solve import Force, show_run
+from .terminal import clear_errors, console, say, table
 
 if TYPE_CHECKING:
-    from ..envs import FrozenLake
-    from ..evaluation import Evaluation
     from ..policies import TabularPolicy
     from ..posteriors import Beta
 
@@ -36,7 +35,12 @@ def demo(
         from rich.columns import Columns
         from rich.panel import Panel
 
+        from ..envs import frozen_lake
+        from ..evaluation import evaluate, loss_at
+        from ..planning import plan
         from ..plots import loss_distributions
+        from ..risks import CVaR
+        from ..solvers import solve
 
         # Before any work: a folder that cannot be written should not cost the user the run.
         out.mkdir(parents=True, exist_ok=True)
@@ -44,77 +48,43 @@ def demo(
         terminal.print(
             "Frozen lake (our reconstruction of the paper's map), discount 0.97; losses are discounted costs"
         )
-        lake, belief, rows = _solved(seed)
+        lake = frozen_lake()
+        belief = lake.prior.update(lake.trials(OBSERVATIONS, TRUTH, seed))
         terminal.print(f"The data: {_summary(belief)}. The truth: slip {TRUTH[0]}, escape {TRUTH[1]}.\n")
-        tail = f"CVaR {REPORTED_LEVEL:g}"
-        table(
-            "Loss under the truth and over the posterior, lower is better",
-            [
-                (
-                    row.name,
-                    f"{row.truth_loss:.2f}",
-                    f"{row.evaluation.mean:.2f} ± {row.evaluation.mean_standard_error:.2f}",
-                    f"{row.evaluation.risk:.2f} ± {row.evaluation.risk_standard_error:.2f}",
-                    f"{row.seconds:.2f}",
-                )
-                for row in rows
-            ],
-            ("policy", "truth", "mean", tail, "seconds"),
-        )
+        found: dict[str, tuple[TabularPolicy, float]] = {}
+        for level in LEVELS:
+            solution = solve(lake, belief, risk=CVaR(level), seed=seed)
+            found[f"least CVaR {level:g}"] = solution.policy, solution.seconds
+        clock = time.perf_counter()
+        plug_in = plan(lake.at(belief.maximum_likelihood())).policy
+        found["plug-in plan"] = plug_in, time.perf_counter() - clock
+        tail, risk = f"CVaR {REPORTED_LEVEL:g}", CVaR(REPORTED_LEVEL)
+        judged = {
+            name: evaluate(policy, lake, belief, risk=risk, samples=SAMPLES) for name, (policy, _) in found.items()
+        }
+        rows = [
+            (
+                name,
+                f"{float(loss_at(policy, lake, TRUTH)):.2f}",
+                f"{judged[name].mean:.2f} ± {judged[name].mean_standard_error:.2f}",
+                f"{judged[name].risk:.2f} ± {judged[name].risk_standard_error:.2f}",
+                f"{seconds:.2f}",
+            )
+            for name, (policy, seconds) in found.items()
+        ]
+        heads = ("policy", "truth", "mean", tail, "seconds")
+        table("Loss under the truth and over the posterior, lower is better", rows, heads)
         terminal.print("± one Monte-Carlo standard error; seconds of the first row include compilation\n")
-        terminal.print(Columns([Panel(lake.draw(row.policy), title=row.name, expand=False) for row in rows]))
+        drawn = [Panel(lake.draw(policy), title=name, expand=False) for name, (policy, _) in found.items()]
+        terminal.print(Columns(drawn))
         path = out / "loss-distributions.png"
         loss_distributions(
-            {row.name: np.asarray(row.evaluation.losses) for row in rows},
+            {name: np.asarray(each.losses) for name, each in judged.items()},
             path,
-            marks={row.name: {"mean": row.evaluation.mean, tail: row.evaluation.risk} for row in rows},
+            marks={name: {"mean": each.mean, tail: each.risk} for name, each in judged.items()},
             title=f"Loss over the posterior (reconstructed lake)\n{_summary(belief)}",
-            label="expected discounted cost",
         )
         terminal.print(f"figure: {path}")
-
-
-class _Row(NamedTuple):
-    """How a policy was found, its loss under the truth and over draws common to all rows, the time to find it."""
-
-    name: str
-    policy: TabularPolicy
-    truth_loss: float
-    evaluation: Evaluation
-    seconds: float
-
-
-def _solved(seed: int) -> tuple[FrozenLake, Beta, list[_Row]]:
-    """The lake at each level, and by exact planning at the maximum-likelihood theta."""
-    from ..envs import frozen_lake
-    from ..evaluation import evaluate, loss_at
-    from ..planning import plan
-    from ..risks import CVaR
-    from ..solvers import solve
-
-    lake = frozen_lake()
-    belief = lake.prior.update(lake.trials(OBSERVATIONS, TRUTH, seed))
-    found: list[tuple[str, TabularPolicy, float]] = []
-    for level in LEVELS:
-        solution = solve(lake, belief, risk=CVaR(level), seed=seed)
-        found.append((f"least CVaR {level:g}", solution.policy, solution.seconds))
-    clock = time.perf_counter()
-    plug_in = plan(lake.at(belief.maximum_likelihood())).policy
-    found.append(("plug-in plan", plug_in, time.perf_counter() - clock))
-    return (
-        lake,
-        belief,
-        [
-            _Row(
-                name,
-                policy,
-                float(loss_at(policy, lake, TRUTH)),
-                evaluate(policy, lake, belief, risk=CVaR(REPORTED_LEVEL), samples=SAMPLES),
-                seconds,
-            )
-            for name, policy, seconds in found
-        ],
-    )
 
 
 def _summary(belief: Beta) -> str:
@@ -123,3 +93,39 @@ def _summary(belief: Beta) -> str:
 
     (slips, moves), (escapes, tries) = ((int(counts[0]), int(counts.sum())) for counts in np.asarray(belief.counts))
     return f"{slips} of {moves} moves slipped, {escapes} of {tries} tries escaped"
+
+
+def case(
+    name: Annotated[str, typer.Argument(help="bus, nile or hiv.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; the name when left out.")] = None,
+    splits: Annotated[int, typer.Option(help="How often a part of the data is drawn to plan on.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the parts.", min=0)] = 0,
+    write_only: Annotated[
+        bool, typer.Option("--write-only", help="Write the problem file and its tables alone.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Run a real case: bus engines, a reservoir on the Nile, HIV treatment; the report, and plans on held-out data.
+
+    Example: prudent case nile --out nile
+    """
+    with clear_errors():
+        from ..cases import run_case, summary, table_rows, write_case
+
+        folder = Path(name) if out is None else out
+        if write_only:
+            for path in write_case(name, folder, force):
+                say(f"wrote {path}")
+            return
+        found = run_case(name, folder, splits=splits, seed=seed, force=force)
+        show_run(found.run, as_json=False, quiet=False)
+        rows = summary(found.outcomes)
+        heads, cells = table_rows(rows, any(row.tail == row.tail for row in rows))
+        table("Plans made on a part of the data, and what became of them on the rest; lower is better", cells, heads, 3)
+        for line in (
+            "held out: with one standard error over the splits, or by resampling the units of a single one",
+            "less cautious: the loss less that of the cautious plan, split by split",
+            "kept: splits in which the loss was at most the stated CVaR, of those in which the plan can be made",
+            f"wrote {found.files[-1]}",
+        ):
+            say(line)

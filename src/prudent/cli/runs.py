@@ -1,4 +1,4 @@
-"""Commands on runs and policies: `prudent evaluate`, `compare`, `continue`, `prove`, `verify`, `report`."""
+"""Commands on runs: `prudent evaluate`, `compare`, `continue`, `prove`, `verify`, `frontier`, `worth`, `report`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 
 from ..interrupts import working_on
 from ..phases import phase, status_line
-from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, Wait, show_run
-from .terminal import apart, clear_errors, console, meaning, over, say, table
+from .solve import AsJson, Force, NoReport, Problem, Quiet, Trust, Wait, end_run
+from .terminal import apart, clear_errors, console, meaning, over, say, say_json, table
 
 if TYPE_CHECKING:
     from ..proofs import Moment
@@ -35,8 +35,6 @@ def evaluate(
     Example: prudent evaluate run/policy.csv problem.toml
     """
     with clear_errors():
-        import json
-
         from ..problems import read_content
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
@@ -48,7 +46,7 @@ def evaluate(
         judged = evaluate_problem(policy, case, samples=samples)
         if as_json:
             said = {"policy": str(policy), "problem": str(problem)}
-            typer.echo(json.dumps(said | judged.model_dump(mode="json"), indent=2))
+            say_json(said | judged.model_dump(mode="json"))
             return
         assert judged.footing is not None
         risk, tail = risk_name(case.facts.file.risk), f"CVaR {judged.tail_level:g}"
@@ -75,25 +73,19 @@ def compare(
     Example: prudent compare run-cautious run-neutral
     """
     with clear_errors():
-        import json
-
         from ..report import with_error
         from ..runs import compare_runs
 
         rows = compare_runs(folders, samples=samples, trust=trust)
         if as_json:
+            apart_by = ("risk_difference", "mean_difference")
             said = [
-                {
-                    "folder": str(row.folder),
-                    "same_problem": row.same_problem,
-                    **row.policy.model_dump(mode="json"),
-                    "status": row.record.status,
-                    "risk_difference": row.risk_difference.model_dump(),
-                    "mean_difference": row.mean_difference.model_dump(),
-                }
+                {"folder": str(row.folder), "same_problem": row.same_problem, **row.policy.model_dump(mode="json")}
+                | {"status": row.record.status}
+                | {name: getattr(row, name).model_dump() for name in apart_by}
                 for row in rows
             ]
-            typer.echo(json.dumps(said, indent=2))
+            say_json(said)
             return
         first = rows[0]
         risk = first.record.risk_name
@@ -141,28 +133,15 @@ def continue_(
     Example: prudent continue run --data this-week.csv
     """
     progress = False if quiet or as_json else None
-    with clear_errors():
-        with status_line(progress):
-            phase("reading")
-            from ..runs import continue_run
+    with clear_errors(), status_line(progress):
+        phase("reading")
+        from ..runs import continue_run
 
-            working_on(folder if out is None else out)
-            run = continue_run(
-                folder,
-                data=list(data) if data else None,
-                again=again,
-                iterations=iterations,
-                tolerance=tolerance,
-                out=out,
-                force=force,
-                wait=wait,
-                trust=trust,
-                report=not no_report,
-                progress=progress,
-            )
-        show_run(run, as_json, quiet, no_report)
-    if not run.solved:
-        raise typer.Exit(1)
+        working_on(folder if out is None else out)
+        how = {"force": force, "wait": wait, "trust": trust, "report": not no_report, "progress": progress}
+        more = {"again": again, "iterations": iterations, "tolerance": tolerance, "out": out}
+        run = continue_run(folder, data=list(data) if data else None, **more, **how)
+    end_run(run, as_json, quiet, no_report)
 
 
 def prove(
@@ -187,17 +166,9 @@ def prove(
 
         working_on(folder)
         with _searching(quiet) as progress:
-            proved = prove_run(
-                folder,
-                gap=gap,
-                seconds=seconds,
-                deterministic=deterministic,
-                samples=samples,
-                replications=replications,
-                wait=wait,
-                trust=trust,
-                progress=progress,
-            )
+            how = {"gap": gap, "seconds": seconds, "deterministic": deterministic, "samples": samples}
+            more = {"replications": replications, "wait": wait, "trust": trust, "progress": progress}
+            proved = prove_run(folder, **how, **more)
         table(f"Proof for {folder}", proved.proof.rows())
         if proved.path is None:
             say("no file for the verifier: it knows expected costs under the mean, CVaR and mixtures of these")
@@ -214,6 +185,64 @@ def verify(folder: Folder, trust: Trust = False) -> None:
         from ..runs import verify_run
 
         say(verify_run(folder, trust=trust))
+
+
+def frontier(
+    folder: Folder,
+    limit: Annotated[str | None, typer.Option(help="The limit to vary; the first one if not named.")] = None,
+    points: Annotated[int, typer.Option(help="Levels of the limit.", min=2, max=100)] = 7,
+    caution: Annotated[bool, typer.Option("--caution", help="Mean against tail, whatever limits there are.")] = False,
+    wait: Wait = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a limit of a run costs, level by level; without limits, what caution costs. Both go to its page.
+
+    Example: prudent frontier run
+    """
+    with clear_errors():
+        from ..report import frontier_notes, frontier_rows
+        from ..runs import frontier_run, read_record
+
+        working_on(folder)
+        found = frontier_run(folder, limit=limit, points=points, caution=caution, trust=trust, wait=wait)
+        if as_json:
+            say_json(found)
+            return
+        head, rows = frontier_rows(found)
+        record = read_record(folder)
+        table(f"{record.risk_name} of the {record.loss_name}, lower is better", rows, head)
+        for line in frontier_notes(found, record.loss_name):
+            say(line)
+
+
+def worth(
+    folder: Folder,
+    observations: Annotated[int, typer.Option(help="How many more of each.", min=1)] = 10,
+    pairs: Annotated[int, typer.Option(help="Pairs to look at, those met most first.", min=1)] = 6,
+    replications: Annotated[int, typer.Option(help="Simulated logs of each.", min=1)] = 32,
+    wait: Wait = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """What to measure next: how far more observations of a pair are expected to lower the least risk.
+
+    Example: prudent worth run --observations 20
+    """
+    with clear_errors():
+        from ..report import worth_notes, worth_rows
+        from ..runs import worth_run
+
+        working_on(folder)
+        how = {"observations": observations, "pairs": pairs, "replications": replications}
+        found = worth_run(folder, **how, trust=trust, wait=wait)
+        if as_json:
+            say_json(found)
+            return
+        head, rows = worth_rows(found)
+        table("What to measure next", rows, head)
+        for line in worth_notes(found):
+            say(line)
 
 
 @contextmanager

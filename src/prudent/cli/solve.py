@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError
 from ..interrupts import working_on
 from ..phases import phase, status_line
-from .terminal import apart, clear_errors, console, meaning, over, say, shown, table
+from .terminal import apart, clear_errors, meaning, over, say, say_json, table
 
 if TYPE_CHECKING:
     from ..report import SolutionRecord
@@ -68,35 +68,32 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
     Example: prudent check problem.toml
     """
     with clear_errors():
-        import json
-
         from ..problems import read_content
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
-        from ..problems import Case, describe, fit_of, log_coverage, read_problem, risk_name, suggestion_of
+        from ..problems import fit_of, read_problem, risk_name, suggestion_of
         from ..report import fit_record, fit_words, footing_words
         from ..runs import changed_by_rule, footing_before
 
         case = read_problem(problem, trust=trust)
-        if not isinstance(case, Case):
-            said = {"states": list(case.states), "actions": list(case.actions), "digest": case.digest()}
-            said |= {"transitions": 0 if case.log is None else len(case.log)}
+        said = {"states": list(case.states), "actions": list(case.actions)}
+        if case.table() is None:
+            said |= {"digest": case.digest(), "transitions": 0} | case.seen()
             if as_json:
-                typer.echo(json.dumps(said, indent=2))
+                say_json(said)
             else:
                 table(f"{problem}: ready to be solved", case.describe())
             return
         suggestion, footing, fit = suggestion_of(case), footing_before(case), fit_record(fit_of(case, bands=False))
         change = None if suggestion is None else changed_by_rule(case, suggestion.then)
         if as_json:
-            said = {"states": list(case.states), "actions": list(case.actions), "shape": case.shape}
-            said |= log_coverage(case) | {"digest": case.digest()}
+            said |= {"shape": case.shape} | case.seen() | {"digest": case.digest()}
             said |= {"suggestion": None if suggestion is None else suggestion.plain() | _plain(change)}
             said |= {"footing": None if footing is None else footing.model_dump(mode="json")}
             said |= {"fit": None if fit is None else fit.model_dump(mode="json", exclude={"bands", "measure"})}
-            typer.echo(json.dumps(said, indent=2))
+            say_json(said)
             return
-        table(f"{problem}: ready to be solved", describe(case))
+        table(f"{problem}: ready to be solved", case.describe())
         if footing is not None:
             words = footing_words(footing, risk_name(case.facts.file.risk))
             table("A plan for the posterior mean, before anything is solved:", words)
@@ -143,29 +140,25 @@ def solve(
     Example: prudent solve problem.toml --out run
     """
     progress = False if quiet or as_json else None
+    with clear_errors(), status_line(progress):
+        phase("reading")
+        from ..problems import read_content
+
+        read_content(problem)  # as above
+        from ..problems import risk_from_words
+        from ..runs import solve_problem
+
+        working_on(out)
+        given = {"risk": risk_from_words(risk) if risk else None, "seed": seed, "solver.iterations": iterations}
+        changes = {key: value for key, value in given.items() if value is not None}
+        how = {"force": force, "wait": wait, "trust": trust, "report": not no_report, "progress": progress}
+        run = solve_problem(problem, out, **how, changes=changes)
+    end_run(run, as_json, quiet, no_report)
+
+
+def end_run(run: Run, as_json: bool, quiet: bool, no_report: bool) -> None:
+    """Show a run; the exit code is 1 if it has not converged."""
     with clear_errors():
-        with status_line(progress):
-            phase("reading")
-            from ..problems import read_content
-
-            read_content(problem)  # as above
-            from ..problems import risk_from_words
-            from ..runs import solve_problem
-
-            working_on(out)
-            changes: dict[str, Any] = {"risk": risk_from_words(risk)} if risk else {}
-            changes |= {} if seed is None else {"seed": seed}
-            changes |= {} if iterations is None else {"solver.iterations": iterations}
-            run = solve_problem(
-                problem,
-                out,
-                force=force,
-                wait=wait,
-                trust=trust,
-                report=not no_report,
-                progress=progress,
-                changes=changes,
-            )
         show_run(run, as_json, quiet, no_report)
     if not run.solved:
         raise typer.Exit(1)
@@ -173,11 +166,9 @@ def solve(
 
 def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> None:
     """What a run prints when it is done."""
-    import json
-
     record = run.record
     if as_json:
-        typer.echo(json.dumps(record.model_dump(mode="json"), indent=2))
+        say_json(record)
         return
     if quiet:
         return
@@ -214,7 +205,7 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     if not no_report and not any(path.suffix == ".html" for path in run.files):
         rows.append("no report.html: it needs the extra report, pip install 'prudent[report]'")
     for row in rows:
-        console().print(shown(row), markup=False, highlight=False, soft_wrap=True)
+        say(row)
 
 
 def _show_decision(record: SolutionRecord) -> None:
@@ -231,7 +222,7 @@ def _show_decision(record: SolutionRecord) -> None:
     lines += [f"mind: {warning}" for warning in warnings_of(record)]
     lines.append(f"the promise: {promise_words(record)}")
     for line in lines:
-        console().print(shown(line), markup=False, highlight=False, soft_wrap=True)
+        say(line)
     if not decision.choices:
         return
     order = sorted(decision.choices, key=lambda choice: (choice.verdict == "rare", not choice.plans, -choice.time))
@@ -239,8 +230,7 @@ def _show_decision(record: SolutionRecord) -> None:
     listed = [choice for choice in decision.choices if choice in order]
     left = len(decision.choices) - len(listed) + decision.left_out
     if decision.alike:
-        same = f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do"
-        console().print(same, markup=False, highlight=False, soft_wrap=True)
+        say(f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do")
     table(
         "states that come up" + (f", those where plans differ first ({left:,} more in solution.json)" if left else ""),
         [

@@ -1,4 +1,4 @@
-"""What every command shares: errors that end with their message, and a console wide enough for tables."""
+"""What every command shares: compiled code that is kept, errors that end with their message, a console for tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 # As a process ends that writes to a pipe nobody reads.
 BROKEN_PIPE = 141
+
+# The most that is kept of compiled code; what was not used for longest goes first.
+MOST_BYTES = 256 * 2**20
 
 # What is wrong with a file may be as long as the file.
 LONGEST_MESSAGE = 1500
@@ -79,6 +83,13 @@ def shown(text: object) -> str:
 def say(text: object) -> None:
     """Print a line as it is, whatever is in it."""
     typer.echo(shown(text))
+
+
+def say_json(value: Any) -> None:
+    """Print a value, or a record, as JSON."""
+    import json
+
+    typer.echo(json.dumps(value.model_dump(mode="json") if hasattr(value, "model_dump") else value, indent=2))
 
 
 def console(stderr: bool = False) -> Console:
@@ -140,3 +151,46 @@ def meaning(exact: bool, differences: Iterable[Difference | None]) -> str:
     few = dict.fromkeys(each.confidence for each in differences if each is not None and "nominally" in each.confidence)
     intervals = f"confidence intervals ({'; '.join(few)})" if few else "95 % confidence intervals"
     return f"± one standard error of the draws; in brackets {intervals}"
+
+
+def keep_compiled() -> None:
+    """Tell JAX where to keep compiled code, unless the user has told it; nothing where nothing can be written.
+
+    JAX reads its settings from the environment when it is imported, which no command has done yet: so nothing is
+    imported here for the commands that compile nothing, and processes that a command starts share the folder.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("prudent", appauthor=False) / "compiled"
+    try:
+        # Code is loaded from here: nobody else may write to it.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+        if not (own and os.access(folder, os.W_OK | os.X_OK)):
+            return
+        _repair(folder)
+    except OSError:
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    # Small functions, too: a small problem waits for many of them.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MOST_BYTES))
+
+
+def _repair(folder: Path) -> None:
+    """Remove what a killed command left half-written, unless another command is writing now.
+
+    JAX writes an entry and then, under the same lock, the time of its use: an entry without one is half of one, and
+    would be read in vain for ever.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".lockfile", timeout=0):
+            for entry in folder.glob("*-cache"):
+                if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+                    entry.unlink()
+    except Timeout:
+        return

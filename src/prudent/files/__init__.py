@@ -10,24 +10,7 @@ from .commits import (
     read_manifest,
     read_members,
     settle,
+    write_files,
 )
-from .folders import write_files
 from .locks import locked, remove_locks
 from .whole import uninterrupted, write_whole
-
-__all__ = [
-    "LARGEST_BESIDE",
-    "MANIFEST",
-    "Manifest",
-    "Reading",
-    "clear_partials",
-    "commit",
-    "locked",
-    "read_manifest",
-    "read_members",
-    "remove_locks",
-    "settle",
-    "uninterrupted",
-    "write_files",
-    "write_whole",
-]

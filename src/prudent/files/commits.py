@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError
-from .whole import flush_folder, partial_of, twice, uninterrupted, write_new
+from .locks import locked
+from .whole import flush_folder, partial_of, twice, uninterrupted, write_new, write_whole
 
 MANIFEST = "manifest.json"
 KIND = "prudent run, version 1"
@@ -35,8 +36,8 @@ MOST_TRIES = 20
 TOKEN = re.compile(r"[0-9a-f]{16}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
-# Looks at a file's size and beginning before it is read whole, and raises `InputError` if it cannot be what it should.
-Look = Callable[[BinaryIO, int], None]
+# Checks a file's size and beginning before it is read whole, and raises `InputError` if it cannot be what it should.
+FileCheck = Callable[[BinaryIO, int], None]
 
 
 @dataclass(frozen=True)
@@ -220,13 +221,13 @@ class Reading:
 
 
 def read_members(
-    folder: Path, looks: Mapping[str, Look], beside: Collection[str], repair: Callable[[str], str]
+    folder: Path, checks: Mapping[str, FileCheck], beside: Collection[str], repair: Callable[[str], str]
 ) -> Reading:
     """Files of a run as its manifest has them, all of one state; refused where they do not fit it.
 
     Args:
         folder: of the run.
-        looks: the files to read, each with what looks at it first; those that the manifest does not list are left out.
+        checks: the files to read, each with its check; those that the manifest does not list are left out.
         beside: files that are not read, and have to fit all the same if they are there.
         repair: what to do about a file that does not fit, by its name, for the message.
     """
@@ -235,8 +236,8 @@ def read_members(
         if manifest is None:
             raise InputError(f"{folder}: holds no run; there is no {MANIFEST} in it")
         try:
-            wanted = {name: look for name, look in looks.items() if name in manifest.files}
-            found = {name: _read(folder, name, manifest, look, repair(name)) for name, look in wanted.items()}
+            wanted = {name: check for name, check in checks.items() if name in manifest.files}
+            found = {name: _read(folder, name, manifest, check, repair(name)) for name, check in wanted.items()}
             for name in beside:
                 _check(folder, name, manifest, repair(name))
             return Reading(manifest, found)
@@ -261,7 +262,7 @@ def _check(folder: Path, name: str, manifest: Manifest, repair: str) -> None:
         raise InputError(f"{folder / name}: is damaged, or was changed after the run; {repair}")
 
 
-def _read(folder: Path, name: str, manifest: Manifest, look: Look, repair: str) -> bytes:
+def _read(folder: Path, name: str, manifest: Manifest, check: FileCheck, repair: str) -> bytes:
     size, digest = manifest.files[name]
     refusal: InputError | None = None
     for path in (folder / name, partial_of(folder / name, manifest.token)):
@@ -274,10 +275,28 @@ def _read(folder: Path, name: str, manifest: Manifest, look: Look, repair: str) 
             continue
         with file:
             if os.fstat(file.fileno()).st_size == size:
-                look(file, size)
+                check(file, size)
                 file.seek(0)
                 data = file.read(size)
                 if hashlib.sha256(data).hexdigest() == digest:
                     return data
         refusal = refusal or InputError(f"{path}: is damaged, or was changed after the run; {repair}")
     raise refusal or InputError(f"{folder / name}: is missing; {repair}")
+
+
+def write_files(folder: str | Path, texts: Mapping[str, str], force: bool) -> tuple[Path, ...]:
+    """Write files for the user to change, each whole or not at all; what a killed process has left of them is cleared.
+
+    Args:
+        folder: made if there is none.
+        texts: by name.
+        force: replace files of these names; refused otherwise, before any is written.
+    """
+    folder = Path(folder)
+    for path in (folder / name for name in texts):
+        if path.exists() and not force:
+            raise InputError(f"{path}: is there already; use another folder, or --force to replace it")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), uninterrupted:
+        clear_partials(folder, texts)
+        return tuple(write_whole(folder / name, text) for name, text in texts.items())

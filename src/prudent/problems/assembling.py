@@ -1,190 +1,29 @@
-"""A problem ready to be solved: names, start, successors and costs, checked; and the objects `pr.solve` takes."""
+"""A problem file to a case: names, start, successors and costs, checked; code of the user's only if that is trusted."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import importlib
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
-from ..kernels import Support
-from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
-from ..solvers import Limit, checked_limits
+from ..models import AbstractFamily
+from ..posteriors import Posterior
+from ..solvers import checked_limits
 from ..transitions import Transitions
 from .costs import BelievedCosts, costs_of
 from .facts import Facts, gather
 from .limits import made_limits, refuse_idle_limits
 from .memory import require_fit
-from .outcomes import Laid, costs_by_outcome, laid_out
+from .outcomes import costs_by_outcome, laid_out
 from .plain import changed, read_content
+from .schema import parse
 from .successors import moves_allowed, refuse_unlisted, said_to_lead, support_of
-from .toml_file import parse
-from .trusted import Trusted, import_family
-
-
-@dataclass(frozen=True)
-class Case:
-    """A problem file with everything it names, checked; `arguments()` are those of `pr.solve`.
-
-    >>> import prudent as pr, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     case = pr.read_problem(pr.write_example(folder)[0])
-    >>> case.states, case.shape
-    (('new', 'used', 'worn', 'broken'), (4, 3, 4))
-
-    Attributes:
-        facts: what the files say.
-        start: `[S]` distribution of the first state.
-        terminal: `[S]` whether a state is never left.
-        support: which successors each pair may have.
-        costs: what pairs or moves cost, and how well that is known; None for a family.
-        reachable: `[S]` whether a state can be reached from the start.
-        family: the user's own model, imported because it was trusted; None without one.
-        laid: outcomes along the successors, where rows share laws of them.
-    """
-
-    facts: Facts
-    start: np.ndarray
-    terminal: np.ndarray
-    support: Support
-    costs: BelievedCosts | None
-    reachable: np.ndarray
-    family: Trusted | None = None
-    laid: Laid | None = None
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Names by number."""
-        return self.facts.states.all()
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """Names by number."""
-        return self.facts.actions.all()
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """`(S, A, B)` of the kernel."""
-        return self.support.shape
-
-    @property
-    def drawn_costs(self) -> int:
-        """How many costs of each pair are drawn with its probabilities: none where they are known."""
-        return 0 if self.costs is None or self.costs.spread is None else self.costs.mean[0, 0].size
-
-    @property
-    def cost(self) -> np.ndarray | None:
-        """`[S, A]` or, where costs differ by the next state, `[S, A, B]` mean costs; None for a family."""
-        return None if self.costs is None else self.costs.mean
-
-    def counts(self) -> np.ndarray:
-        """`[S, A]` how often each pair was seen."""
-        log, table = self.facts.log, np.zeros(self.shape[:2])
-        if log is not None:
-            np.add.at(table, (log.state, log.action), log.count)
-        return table
-
-    def follower(self, state: int, action: int, slot: int) -> str:
-        """What an entry of a pair's row is the chance of: a next state or, where rows share laws, an outcome."""
-        outcome = "" if self.laid is None else self.laid.names[self.laid.law[state, action]][slot]
-        return outcome or self.facts.states[self.support.index()[state, action, slot]]
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `pr.solve` that this problem stands for: `pr.solve(**case.arguments())`."""
-        file = self.facts.file
-        model, belief = self._model_and_belief()
-        return {
-            "model": model,
-            "belief": belief,
-            "risk": file.risk.made(),
-            "loss": self.facts.loss(),
-            "solver": self.solver(),
-            "seed": file.seed,
-        } | ({"subject_to": self.limits()} if file.limit else {})
-
-    def limits(self) -> list[Limit]:
-        """What a policy has to keep."""
-        return made_limits(self.facts.file.limit, self.facts.limits, self.facts.source)
-
-    @property
-    def model(self) -> AbstractFamily:
-        """The family."""
-        return self._model_and_belief()[0]
-
-    @property
-    def belief(self) -> Posterior:
-        """The posterior with the whole log."""
-        return self._model_and_belief()[1]
-
-    def solver(self) -> Any:
-        """The solver that the file asks for."""
-        return self.facts.file.solver.made(self.shape)
-
-    def _model_and_belief(self) -> tuple[AbstractFamily, Posterior]:
-        """The family and the posterior with the whole log."""
-        facts, costs, log = self.facts, self.costs, None
-        if (seen := facts.log) is not None:
-            log = Transitions(seen.state, seen.action, seen.next_state, seen.count, *self.shape[:2])
-        if self.family is not None:
-            return self.family.model, self.family.after(log)
-        prior = self._prior()
-        belief = prior if log is None else prior.update(log)
-        assert costs is not None
-        known = costs.spread is None
-        model = TabularFamily(self.support, costs.mean if known else None, self.start, facts.file.discount)
-        return model, belief if known else WithCosts(belief, costs.mean, costs.spread, costs.degrees, costs.group)
-
-    def _prior(self) -> Dirichlet | Pooled | OutcomeLaws:
-        """What is believed of the table before the log."""
-        facts, said = self.facts, self.facts.file.posterior
-        if said.pooled:
-            return Pooled(self.support, grid=facts.file.layout.grid)
-        weight = said.prior or 1.0
-        if facts.outcomes is None:
-            return Dirichlet.symmetric(self.support, weight)
-        laid = self.laid
-        assert laid is not None
-        seen = np.zeros((len(facts.outcomes.laws) + 1, self.shape[2]))
-        for law, outcome, count in () if facts.outcomes.seen is None else facts.outcomes.seen:
-            seen[int(law), laid.slot[int(law), int(outcome)]] += count
-        # Laws that no pair has, such as that of pairs without a way out where every pair has one, are left out.
-        used, law = np.unique(laid.law, return_inverse=True)
-        names = tuple(laid.names[k] for k in used)
-        return OutcomeLaws(self.support, law.reshape(self.shape[:2]), weight, seen=seen[used], names=names)
-
-    def with_log(self, sources: Any, again: bool = False) -> Case:
-        """The same problem after more has been observed; a path, a frame or a list of them.
-
-        A log that was counted before, by its path or by its rows, is refused unless it is to count `again`.
-        """
-        several = sources if isinstance(sources, list | tuple) else [sources]
-        return case_of(self.facts.with_log(several, again), self.family)
-
-    def digest(self) -> str:
-        """A number for the question asked: names, log, model, loss and risk; not how it is solved."""
-        facts = self.facts
-        content = facts.file.model_dump(mode="json")
-        said = {key: content[key] for key in ("discount", "family", "options", "posterior", "risk", "loss")}
-        said |= {"limit": content["limit"]} if facts.file.limit else {}
-        if facts.file.posterior.pooled or facts.file.posterior.rule is not None:
-            # Pooled rows learn from moves along the grid, and a rule says how far along it a step may lead.
-            said["grid"] = content["layout"]["grid"]
-        text = json.dumps([said, self.states, self.actions], sort_keys=True)
-        digest = hashlib.sha256(text.encode())
-        log = facts.log
-        seen = [] if log is None else [log.state, log.action, log.next_state, log.count]
-        spread = None if self.costs is None else self.costs.spread
-        known = facts.outcomes
-        tables = [None, None] if known is None else [known.moves, known.seen]
-        for array in (self.start, self.cost, spread, facts.target, facts.listed, *tables, *seen, *facts.limits):
-            digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
-        return digest.hexdigest()
+from .tabular_case import Case
 
 
 def read_problem(
@@ -222,7 +61,7 @@ def read_problem(
         # A kind tells files of vectors apart; their descriptions are made of those of tables, so they come later.
         from .linear_file import linear_case
 
-        return linear_case(content, str(path), path.resolve().parent, text, frames)
+        return linear_case(content, path, text, frames)
     file = parse(content, str(path), text)
     if file.family is None:
         return case_of(gather(file, path, None, frames))
@@ -343,3 +182,56 @@ def _refuse_open_pairs(facts: Facts, moves: np.ndarray, terminal: np.ndarray, re
 
 def _and_others(number: int) -> str:
     return f" (nor for {number - 1} more)" if number > 1 else ""
+
+
+class Trusted(NamedTuple):
+    """What the user's function made.
+
+    Attributes:
+        name: `module:function`.
+        model: the family of MDPs.
+        prior: the posterior before the log.
+    """
+
+    name: str
+    model: AbstractFamily
+    prior: Posterior
+
+    def after(self, log: Transitions | None) -> Posterior:
+        """The belief after a log."""
+        update = getattr(self.prior, "update", None)
+        if log is None:
+            return self.prior
+        if update is None:
+            raise InputError(f"the prior of family {self.name!r} has no update(log), and there is a log")
+        return update(log)
+
+
+def import_family(name: str, options: dict[str, Any], folder: Path, trust: bool) -> Trusted:
+    """Call `module:function(**options)`; modules in the problem file's folder are found first.
+
+    The function gives a family and a prior, `(family, prior)`, or a family with an attribute `prior`.
+    """
+    if not trust:
+        raise InputError(
+            f"the problem file names the code {name!r}; it is imported and run only with --trust "
+            "(in Python: read_problem(path, trust=True)), so look at it first"
+        )
+    module_name, function_name = name.split(":")
+    sys.path.insert(0, str(folder))
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+        made = function(**options)
+    except Exception as error:
+        raise InputError(
+            f"family {name!r} failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        ) from None
+    finally:
+        sys.path.remove(str(folder))
+    model, prior = made if isinstance(made, tuple) and len(made) == 2 else (made, getattr(made, "prior", None))
+    if not isinstance(model, AbstractFamily) or not isinstance(prior, Posterior):
+        raise InputError(
+            f"family {name!r} must give a family and its prior, (family, prior), or a family with a prior; "
+            f"it gave {type(model).__name__} and {type(prior).__name__}"
+        )
+    return Trusted(name, model, prior)

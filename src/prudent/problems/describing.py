@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .assembling import Case
 from .facts import Facts
 from .memory import estimate, in_words
-from .schema import MixtureSection
+from .sections import MixtureSection
+from .tabular_case import Case
 
 MOST_NAMED = 6
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,24 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..tables import LARGEST_COST, Keeper, LogCounts, LogForm, Names, Rows, count_log, entries_of, read_table
+from ..tables import (
+    LARGEST_COST,
+    Keeper,
+    LogCounts,
+    LogForm,
+    Names,
+    Rows,
+    SmallTable,
+    count_log,
+    entries_of,
+    read_table,
+)
 from .limits import limit_tables
 from .outcomes import Outcomes, read_outcomes, read_seen, seen_together, tells_outcomes
 from .schema import ProblemFile
+
+# Columns of a log by which it is known again, as far as it has them.
+COLUMNS = ("state", "action", "next_state", "count", "cost_count", "cost_total")
 
 
 @dataclass(frozen=True)
@@ -84,18 +99,14 @@ class Facts:
     def with_log(self, sources: Any, again: bool = False) -> Facts:
         """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
         tables = [self._read(each) for each in sources]
-        more = tuple(counted(each, table) for each, table in zip(sources, tables, strict=True))
-        if not again:
-            refuse_repeats(more, self.counted, "count it all the same with --again (again=True)")
-        logs = [each for each in (self.log, *tables) if isinstance(each, LogCounts)]
+        counted = counted_more(self.counted, sources, tables, again)
         known = self.outcomes
         if known is not None:
             told = (each for each in tables if not isinstance(each, LogCounts))
             known = known._replace(seen=seen_together([known.seen, *told]))
+        log = joined([self.log, *(each for each in tables if isinstance(each, LogCounts))])
         # A checkpoint has counts alone, so the rows of all that was seen are not there.
-        return replace(
-            self, log=_joined(logs) if logs else None, outcomes=known, counted=self.counted + more, rows=None
-        )
+        return replace(self, log=log, outcomes=known, counted=counted, rows=None)
 
     def _read(self, source: Any) -> LogCounts | np.ndarray:
         """A log of transitions or, where pairs share laws and it has a column of them, of outcomes."""
@@ -105,21 +116,31 @@ class Facts:
         return count_log([source], self.states, self.actions, leave=self.left_alone, form=form_of(self.file))
 
 
-def counted(source: Any, log: LogCounts | np.ndarray, folder: Path | None = None) -> Counted:
-    """The log that a source was counted to, with a digest that does not depend on the order of its rows."""
-    digest = hashlib.sha256()
-    columns = (
-        (log.state, log.action, log.next_state, log.count, log.cost_count, log.cost_total)
-        if isinstance(log, LogCounts)
-        else (log,)
-    )
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).tobytes() + b"|")
+def digest_of(arrays: Iterable[np.ndarray | None], text: str = "") -> str:
+    """A number for a text and arrays, of which some may not be there."""
+    digest = hashlib.sha256(text.encode())
+    for array in arrays:
+        digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
+    return digest.hexdigest()
+
+
+def counted(source: Any, log: Any, folder: Path | None = None) -> Counted:
+    """The log that a source was counted to, with a digest that does not depend on the order of the rows of a table."""
+    columns = [log] if isinstance(log, np.ndarray) else [getattr(log, name) for name in COLUMNS if hasattr(log, name)]
+    digest = digest_of(columns)
     if not isinstance(source, str | Path):
-        return Counted("the frame", None, digest.hexdigest())
+        return Counted("the frame", None, digest)
     named = str(source)
     path = named if named.startswith("minari:") else str(((folder or Path()) / named).resolve())
-    return Counted(named, path, digest.hexdigest())
+    return Counted(named, path, digest)
+
+
+def counted_more(before: tuple[Counted, ...], sources: Any, logs: Any, again: bool) -> tuple[Counted, ...]:
+    """All logs that were counted; one that was counted before is refused, unless it is to count again."""
+    more = tuple(counted(each, log) for each, log in zip(sources, logs, strict=True))
+    if not again:
+        refuse_repeats(more, before, "count it all the same with --again (again=True)")
+    return before + more
 
 
 def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: str) -> None:
@@ -137,11 +158,10 @@ def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: 
         before = (*before, each)
 
 
-def _joined(logs: list[LogCounts]) -> LogCounts:
-    whole = logs[0]
-    for log in logs[1:]:
-        whole = whole.joined(log)
-    return whole
+def joined(logs: Iterable[Any]) -> Any:
+    """One log of several, of which some may not be there; None without any."""
+    there = [log for log in logs if log is not None]
+    return functools.reduce(lambda one, other: one.joined(other), there) if there else None
 
 
 def declared(kind: str, value: Any) -> Names:
@@ -179,22 +199,19 @@ def gather(
         sizes: how many states and actions the file's family has.
         frames: tables in memory, by what the file has in the place of their paths.
     """
-    frames = {} if frames is None else frames
+    where = _Tables(source.parent, source, {} if frames is None else frames)
     try:
         states, actions = declared("state", file.states), declared("action", file.actions)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     if sizes is not None:
         states, actions = _sized(states, sizes[0], source), _sized(actions, sizes[1], source)
-    folder = source.parent
+    folder, said = where.folder, file.posterior
     names = {"state": states, "action": actions, "next_state": states}
-    costs, values = _costs(file, names, folder, source, frames)
-    listed = _successors(file, names, folder, source, frames)
-    said = file.posterior
-    shared = None
-    if said.outcomes is not None:
-        where, noticed = (frames.get(key or "", key) for key in (said.outcomes, said.outcomes_seen))
-        shared = read_outcomes(where, noticed, names, folder)
+    costs, values = _costs(file.data.costs, names, where)
+    listed = _successors(said.successors, names, where)
+    told = where.at(said.outcomes_seen)
+    shared = None if said.outcomes is None else read_outcomes(where.at(said.outcomes), told, names, folder)
     given = file.data.transitions
     paths = [] if given is None else [given] if isinstance(given, str) else given
     if said.outcomes_seen in paths:
@@ -202,7 +219,7 @@ def gather(
             f"{source}: {said.outcomes_seen} is named by data.transitions and by posterior.outcomes_seen; its rows "
             "count once, by their outcomes if they have these"
         )
-    tables = [frames.get(path, path) for path in paths]
+    tables = [where.at(path) for path in paths]
     leave, form, kept = _left_alone(costs, sizes is not None, shared), form_of(file), Keeper()
     logs = [count_log([each], states, actions, folder, leave, kept, form) for each in tables]
     rows = kept.rows()
@@ -224,18 +241,18 @@ def gather(
     logs = [log.renumbered(state_places, action_places) for log in logs]
     seen = tuple(counted(each, log, folder) for each, log in zip(tables, logs, strict=True))
     if shared is not None and shared.seen is not None:
-        seen += (counted(frames.get(said.outcomes_seen or "", said.outcomes_seen), shared.seen, folder),)
+        seen += (counted(told, shared.seen, folder),)
     if not file.data.again:
         refuse_repeats(seen, (), "count it all the same with data.again = true")
     return Facts(
         file=file,
         states=states,
         actions=actions,
-        log=_joined(logs) if logs else None,
+        log=joined(logs),
         listed=renumbered(listed),
         costs=renumbered(costs),
         cost_values=values,
-        target=_target(file, states, actions, folder, frames),
+        target=_target(getattr(file.loss, "target", None), {"state": states, "action": actions}, where),
         source=str(source),
         counted=seen,
         outcomes=shared,
@@ -253,25 +270,33 @@ def _sized(names: Names, size: int, source: Path) -> Names:
     return names
 
 
-def _costs(
-    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path, frames: Mapping[str, Any]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    given = file.data.costs
+@dataclass(frozen=True)
+class _Tables:
+    """Where tables are that a problem file names: beside it, or in memory under a name that stands in for a path."""
+
+    folder: Path
+    source: Path
+    frames: Mapping[str, Any]
+
+    def at(self, path: Any) -> Any:
+        return self.frames.get(path or "", path)
+
+    def read(self, path: str, names: dict[str, Names], numbers: list[str], optional: Sequence[str] = ()) -> SmallTable:
+        return read_table(self.at(path), names, numbers, optional, self.folder)
+
+
+def _costs(given: Any, names: dict[str, Names], tables: _Tables) -> tuple[np.ndarray | None, np.ndarray | None]:
     if given is None:
         return None, None
     if isinstance(given, dict):
-        index, values = [], []
-        for state, row in given.items():
-            for action, value in row.items():
-                where = f"{source}: data.costs"
-                index.append((names["state"].number(state, where), names["action"].number(action, where)))
-                values.append(value)
-        if not index:
-            raise InputError(f"{source}: data.costs is empty; give a cost for each state and action")
-        costs, amounts = np.array(index, np.int64), np.array(values, np.float64)
-        place = f"{source}: data.costs"
+        place = f"{tables.source}: data.costs"
+        pairs = [(state, action, value) for state, row in given.items() for action, value in row.items()]
+        if not pairs:
+            raise InputError(f"{place} is empty; give a cost for each state and action")
+        index = [(names["state"].number(s, place), names["action"].number(a, place)) for s, a, _ in pairs]
+        costs, amounts = np.array(index, np.int64), np.array([value for *_, value in pairs], np.float64)
     else:
-        table = read_table(frames.get(given, given), names, ["cost"], ["next_state"], folder)
+        table = tables.read(given, names, ["cost"], ["next_state"])
         columns = [column for column in ("state", "action", "next_state") if column in table.indices]
         entries_of(table, columns, [len(names[column]) for column in columns])
         costs = np.stack([table.indices[column] for column in columns], axis=1)
@@ -283,41 +308,27 @@ def _costs(
     return costs, amounts
 
 
-def _successors(
-    file: ProblemFile, names: dict[str, Names], folder: Path, source: Path, frames: Mapping[str, Any]
-) -> np.ndarray | None:
-    given = file.posterior.successors
+def _successors(given: Any, names: dict[str, Names], tables: _Tables) -> np.ndarray | None:
     if given is None:
         return None
     if isinstance(given, dict):
-        where = f"{source}: posterior.successors"
-        rows = [
-            (
-                names["state"].number(state, where),
-                names["action"].number(action, where),
-                names["state"].number(str(follower), where),
-            )
-            for state, row in given.items()
-            for action, followers in row.items()
-            for follower in followers
-        ]
-        if not rows:
+        where = f"{tables.source}: posterior.successors"
+        moves = [(s, a, str(to)) for s, row in given.items() for a, several in row.items() for to in several]
+        if not moves:
             raise InputError(f"{where} is empty; list the successors of each state and action")
+        kinds = names.values()
+        rows = [[kind.number(name, where) for kind, name in zip(kinds, move, strict=True)] for move in moves]
         triples = np.array(rows, np.int64)
     else:
-        table = read_table(frames.get(given, given), names, [], (), folder)
+        table = tables.read(given, names, [])
         triples = np.stack([table.indices[column] for column in names], axis=1)
     return np.unique(triples, axis=0)
 
 
-def _target(
-    file: ProblemFile, states: Names, actions: Names, folder: Path, frames: Mapping[str, Any]
-) -> np.ndarray | None:
-    given = getattr(file.loss, "target", None)
+def _target(given: str | None, names: dict[str, Names], tables: _Tables) -> np.ndarray | None:
     if given is None:
         return None
-    names = {"state": states, "action": actions}
-    table = read_table(frames.get(given, given), names, ["probability"], ["action"], folder)
+    table = tables.read(given, names, ["probability"], ["action"])
     columns = [column for column in names if column in table.indices]
     sizes = [len(names[column]) for column in columns]
     target = np.zeros(sizes)

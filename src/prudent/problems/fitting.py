@@ -21,7 +21,7 @@ from ..fit import (
     surprise,
 )
 from ..tables import Rows
-from .assembling import Case
+from .tabular_case import Case
 
 # Groups of a figure.
 PARTS, UNITS, BEFORE = 20, 60, 40

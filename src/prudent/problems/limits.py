@@ -7,17 +7,16 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
 from ..losses import CostTable
 from ..solvers import Limit, refuse_idle
 from ..tables import LARGEST_COST, Names, entries_of, read_table
-from .sections import Name, Section
+from .sections import Name, Risk, Section, wrong
 
 
-class LimitKeys(Section):
-    """One `[[limit]]`: all of it but its risk."""
+class LimitSection(Section):
+    """One `[[limit]]`: what else a policy may lose."""
 
     at_most: float = Field(description="the most that is allowed, in the limit's own unit")
     visits: Annotated[list[Name], Field(min_length=1)] | None = Field(
@@ -43,30 +42,22 @@ class LimitKeys(Section):
     )
     name: Annotated[str, Field(max_length=80)] = Field(default="", description="what a reader calls it")
     unit: Annotated[str, Field(max_length=80)] = Field(default="", description="such as failures a year")
-    risk: Any = None
+    risk: Risk | None = Field(default=None, description="of it over the posterior; `cvar` of level 0.9 when left out")
 
     @model_validator(mode="after")
-    def _one_of_each(self) -> LimitKeys:
+    def _one_of_each(self) -> LimitSection:
         if (self.visits is None) == (self.costs is None):
-            raise PydanticCustomError("limit", "a limit is on visits or on costs; give one of the two", {})
+            raise wrong("limit", "a limit is on visits or on costs; give one of the two")
         if self.actions is not None and self.visits is None:
-            raise PydanticCustomError("limit", "actions go with visits; a table of costs names its own", {})
+            raise wrong("limit", "actions go with visits; a table of costs names its own")
         if self.chance is not None and self.risk is not None:
-            raise PydanticCustomError("limit", "a limit is kept in a risk or with a chance; give one of the two", {})
+            raise wrong("limit", "a limit is kept in a risk or with a chance; give one of the two")
         return self
 
     def made(self, table: np.ndarray) -> Limit:
         """The limit on the costs of a table `[S, A]`."""
-        risk = None if self.risk is None else self.risk.made()
-        return Limit(
-            CostTable(table, self.per),
-            self.at_most,
-            risk,
-            chance=self.chance,
-            name=self.name,
-            unit=self.unit,
-            confidence=self.confidence,
-        )
+        told = {name: getattr(self, name) for name in ("chance", "name", "unit", "confidence")}
+        return Limit(CostTable(table, self.per), self.at_most, None if self.risk is None else self.risk.made(), **told)
 
 
 def limit_tables(limits: list[Any], states: Names, actions: Names, folder: Path, source: str) -> tuple[np.ndarray, ...]:
@@ -76,7 +67,7 @@ def limit_tables(limits: list[Any], states: Names, actions: Names, folder: Path,
     )
 
 
-def _table(limit: LimitKeys, states: Names, actions: Names, folder: Path, where: str) -> np.ndarray:
+def _table(limit: LimitSection, states: Names, actions: Names, folder: Path, where: str) -> np.ndarray:
     table = np.zeros((len(states), len(actions)))
     if limit.visits is not None:
         rows = [states.number(str(name), f"{where}, visits") for name in limit.visits]

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
+import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
 from ..errors import InputError
-from ..linear import CutOff, LinearFamily
+from ..linear import CutOff, LinearFamily, linear_plan, robust_gain
 from ..occupancies import Truncated
 from ..tables import LONGEST_NAME
 from ..vector_log import VectorLog, read_vector_log
 from .describing import risk_name, solver_name
-from .facts import Counted, refuse_repeats
-from .schema import RISKS, SOLVERS, Risk, Solver
-from .sections import Level, NotNegative, Section
-from .toml_file import validation_message
+from .facts import Counted, counted, counted_more, digest_of, joined, refuse_repeats
+from .schema import parse
+from .sections import RISKS, SOLVERS, Level, NotNegative, Risk, Section, Solver, wrong
+from .tabular_case import AbstractCase
+
+if TYPE_CHECKING:
+    from ..solvers import Solution
 
 Named = dict[str, float]
 Matrix = list[list[float]]
@@ -49,12 +50,11 @@ class LinearData(Section):
         named = [*self.states, *self.actions, *(self.next_states or ()), *([self.episode] if self.episode else ())]
         twice = next((name for name in named if named.count(name) > 1), None)
         if twice is not None:
-            shown = {"name": repr(twice[:40])}
-            raise PydanticCustomError("columns", "column {name} is named twice; it has one meaning", shown)
+            raise wrong("columns", "column {name} is named twice; it has one meaning", name=repr(twice[:40]))
         odd = next((name for name in named if not 0 < len(name) <= LONGEST_NAME or not name.isprintable()), None)
         if odd is not None:
             said = "column {name} is no name: up to {most} characters that can be printed"
-            raise PydanticCustomError("columns", said, {"name": repr(odd[:40]), "most": LONGEST_NAME})
+            raise wrong("columns", said, name=repr(odd[:40]), most=LONGEST_NAME)
         return self
 
 
@@ -116,25 +116,9 @@ class LinearFile(Section):
     solver: Solver = Field(default=SOLVERS["sample-average"](kind="sample-average"), description="how it is solved")
 
 
-def parse_linear(content: dict[str, Any], source: str, text: str = "") -> LinearFile:
-    """Checked content from plain values; the first thing wrong is refused."""
-    try:
-        return LinearFile.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{source}{validation_message(error, text)}") from None
-    except RecursionError:
-        raise InputError(f"{source}: is nested too deeply") from None
-
-
 @dataclass(frozen=True)
-class LinearCase:
-    """A problem file of a linear system with its log, checked; `arguments()` are those of `pr.solve`.
-
-    >>> import prudent as pr, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     case = pr.read_problem(pr.write_linear_example(folder)[0])
-    >>> case.states, case.actions, len(case.log)
-    (('position', 'speed'), ('force',), 40)
+class LinearFacts:
+    """A problem file of a linear system with its log read.
 
     Attributes:
         file: the file's content.
@@ -148,6 +132,33 @@ class LinearCase:
     log: VectorLog | None
     counted: tuple[Counted, ...] = ()
 
+    def with_log(self, sources: Any, again: bool = False) -> LinearFacts:
+        """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
+        logs = self.read(sources)
+        return replace(self, log=joined([self.log, *logs]), counted=counted_more(self.counted, sources, logs, again))
+
+    def read(self, sources: Any) -> list[VectorLog]:
+        """Logs with the columns that the file names."""
+        data = self.file.data
+        return [read_vector_log(each, data.states, data.actions, data.next_states, data.episode) for each in sources]
+
+
+@dataclass(frozen=True)
+class LinearCase(AbstractCase):
+    """A problem file of a linear system with its log, checked; `arguments()` are those of `pr.solve`.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     case = pr.read_problem(pr.write_linear_example(folder)[0])
+    >>> case.states, case.actions, len(case.log)
+    (('position', 'speed'), ('force',), 40)
+
+    Attributes:
+        facts: what the files say.
+    """
+
+    facts: LinearFacts
+
     @property
     def states(self) -> tuple[str, ...]:
         """Names by number."""
@@ -158,6 +169,16 @@ class LinearCase:
         """Names by number."""
         return tuple(self.file.data.actions)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of states, then of actions."""
+        return (*self.states, *self.actions)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Coordinates of state, action and next state."""
+        return len(self.states), len(self.actions), len(self.states)
+
     def unit(self, name: str) -> str:
         """Of a column; empty where none is said."""
         return self.file.units.get(name, "")
@@ -165,15 +186,14 @@ class LinearCase:
     def family(self) -> LinearFamily:
         """The systems."""
         file, states, actions = self.file, self.states, self.actions
-        deviation = self._vector("noise.deviation", file.noise.deviation, states, whole=True)
-        targets = self._vector("cost.targets", file.cost.targets, (*states, *actions))
+        targets = self._vector("cost.targets", file.cost.targets, self.names)
         spread = self._vector("start.deviation", file.start.deviation, states)
         try:
             return LinearFamily(
                 self._matrix("cost.states", file.cost.states, states),
                 self._matrix("cost.actions", file.cost.actions, actions),
                 discount=file.discount,
-                noise=np.diag(deviation**2) if file.noise.known else None,
+                noise=self._noise() if file.noise.known else None,
                 state_target=targets[: len(states)],
                 action_target=targets[len(states) :],
                 start_mean=self._vector("start.mean", file.start.mean, states),
@@ -186,12 +206,9 @@ class LinearCase:
         """The posterior with the whole log, cut off."""
         family, said = self.family(), self.file.belief
         n, m = family.states, family.actions
-        mean = np.concatenate(
-            [np.eye(n) if said.around == "persistence" else np.zeros((n, n)), np.zeros((n, m))], axis=1
-        )
-        deviation = self._vector("noise.deviation", self.file.noise.deviation, self.states, whole=True)
-        noise = None if self.file.noise.known else np.diag(deviation**2)
-        prior = family.prior(spread=said.spread, mean=mean, noise=noise)
+        stays = np.eye(n) if said.around == "persistence" else np.zeros((n, n))
+        mean = np.concatenate([stays, np.zeros((n, m))], axis=1)
+        prior = family.prior(spread=said.spread, mean=mean, noise=None if self.file.noise.known else self._noise())
         return CutOff(prior if self.log is None else prior.update(self.log), credible=said.credible)
 
     def arguments(self) -> dict[str, Any]:
@@ -206,60 +223,92 @@ class LinearCase:
             "seed": file.seed,
         }
 
-    def solver(self) -> Any:
-        """The solver that the file asks for."""
-        return self.file.solver.made((len(self.states), len(self.actions), len(self.states)))
-
-    def with_log(self, sources: Any, again: bool = False) -> LinearCase:
-        """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
-        several = sources if isinstance(sources, list | tuple) else [sources]
-        logs = [_read(self.file, each) for each in several]
-        more = tuple(_counted(each, log) for each, log in zip(several, logs, strict=True))
-        if not again:
-            refuse_repeats(more, self.counted, "count it all the same with --again (again=True)")
-        return dataclasses.replace(self, log=_joined(self.log, logs), counted=self.counted + more)
-
     def digest(self) -> str:
-        """A number for the question asked: log, model, risk; not how it is solved."""
+        """A number for the question asked."""
         said = self.file.model_dump(mode="json", exclude={"solver", "title", "units", "seed"})
         said["data"] = {key: said["data"][key] for key in ("states", "actions")}
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         log = self.log
-        for array in () if log is None else (log.state, log.action, log.next_state):
-            digest.update(np.ascontiguousarray(array).tobytes() + b"|")
-        return digest.hexdigest()
+        arrays = () if log is None else (log.state, log.action, log.next_state)
+        return digest_of(arrays, json.dumps(said, sort_keys=True))
 
     def describe(self) -> list[tuple[str, str]]:
         """What was understood, as (label, text)."""
         file, log = self.file, self.log
         shown = lambda names: ", ".join(f"{name} ({self.unit(name)})" if self.unit(name) else name for name in names)  # noqa: E731
         deviation = ", ".join(f"{name} {value:g}" for name, value in file.noise.deviation.items())
-        belief = self.belief()
+        kept = f"around {file.belief.around}, spread {file.belief.spread:g}, {file.belief.credible:.0%} of it kept"
         rows = [
             ("states", shown(self.states)),
             ("actions", shown(self.actions)),
             ("discount", f"{file.discount:g}" + ("" if file.horizon is None else f", steps 0 to {file.horizon}")),
             ("risk", risk_name(file.risk)),
             ("noise", f"{deviation} ({'known' if file.noise.known else 'on average, before the log'})"),
-            (
-                "belief",
-                f"around {file.belief.around}, spread {file.belief.spread:g}, {file.belief.credible:.0%} of it kept",
-            ),
+            ("belief", kept),
             ("log", "none: the prior alone" if log is None else f"{len(log):,} transitions"),
         ]
         if log is not None:
             size = log.inputs().shape[1]
             rows.append(("excitation", f"the log moves in {log.rank()} of {size} directions of (state, action)"))
-            learned = np.asarray(belief.posterior.learned())  # pyright: ignore[reportAttributeAccessIssue]
+            learned = np.asarray(self.belief().posterior.learned())  # pyright: ignore[reportAttributeAccessIssue]
             rows.append(("learned", f"at least {learned.min():.1%} of the prior's variance in every direction"))
         return [*rows, ("solver", solver_name(file.solver))]
 
-    def _vector(self, key: str, said: Named, names: tuple[str, ...], whole: bool = False) -> np.ndarray:
+    def seen(self) -> dict[str, Any]:
+        """How many transitions."""
+        return {} if self.log is None else {"transitions": len(self.log)}
+
+    def rivals(self, arguments: dict[str, Any], iterations: int) -> dict[str, tuple[Any, str]]:
+        """Least squares, the posterior mean, and cautious in closed form."""
+        family, belief, log = arguments["model"], arguments["belief"], self.log
+        thetas = {"plan for the posterior mean": belief.posterior.mean}
+        if log is not None:
+            noise = () if self.file.noise.known else (log.residual_covariance,)
+            fitted = lambda: np.concatenate([log.least_squares(), *(each() for each in noise)], axis=1)  # noqa: E731
+            thetas = {"certainty equivalence": fitted} | thetas
+        made = {}
+        for name, theta in thetas.items():
+            with contextlib.suppress(InputError):
+                made[name] = linear_plan(family, np.asarray(theta())).policy
+        made["cautious gain"] = robust_gain(family, belief, seed=self.file.seed)
+        return {name: (policy, "PLANNED") for name, policy in made.items()}
+
+    def unknowns(self, shape: tuple[int, ...]) -> dict[str, int]:
+        """The entries of [A B]."""
+        states, names = self.states, self.names
+        entries = ((row, column) for row in range(len(states)) for column in range(len(names)))
+        return {f"{names[j]} to {states[i]}": int(np.ravel_multi_index((i, j), shape)) for i, j in entries}
+
+    def driver_name(self, *place: int) -> str:
+        """An entry of [A B], or of the covariance of the noise."""
+        (row, column), names = place, self.names
+        if column < len(names):
+            return f"{names[column]} → {self.states[row]}"
+        return f"noise of {self.states[row]}, {self.states[column - len(names)]}"
+
+    def why_infinite(self, solution: Solution) -> str:
+        """At how many draws the closed loop is unstable."""
+        return (
+            f"the closed loop of the best gain found is unstable at {solution.evaluation.notes.unstable}, where its "
+            "cost is infinite, and so is the risk: more data, a smaller belief.credible or a horizon may give a finite "
+            "one"
+        )
+
+    def _after(self, facts: LinearFacts) -> LinearCase:
+        return LinearCase(facts)
+
+    def _noise(self) -> np.ndarray:
+        """The covariance that the file's deviations say."""
+        deviation = self.file.noise.deviation
+        names = self._vector("noise.deviation", deviation, self.states)
+        lost = [name for name in self.states if name not in deviation]
+        if lost:
+            every = ", ".join(self.states)
+            raise InputError(f"{self.source}: noise.deviation has no {lost[0]}; give one for each of {every}")
+        return np.diag(names**2)
+
+    def _vector(self, key: str, said: Named, names: tuple[str, ...]) -> np.ndarray:
         """Numbers by name, in the order of the columns."""
-        self._known(key, said, names)
-        lost = [name for name in names if name not in said]
-        if whole and lost:
-            raise InputError(f"{self.source}: {key} has no {lost[0]}; give one for each of {', '.join(names)}")
+        self.require_known(key, said, names)
         return np.array([float(said.get(name, 0.0)) for name in names])
 
     def _matrix(self, key: str, said: Named | Matrix, names: tuple[str, ...]) -> np.ndarray:
@@ -269,46 +318,23 @@ class LinearCase:
             raise InputError(f"{self.source}: {key} must have {len(names)} rows and columns, one for each of {names}")
         return np.array(said, float)
 
-    def _known(self, key: str, said: dict[str, Any], names: tuple[str, ...]) -> None:
+    def require_known(self, key: str, said: dict[str, Any], names: tuple[str, ...]) -> None:
+        """Refuse a name that is none of these."""
         stray = [name for name in said if name not in names]
         if stray:
             raise InputError(f"{self.source}: {key} names {stray[0][:40]!r}, which is none of {', '.join(names)}")
 
 
-def linear_case(
-    content: dict[str, Any], source: str, folder: Path, text: str = "", frames: dict[str, Any] | None = None
-) -> LinearCase:
+def linear_case(content: dict[str, Any], path: Path, text: str, frames: dict[str, Any]) -> LinearCase:
     """A problem file's content with the log that it names, checked."""
-    file = parse_linear(content, source, text)
-    given = file.data.log
+    facts = LinearFacts(parse(content, str(path), text, LinearFile), str(path), None)
+    given, folder = facts.file.data.log, path.resolve().parent
     several = [] if given is None else [given] if isinstance(given, str) else list(given)
-    known = frames or {}
-    placed = [known.get(each, each if each.startswith("minari:") else folder / each) for each in several]
-    logs = [_read(file, each) for each in placed]
-    counted = tuple(_counted(each, log) for each, log in zip(placed, logs, strict=True))
-    for k, one in enumerate(counted):
-        refuse_repeats((one,), counted[:k], "name it once")
-    case = LinearCase(file, source, _joined(None, logs), counted)
-    case._known("units", file.units, (*case.states, *case.actions))
+    placed = [frames.get(each, each if each.startswith("minari:") else folder / each) for each in several]
+    logs = facts.read(placed)
+    known = tuple(counted(each, log) for each, log in zip(placed, logs, strict=True))
+    refuse_repeats(known, (), "name it once")
+    case = LinearCase(replace(facts, log=joined(logs), counted=known))
+    case.require_known("units", case.file.units, case.names)
     case.belief()
     return case
-
-
-def _read(file: LinearFile, source: Any) -> VectorLog:
-    data = file.data
-    return read_vector_log(source, data.states, data.actions, data.next_states, data.episode)
-
-
-def _joined(before: VectorLog | None, logs: list[VectorLog]) -> VectorLog | None:
-    for log in logs:
-        before = log if before is None else before.joined(log)
-    return before
-
-
-def _counted(source: Any, log: VectorLog) -> Counted:
-    digest = hashlib.sha256()
-    for part in (log.state, log.action, log.next_state):
-        digest.update(np.ascontiguousarray(part).tobytes() + b"|")
-    named = str(source) if isinstance(source, str | Path) else "the frame"
-    path = named if named.startswith("minari:") else str(Path(named).resolve())
-    return Counted(named, path if isinstance(source, str | Path) else None, digest.hexdigest())

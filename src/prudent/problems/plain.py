@@ -1,13 +1,15 @@
-"""A problem file's text to its plain content, before what it means is looked at. Imports no JAX."""
+"""Problem files as text: the examples, and plain content before what it means is looked at. Imports no JAX."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import write_files
 from ..tables import suggest
 
 LARGEST_FILE = 4 * 2**20
@@ -21,10 +23,47 @@ _TOKEN = re.compile(
 )
 
 
+def example(name: str) -> dict[str, str]:
+    """The files of an example: `machine`, one that wears, or `cart`, on a rail where it is to stay in its place."""
+    files = ("problem.toml", "log.csv") + (("costs.csv",) if name == "machine" else ())
+    folder = resources.files("prudent.problems") / "examples" / name
+    return {file: (folder / file).read_text(encoding="utf-8") for file in files}
+
+
+def write_example(folder: str | Path = ".", force: bool = False) -> tuple[Path, ...]:
+    """Write a commented example that solves as it is: `problem.toml`, `log.csv`, `costs.csv`.
+
+    Args:
+        folder: made if there is none.
+        force: replace files of these names; refused otherwise.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in pr.write_example(folder)]
+    ['problem.toml', 'log.csv', 'costs.csv']
+    """
+    return write_files(folder, example("machine"), force)
+
+
+def write_linear_example(folder: str | Path = ".", force: bool = False) -> tuple[Path, ...]:
+    """Write a commented example of a linear system that solves as it is: `problem.toml`, `log.csv`.
+
+    Args:
+        folder: made if there is none.
+        force: replace files of these names; refused otherwise.
+
+    >>> import prudent as pr, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in pr.write_linear_example(folder)]
+    ['problem.toml', 'log.csv']
+    """
+    return write_files(folder, example("cart"), force)
+
+
 def read_content(path: Path, changes: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
     """The plain content of a problem file, and its text; `changes` are keys to set, as `{"solver.iterations": 5}`."""
     text = _text(path)
-    _look_at_keys(path, text)
+    _check_keys(path, text)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -55,7 +94,7 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text; a problem file is TOML") from None
 
 
-def _look_at_keys(path: Path, text: str) -> None:
+def _check_keys(path: Path, text: str) -> None:
     """Refuse keys of very many parts, `a.a.a...`, before they are parsed."""
     for found in _TOKEN.finditer(text):
         if found["long"] is not None:

@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
 from ..tables import Names, suggest
-from .sections import Name, Section
+from .sections import Name, Section, wrong
 
 Levels = Annotated[int, Field(ge=0, le=2**31)]
 
@@ -22,9 +21,8 @@ def _from_word(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value != "adjacent":
-        raise PydanticCustomError(
-            "rule", 'there is no rule "{word}"{hint}', {"word": value[:40], "hint": suggest(value, ["adjacent"]) or ""}
-        )
+        hint = suggest(value, ["adjacent"]) or ""
+        raise wrong("rule", 'there is no rule "{word}"{hint}', word=value[:40], hint=hint)
     return {"steps": 1}
 
 

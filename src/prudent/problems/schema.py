@@ -1,202 +1,20 @@
-"""What a problem file may say: every key with its type, its range, its default and a line on what it means.
-
-Tables of a kind (`[risk]`, `[loss]`, `[solver]`) are made from the classes that they stand for. To make another class
-usable from a problem file, give it a kind in `RISKS`, `LOSSES` or `SOLVERS`.
-"""
+"""What a problem file may say: every key with its type, range, default and meaning; refusals name the line."""
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from ..losses import (
-    ChiSquare,
-    ExpectedCost,
-    Hellinger,
-    Imitation,
-    JensenShannon,
-    KullbackLeibler,
-    NegativeEntropy,
-    QuadraticDistance,
-    ReverseKullbackLeibler,
-    TotalVariation,
-)
-from ..risks import (
-    ChiSquareBall,
-    CVaR,
-    EntropicVaR,
-    Expectation,
-    KullbackLeiblerBall,
-    MeanSemideviation,
-    Mixture,
-    QuantileDeviation,
-    TotalVariationBall,
-    WorstCase,
-)
-from ..solvers import BRPG, SampleAverage
-from ..tables import MOST_NAMES
-from .beside import CertificateSection, Layout, Rivals
-from .limits import LimitKeys
-from .memory import largest_sample
+from ..errors import InputError
+from ..tables import MOST_NAMES, suggest
+from .limits import LimitSection
 from .rules import RuleOrWord
-from .sections import Checked, Level, Made, Name, Section, kinds_of, one_of
-
-
-class RiskSection(Checked):
-    """One kind of `[risk]`."""
-
-
-class LossSection(Made):
-    """One kind of `[loss]`."""
-
-    def made(self, **more: Any) -> Any:
-        """The loss; one with a target is given it."""
-        name = getattr(self, "divergence", None)
-        more |= {} if name is None else {"divergence": DIVERGENCES[name]()}
-        return super().made(**more)
-
-
-class SolverSection(Checked):
-    """One kind of `[solver]`."""
-
-    evaluation: int | None = None
-
-    @property
-    def grows(self) -> bool:
-        """Whether its sample grows, up to `largest`."""
-        return "largest" in type(self).model_fields
-
-    def made(self, shape: tuple[int, int, int] = (1, 1, 1), **more: Any) -> Any:
-        """The solver for a kernel of a shape."""
-        return super().made(**({"largest": largest_sample(shape, self)} if self.grows else {}), **more)
-
-
-RISKS = kinds_of(
-    RiskSection,
-    {
-        "expectation": Expectation,
-        "cvar": CVaR,
-        "worst-case": WorstCase,
-        "mean-semideviation": MeanSemideviation,
-        "quantile-deviation": QuantileDeviation,
-        "entropic-var": EntropicVaR,
-        "kl-ball": KullbackLeiblerBall,
-        "chi-square-ball": ChiSquareBall,
-        "tv-ball": TotalVariationBall,
-    },
-    {},
-)
-
-DIVERGENCES = {
-    "kullback-leibler": KullbackLeibler,
-    "reverse-kullback-leibler": ReverseKullbackLeibler,
-    "chi-square": ChiSquare,
-    "total-variation": TotalVariation,
-    "jensen-shannon": JensenShannon,
-    "hellinger": Hellinger,
-}
-
-TARGET = {"target": (str, Field(description="file with `state`, `probability`, and `action` if it is over pairs"))}
-
-
-def _usual(makes: type, key: str) -> Any:
-    """The default of an argument of a class that makes its fields itself."""
-    return inspect.signature(makes).parameters[key].default
-
-
-LOSSES = kinds_of(
-    LossSection,
-    {
-        "expected-cost": ExpectedCost,
-        "negative-entropy": NegativeEntropy,
-        "imitation": Imitation,
-        "quadratic-distance": QuadraticDistance,
-    },
-    {
-        "negative-entropy": {
-            "over_states": (
-                bool,
-                Field(_usual(NegativeEntropy, "over_states"), description="of the states, not of the pairs"),
-            )
-        },
-        "imitation": TARGET
-        | {
-            "divergence": (
-                Literal[tuple(DIVERGENCES)],
-                Field("kullback-leibler", description="how the difference is measured"),
-            ),
-            "floor": (float, Field(_usual(Imitation, "floor"), description="least probability of the target")),
-        },
-        "quadratic-distance": TARGET
-        | {"weight": (float, Field(_usual(QuadraticDistance, "weight"), description="of the distance; above 0"))},
-    },
-)
-
-SOLVERS = kinds_of(
-    SolverSection,
-    {"sample-average": SampleAverage, "brpg": BRPG},
-    {
-        "sample-average": {
-            "largest": (
-                int | None,
-                Field(None, ge=1, description="most draws of a sample; when left out, so many as take up to 1 GiB"),
-            )
-        }
-    },
-)
-
-if TYPE_CHECKING:
-    Risk = RiskSection
-    SimpleRisk = RiskSection
-    Loss = LossSection
-    Solver = SolverSection
-else:
-    # A mixture is one of its own parts' kinds, which have to be there first.
-    SimpleRisk = one_of(RISKS)
-
-
-class MixturePart(Section):
-    """One risk of a mixture."""
-
-    share: float = Field(description="the shares sum to 1")
-    risk: SimpleRisk = Field(description="any risk but a mixture")
-
-
-class MixtureSection(RiskSection):
-    """A weighted sum of risks."""
-
-    kind: Literal["mixture"]  # pyright: ignore[reportIncompatibleVariableOverride]
-    parts: Annotated[list[MixturePart], Field(min_length=1, max_length=20)] = Field(description="its parts")
-
-    def made(self, **more: Any) -> Any:
-        """The mixture."""
-        del more
-        return Mixture([part.risk.made() for part in self.parts], [part.share for part in self.parts])
-
-
-RISKS["mixture"] = MixtureSection
-
-
-def _with_kind(value: Any) -> Any:
-    """A table without a kind is of the usual one."""
-    return {"kind": "sample-average", **value} if isinstance(value, dict) else value
-
-
-if not TYPE_CHECKING:
-    Risk, Loss = one_of(RISKS), one_of(LOSSES)
-    Solver = Annotated[one_of(SOLVERS), BeforeValidator(_with_kind)]
+from .sections import LOSSES, RISKS, SOLVERS, Level, Loss, Name, NotNegative, Risk, Section, Solver, wrong
 
 Costs = dict[str, dict[str, float]]
 Successors = dict[str, dict[str, list[Name]]]
-
-
-class LimitSection(LimitKeys):
-    """One `[[limit]]`: what else a policy may lose."""
-
-    risk: Risk | None = Field(default=None, description="of it over the posterior; `cvar` of level 0.9 when left out")
 
 
 class Data(Section):
@@ -275,30 +93,19 @@ class PosteriorSection(Section):
         by_outcome = self.kind == "outcomes"
         stray = [key for key in ("support", "successors", "rule", "never_entered") if key in self.model_fields_set]
         if by_outcome and stray:
-            raise PydanticCustomError(
-                "support", "the outcomes say where a pair may lead; remove {key}", {"key": stray[0]}
-            )
+            raise wrong("support", "the outcomes say where a pair may lead; remove {key}", key=stray[0])
         if by_outcome != (self.outcomes is not None) or (self.outcomes_seen is not None and not by_outcome):
-            raise PydanticCustomError(
-                "support", 'kind = "outcomes" and the file outcomes go together; give both, or neither', {}
-            )
-        wanted = {"listed": "successors", "rule": "rule"}
-        for support, key in wanted.items():
-            given = getattr(self, key) is not None
+            raise wrong("support", 'kind = "outcomes" and the file outcomes go together; give both, or neither')
+        for support, key in (("listed", "successors"), ("rule", "rule")):
+            given, names = getattr(self, key) is not None, {"support": support, "key": key}
             if self.support == support and not given:
-                raise PydanticCustomError(
-                    "support", 'support = "{support}" needs {key}; give {key}', {"support": support, "key": key}
-                )
+                raise wrong("support", 'support = "{support}" needs {key}; give {key}', **names)
             if given and self.support != support and (self.support, key) != ("rule", "successors"):
-                raise PydanticCustomError(
-                    "support",
-                    'support and {key} do not go together; set support = "{support}"',
-                    {"support": support, "key": key},
-                )
+                raise wrong("support", 'support and {key} do not go together; set support = "{support}"', **names)
         stray = "prior" if self.prior is not None else 'support = "observed"' if self.support == "observed" else None
         if self.pooled and stray:
             fix = '{stray} is for independent rows; remove it, or set kind = "dirichlet"'
-            raise PydanticCustomError("pooled", fix, {"stray": stray})
+            raise wrong("pooled", fix, stray=stray)
         return self
 
     @property
@@ -307,6 +114,45 @@ class PosteriorSection(Section):
         if self.kind is not None:
             return self.kind == "pooled"
         return self.support == "all" or (self.support != "observed" and self.prior is None)
+
+
+class Rivals(Section):
+    """The plans the policy is compared with in the report."""
+
+    robust_radius: NotNegative | None = Field(
+        default=None,
+        description="radius of the robust plan's Kullback-Leibler balls, in nats; when left out, one that "
+        "holds each row with a probability of 0.9",
+    )
+
+
+class CertificateSection(Section):
+    """How well the answer is known to be good; a lower bound on the risk of every policy is always looked for."""
+
+    prove: bool = Field(
+        default=False,
+        description="also search all stationary policies by branch and bound, as `prudent prove` does; tables of at "
+        "most 48 states",
+    )
+    gap: Annotated[float, Field(ge=0.0)] = Field(default=1e-3, description="the search ends at this share of the risk")
+    seconds: Annotated[float, Field(gt=0.0)] = Field(default=60.0, description="or after so long")
+    deterministic: bool = Field(default=False, description="of policies with one action in each state only")
+    samples: Annotated[int, Field(ge=2)] = Field(
+        default=64, description="draws that are searched, of a posterior that is not a few points"
+    )
+
+
+class Layout(Section):
+    """How the report draws the policy."""
+
+    grid: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=8)] | None = Field(
+        default=None,
+        description="`[rows, columns]` where the states form a grid, row by row, or the sizes of more axes, the last "
+        "one the fastest; two are drawn",
+    )
+    directions: list[Literal["left", "down", "right", "up"]] | None = Field(
+        default=None, description="which way each action points on the grid"
+    )
 
 
 class ProblemFile(Section):
@@ -350,13 +196,13 @@ class ProblemFile(Section):
     def _two_parts(cls, value: str | None) -> str | None:
         parts = (value or "a:b").split(":")
         if len(parts) != 2 or not all(name.isidentifier() for part in parts for name in part.split(".")):
-            raise PydanticCustomError("family", "family is written module:function", {})
+            raise wrong("family", "family is written module:function")
         return value
 
     @model_validator(mode="after")
     def _one_model(self) -> ProblemFile:
         if self.family is None and self.options:
-            raise PydanticCustomError("options", "options are for a family's function, and no family is named", {})
+            raise wrong("options", "options are for a family's function, and no family is named")
         own = {
             "discount": self.discount,
             "start": self.start,
@@ -370,19 +216,111 @@ class ProblemFile(Section):
         }
         for name, given in own.items():
             if self.family is not None and given is not None:
-                raise PydanticCustomError("family", "the family brings its own {name}; remove it", {"name": name})
+                raise wrong("family", "the family brings its own {name}; remove it", name=name)
             if self.family is None and given is None and name in ("discount", "start"):
-                raise PydanticCustomError("required", "{name} is missing", {"name": name})
+                raise wrong("required", "{name} is missing", name=name)
         return self
 
     @model_validator(mode="after")
     def _limits_alone(self) -> ProblemFile:
         if self.limit and self.solver.kind != "sample-average":
-            raise PydanticCustomError("limit", "a limit needs the solver sample-average; leave solver.kind out", {})
+            raise wrong("limit", "a limit needs the solver sample-average; leave solver.kind out")
         if self.limit and self.certificate.prove:
-            raise PydanticCustomError(
-                "limit",
-                "certificate.prove knows no limits; leave it out, the run's own bound is about policies in them",
-                {},
-            )
+            fix = "certificate.prove knows no limits; leave it out, the run's own bound is about policies in them"
+            raise wrong("limit", fix)
         return self
+
+
+def parse(content: dict[str, Any], source: str, text: str = "", kind: type[Section] = ProblemFile) -> Any:
+    """Checked content of a kind of file from plain values; the first thing wrong is refused."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{source}{_message(error, text)}") from None
+    except RecursionError:
+        raise InputError(f"{source}: is nested too deeply") from None
+
+
+def risk_from_words(words: str) -> dict[str, Any]:
+    """`cvar:0.9` as the table `[risk]` would have it."""
+    kind, colon, number = words.partition(":")
+    known = RISKS.get(kind)
+    if known is None or kind == "mixture":
+        names = [name for name in RISKS if name != "mixture"]
+        raise InputError(
+            f"--risk {words!r}: there is no risk {kind!r}{suggest(kind, names) or '; ' + ', '.join(names)}"
+        )
+    table: dict[str, Any] = {"kind": kind}
+    if colon:
+        key = known.alone()
+        if key is None:
+            raise InputError(f"--risk {words!r}: {kind} takes no number")
+        try:
+            table[key] = float(number)
+        except ValueError:
+            raise InputError(f"--risk {words!r}: {number!r} is not a number; write it like cvar:0.9") from None
+    return table
+
+
+def _message(error: ValidationError, text: str) -> str:
+    """What is wrong with a file's content, and in which line."""
+    # Of a value that could be several things, the one it came closest to being.
+    first = max(error.errors(include_url=False), key=lambda each: len(_path(each)))
+    path = _path(first)
+    shown = first["input"]
+    if first["type"] == "unknown_key":
+        key = first.get("ctx", {})["key"]
+        return f"{_line_of(text, [*path, key.strip(chr(39))])}: {first['msg']}" + (
+            f" in [{'.'.join(path)}]" if path else ""
+        )
+    name = ".".join(path)
+    # What a class refuses begins with its name; pydantic begins its sentences with a capital.
+    said = first["msg"] if first["type"] == "settings" else first["msg"][:1].lower() + first["msg"][1:]
+    if first["type"] == "missing":
+        said = "is missing"
+    elif first["type"] == "union_tag_not_found":
+        said = f"has no kind; use {_kinds(path)}"
+    elif first["type"] == "union_tag_invalid":
+        tag, kinds = (first.get("ctx", {})[name] for name in ("tag", "expected_tags"))
+        near = suggest(tag, [kind.strip(" '") for kind in kinds.split(",")])
+        said = f"kind {tag!r} is unknown{near or '; use ' + kinds}"
+    elif isinstance(shown, str | int | float) and first["type"] not in ("support", "settings", "rule"):
+        said += f", got {str(shown)[:60]!r}" if isinstance(shown, str) else f", got {str(shown)[:40]}"
+    return f"{_line_of(text, path)}: {name and name + ': '}{said}"
+
+
+def _path(error: Any) -> list[str]:
+    """The keys of the file that lead to what is wrong."""
+    return [str(part) for part in error["loc"] if not _is_tag(part)]
+
+
+def _kinds(path: list[str]) -> str:
+    return ", ".join(RISKS if "risk" in path else LOSSES)
+
+
+def _is_tag(part: Any) -> bool:
+    """Whether a step of an error's path is pydantic's name for a member of a union, not a key of the file."""
+    if not isinstance(part, str):
+        return False
+    return part in (*RISKS, *LOSSES, *SOLVERS) or (part in ("str", "int", "float", "constrained-int") or "[" in part)
+
+
+def _line_of(text: str, path: list[str]) -> str:
+    """`, line 7` of the key at a path, where it can be found in the text."""
+    words = [word for word in path if not word.isdigit()]
+    if not words:
+        return ""
+    table, best = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line)
+        if header and "=" not in line.split("]")[0]:
+            table = header.group(1).replace('"', "").replace(" ", "")
+            if table == ".".join(words):
+                best = number
+            continue
+        key = re.match(r"\s*([\w.\"'-]+)\s*=", line)
+        if key:
+            full = ".".join(filter(None, [table, key.group(1).replace('"', "").replace("'", "")]))
+            if full == ".".join(words) or (not best and ".".join(words).startswith(full + ".")):
+                best = number
+    return f", line {best}" if best else ""

@@ -1,20 +1,55 @@
-"""What every table of a problem file is, and the tables whose keys are the settings of a class of the library."""
+"""What every table of a problem file is, and tables of a kind, whose keys are the settings of a class of the library.
+
+To make another class usable from a problem file, give it a kind in `RISKS`, `LOSSES` or `SOLVERS`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, LiteralString, TypeVar, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
+from ..losses import (
+    ChiSquare,
+    ExpectedCost,
+    Hellinger,
+    Imitation,
+    JensenShannon,
+    KullbackLeibler,
+    NegativeEntropy,
+    QuadraticDistance,
+    ReverseKullbackLeibler,
+    TotalVariation,
+)
+from ..risks import (
+    ChiSquareBall,
+    CVaR,
+    EntropicVaR,
+    Expectation,
+    KullbackLeiblerBall,
+    MeanSemideviation,
+    Mixture,
+    QuantileDeviation,
+    TotalVariationBall,
+    WorstCase,
+)
 from ..settings import Setting, settings_of
+from ..solvers import BRPG, SampleAverage
 from ..tables import suggest
+from .memory import largest_sample
 
 Level = Annotated[float, Field(ge=0.0, lt=1.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Name = str | int
+
+
+def wrong(kind: LiteralString, words: LiteralString, **shown: Any) -> PydanticCustomError:
+    """What to raise where a table says what it may not."""
+    return PydanticCustomError(kind, words, shown)
 
 
 class Section(BaseModel):
@@ -34,7 +69,7 @@ class Section(BaseModel):
             if key not in cls.model_fields:
                 near = suggest(str(key), cls.model_fields) or f"; the keys are {', '.join(cls.model_fields)}"
                 hint = _of_another_kind(cls, key) or near
-                raise PydanticCustomError("unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint})
+                raise wrong("unknown_key", "unknown key {key}{hint}", key=repr(key), hint=hint)
         return value
 
 
@@ -63,7 +98,7 @@ class Checked(Made):
         try:
             self.made()
         except InputError as error:
-            raise PydanticCustomError("settings", "{said}", {"said": str(error)}) from None
+            raise wrong("settings", "{said}", said=str(error)) from None
         return self
 
 
@@ -121,3 +156,148 @@ def _of_another_kind(section: type[Section], key: str) -> str:
         return ""
     kinds = [kind for kind, other in by_kind(base).items() if key in other.model_fields]
     return f"; it is for kind = {' or '.join(map(repr, kinds))}".replace("'", '"') if kinds else ""
+
+
+class RiskSection(Checked):
+    """One kind of `[risk]`."""
+
+
+class LossSection(Made):
+    """One kind of `[loss]`."""
+
+    def made(self, **more: Any) -> Any:
+        """The loss; one with a target is given it."""
+        name = getattr(self, "divergence", None)
+        more |= {} if name is None else {"divergence": DIVERGENCES[name]()}
+        return super().made(**more)
+
+
+class SolverSection(Checked):
+    """One kind of `[solver]`."""
+
+    evaluation: int | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether its sample grows, up to `largest`."""
+        return "largest" in type(self).model_fields
+
+    def made(self, shape: tuple[int, int, int] = (1, 1, 1), **more: Any) -> Any:
+        """The solver for a kernel of a shape."""
+        return super().made(**({"largest": largest_sample(shape, self)} if self.grows else {}), **more)
+
+
+RISKS = kinds_of(
+    RiskSection,
+    {
+        "expectation": Expectation,
+        "cvar": CVaR,
+        "worst-case": WorstCase,
+        "mean-semideviation": MeanSemideviation,
+        "quantile-deviation": QuantileDeviation,
+        "entropic-var": EntropicVaR,
+        "kl-ball": KullbackLeiblerBall,
+        "chi-square-ball": ChiSquareBall,
+        "tv-ball": TotalVariationBall,
+    },
+    {},
+)
+
+DIVERGENCES = {
+    "kullback-leibler": KullbackLeibler,
+    "reverse-kullback-leibler": ReverseKullbackLeibler,
+    "chi-square": ChiSquare,
+    "total-variation": TotalVariation,
+    "jensen-shannon": JensenShannon,
+    "hellinger": Hellinger,
+}
+
+TARGET = {"target": (str, Field(description="file with `state`, `probability`, and `action` if it is over pairs"))}
+
+
+def _usual(makes: type, key: str) -> Any:
+    """The default of an argument of a class that makes its fields itself."""
+    return inspect.signature(makes).parameters[key].default
+
+
+LOSSES = kinds_of(
+    LossSection,
+    {
+        "expected-cost": ExpectedCost,
+        "negative-entropy": NegativeEntropy,
+        "imitation": Imitation,
+        "quadratic-distance": QuadraticDistance,
+    },
+    {
+        "negative-entropy": {
+            "over_states": (
+                bool,
+                Field(_usual(NegativeEntropy, "over_states"), description="of the states, not of the pairs"),
+            )
+        },
+        "imitation": TARGET
+        | {
+            "divergence": (
+                Literal[tuple(DIVERGENCES)],
+                Field("kullback-leibler", description="how the difference is measured"),
+            ),
+            "floor": (float, Field(_usual(Imitation, "floor"), description="least probability of the target")),
+        },
+        "quadratic-distance": TARGET
+        | {"weight": (float, Field(_usual(QuadraticDistance, "weight"), description="of the distance; above 0"))},
+    },
+)
+
+SOLVERS = kinds_of(
+    SolverSection,
+    {"sample-average": SampleAverage, "brpg": BRPG},
+    {
+        "sample-average": {
+            "largest": (
+                int | None,
+                Field(None, ge=1, description="most draws of a sample; when left out, so many as take up to 1 GiB"),
+            )
+        }
+    },
+)
+
+if TYPE_CHECKING:
+    Risk = RiskSection
+    SimpleRisk = RiskSection
+    Loss = LossSection
+    Solver = SolverSection
+else:
+    # A mixture is one of its own parts' kinds, which have to be there first.
+    SimpleRisk = one_of(RISKS)
+
+
+class MixturePart(Section):
+    """One risk of a mixture."""
+
+    share: float = Field(description="the shares sum to 1")
+    risk: SimpleRisk = Field(description="any risk but a mixture")
+
+
+class MixtureSection(RiskSection):
+    """A weighted sum of risks."""
+
+    kind: Literal["mixture"]  # pyright: ignore[reportIncompatibleVariableOverride]
+    parts: Annotated[list[MixturePart], Field(min_length=1, max_length=20)] = Field(description="its parts")
+
+    def made(self, **more: Any) -> Any:
+        """The mixture."""
+        del more
+        return Mixture([part.risk.made() for part in self.parts], [part.share for part in self.parts])
+
+
+RISKS["mixture"] = MixtureSection
+
+
+def _with_kind(value: Any) -> Any:
+    """A table without a kind is of the usual one."""
+    return {"kind": "sample-average", **value} if isinstance(value, dict) else value
+
+
+if not TYPE_CHECKING:
+    Risk, Loss = one_of(RISKS), one_of(LOSSES)
+    Solver = Annotated[one_of(SOLVERS), BeforeValidator(_with_kind)]

@@ -12,8 +12,8 @@ from ..errors import InputError
 from ..files import write_files
 from .assembling import case_of
 from .facts import Facts, gather
+from .schema import parse
 from .suggesting import Suggestion, as_toml, suggestion_of
-from .toml_file import parse
 
 # More names than this are not written down: the file then takes those of the log.
 MOST_WRITTEN = 400

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .assembling import Case, case_of
+from .assembling import case_of
 from .rules import RuleOrWord, moves_of, widest
 from .schema import PosteriorSection, ProblemFile
 from .sections import Section
+from .tabular_case import Case
 
 # Fewer moves than the first say nothing of a rule; fewer than the second are said to be few.
 LEAST, FEW = 20, 100

@@ -1,6 +1,6 @@
 """Figures as plain data: what the drawing library of the page is told, made without importing it for Python.
 
-`scatter`, `bar` and `heatmap` take the settings of plotly's traces of these names; tests hold every figure against
+`scatter` and `bar` take the settings of plotly's traces of these names; tests hold every figure against
 plotly's own validation.
 """
 
@@ -27,6 +27,28 @@ class Figure:
     def add_trace(self, trace: dict[str, Any]) -> None:
         """Draw one thing more."""
         self.data.append(trace)
+
+    def add_line(self, x: Any, y: Any, colour: str, hover: Any = None, width: float = 2, dash: Any = None) -> None:
+        """Points joined, with what a pointer on them shows."""
+        line = {"color": colour, "width": width, "dash": dash}
+        self.add_trace(scatter(x=x, y=y, mode="lines", line=line, **_hover(hover)))
+
+    def add_dots(self, x: Any, y: Any, marker: dict[str, Any], hover: Any = None, **settings: Any) -> None:
+        """Points, with what a pointer on them shows."""
+        self.add_trace(scatter(x=x, y=y, **{"mode": "markers"} | settings, marker=marker, **_hover(hover)))
+
+    def add_bars(self, x: Any, y: Any, colour: str, hover: Any = None, **settings: Any) -> None:
+        """Bars, with what a pointer on them shows."""
+        self.add_trace(bar(x=x, y=y, **settings, marker={"color": colour, "line": {"width": 0}}, **_hover(hover)))
+
+    def add_texts(self, x: Any, y: Any, texts: Any, size: int, **settings: Any) -> None:
+        """Words at places."""
+        self.add_trace(scatter(x=x, y=y, mode="text", text=texts, **settings, textfont={"size": size}, **_hover(None)))
+
+    def add_cells(self, z: Any, top: float, shades: Any, hover: Any, **settings: Any) -> None:
+        """A table of colours, from 0 to a number at the top of the shades."""
+        scale = {"zmin": 0.0, "zmax": top, "colorscale": shades, "showscale": False}
+        self.add_trace({"type": "heatmap", "z": z, **scale, **settings, **_hover(hover)})
 
     def update_layout(self, **settings: Any) -> None:
         """Other settings, those of an axis beside the ones it has."""
@@ -61,9 +83,8 @@ def bar(**settings: Any) -> dict[str, Any]:
     return {"type": "bar", **settings}
 
 
-def heatmap(**settings: Any) -> dict[str, Any]:
-    """A table of colours."""
-    return {"type": "heatmap", **settings}
+def _hover(text: Any) -> dict[str, Any]:
+    return {"hoverinfo": "skip"} if text is None else {"hovertext": text, "hoverinfo": "text"}
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..problems import Fit
-from .drawing import bar, scatter
 from .page import NEUTRAL, TAIL, axis, blank, faded, figure_html, named_places, plan_colour
 from .parts import Count, MaybeShare, Part, Several
 from .words import figure_text, number, percent
@@ -87,24 +86,14 @@ def fit_record(fit: Fit | None) -> FitRecord | None:
     """A fit with its answers in words."""
     if fit is None:
         return None
-    tests = tuple(
-        QuestionRecord(
-            name=test.name,  # pyright: ignore[reportArgumentType]
-            answer=BAD[test.name] if test.fails else GOOD[test.name] if test.p is not None else _not_tested(test),
-            fails=test.fails,
-            p=test.p,
-            adjusted=test.adjusted,
-            rows=test.rows,
-            strength=test.strength,
-        )
-        for test in fit.tests
-    )
-    bands = tuple(BandRecord(**{"name": name, **band._asdict()}) for name, band in fit.bands.items())
-    measure: Any = fit.measure
-    return FitRecord(tests=tests, when=fit.when, measure=measure, bands=bands, seen_part=fit.seen_part)
+    tests = tuple(QuestionRecord.of(test, answer=_answer(test)) for test in fit.tests)
+    bands = tuple(BandRecord.of(band, name=name) for name, band in fit.bands.items())
+    return FitRecord.of(fit, tests=tests, bands=bands)
 
 
-def _not_tested(test: Any) -> str:
+def _answer(test: Any) -> str:
+    if test.fails or test.p is not None:
+        return (BAD if test.fails else GOOD)[test.name]
     thin = f" ({test.rows} rows tell anything)" if test.rows > 0 else ""
     return f"not tested: {test.reason}{thin}"
 
@@ -138,34 +127,14 @@ def band_figure(record: FitRecord, band: BandRecord) -> Any:
         plan_colour(0) if low <= seen <= high else TAIL
         for seen, low, high in zip(band.observed, band.low, band.high, strict=True)
     ]
-    position = list(range(many))
-    figure.add_trace(
-        bar(
-            x=[high - low for low, high in zip(band.low, band.high, strict=True)],
-            base=list(band.low),
-            y=position,
-            orientation="h",
-            width=0.7,
-            marker={"color": faded(NEUTRAL, 0.35), "line": {"width": 0}},
-            hoverinfo="skip",
-        )
-    )
-    figure.add_trace(
-        scatter(
-            x=list(band.observed),
-            y=position,
-            mode="markers",
-            marker={"color": colours, "size": 8},
-            hovertext=[
-                f"{figure_text(label)}: {number(seen, 3)}<br>"
-                f"foretold {number(low, 3)} to {number(high, 3)}<br>{n:,} rows"
-                for label, seen, low, high, n in zip(
-                    band.labels, band.observed, band.low, band.high, band.rows, strict=True
-                )
-            ],
-            hoverinfo="text",
-        )
-    )
+    position, lengths = list(range(many)), [high - low for low, high in zip(band.low, band.high, strict=True)]
+    figure.add_bars(lengths, position, faded(NEUTRAL, 0.35), base=list(band.low), orientation="h", width=0.7)
+    groups = zip(band.labels, band.observed, band.low, band.high, band.rows, strict=True)
+    hover = [
+        f"{figure_text(label)}: {number(seen, 3)}<br>foretold {number(low, 3)} to {number(high, 3)}<br>{n:,} rows"
+        for label, seen, low, high, n in groups
+    ]
+    figure.add_dots(list(band.observed), position, {"color": colours, "size": 8}, hover)
     figure.update_layout(xaxis=axis(title), yaxis=places)
     return figure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from .words import figure_text, number
 
 # Pixels of a figure of a response, and of the plane of eigenvalues.
 LOW, SQUARE = 190, 420
+
+# Draws whose closed loops are drawn, steps of a response at most, and the part of its start at which one ends.
+DRAWN, STEPS, SETTLED = 400, 120, 0.01
 
 
 class LinearRecord(Part):
@@ -79,6 +83,58 @@ class LinearRecord(Part):
                 raise InputError(f"the record's {name} must have shape {wanted}, got {found}")
 
 
+def linear_fields(case: Any, solution: Any, plug_in: Any, infinite: Sequence[str]) -> dict[str, Any]:
+    """What a problem of a linear system tells of a run: gain, eigenvalues and responses at the first draws.
+
+    Args:
+        case: a `LinearCase`.
+        solution: of `solve`.
+        plug_in: the policy of certainty equivalence; None without one.
+        infinite: names of the rivals whose loss is infinite at some draw.
+    """
+    n, m, policy, family = len(case.states), len(case.actions), solution.policy, case.family()
+    thetas = np.asarray(solution.thetas)[:DRAWN]
+    matrices, drives = thetas[:, :, :n], thetas[:, :, n : n + m]
+    values = np.linalg.eigvals(matrices + drives @ np.asarray(policy.gain))
+    first = np.asarray(family.start_mean)
+    first = first if np.any(first) else np.sqrt(np.maximum(np.diag(np.asarray(family.start_covariance)), 0.0))
+    first = first if np.any(first) else np.ones(n)
+    bands = np.quantile(_walked(policy, matrices, drives, first), [0.05, 0.5, 0.95], axis=0)
+    middle = np.abs(bands[1])
+    settled = middle.max(axis=1) > SETTLED * middle[0].max()
+    steps = min(STEPS, max(10, int(np.flatnonzero(settled)[-1]) + 2))
+    others = None if plug_in is None else np.median(_walked(plug_in, matrices, drives, first), axis=0)[:steps]
+    lost = [(name, "unstable at some of these draws, so that its risk is infinite there") for name in infinite]
+    record = LinearRecord.of(
+        policy,
+        states=case.states,
+        actions=case.actions,
+        units=tuple(case.unit(name) for name in case.names),
+        discount=case.file.discount,
+        plug_in=None if plug_in is None else np.asarray(plug_in.gain),
+        plug_in_bias=None if plug_in is None else np.asarray(plug_in.bias),
+        said=(*solution.evaluation.notes.rows(), *lost),
+        real=values.real,
+        imaginary=values.imag,
+        responses=bands[:, :steps],
+        others=others if others is not None and np.all(np.isfinite(others)) else None,
+    )
+    # Of a gain nothing but its gradient tells that it has converged.
+    return {"linear": record, "solved": solution.status.name in ("CONVERGED", "GRADIENT_VANISHED")}
+
+
+def _walked(policy: Any, matrices: np.ndarray, drives: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """`[M, T, n + m]` states and actions without noise."""
+    gain, bias = np.asarray(policy.gain), np.asarray(policy.bias)
+    states, rows = np.broadcast_to(first, (len(matrices), len(first))), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(STEPS):
+            actions = states @ gain.T + bias
+            rows.append(np.concatenate([states, actions], axis=1))
+            states = np.einsum("kij,kj->ki", matrices, states) + np.einsum("kij,kj->ki", drives, actions)
+    return np.stack(rows, axis=1)
+
+
 def gain_rows(record: LinearRecord) -> list[tuple[str, str, list[str]]]:
     """Rows of the table of gains: what is told, the action, and numbers with their units, the bias last."""
     rows = []
@@ -115,30 +171,15 @@ def linear_figures(record: LinearRecord | None) -> dict[str, Any]:
 
 def _plane(record: LinearRecord) -> Any:
     figure = blank(None, top=12)
-    turn = np.linspace(0.0, 2.0 * np.pi, 121)
+    angles = np.linspace(0.0, 2.0 * np.pi, 121)
     edge = 1.0 / np.sqrt(record.discount) if record.discount > 0 else np.inf
     circles = [(1.0, "solid", "states shrink inside")]
     circles += [(edge, "dot", "the loss is finite inside")] if np.isfinite(edge) and edge < 4.0 else []
     for radius, dash, said in circles:
-        figure.add_trace(
-            scatter(
-                x=radius * np.cos(turn),
-                y=radius * np.sin(turn),
-                mode="lines",
-                line={"color": NEUTRAL, "width": 1.5, "dash": dash},
-                hoverinfo="text",
-                text=said,
-            )
-        )
-    figure.add_trace(
-        scatter(
-            x=record.real.ravel(),
-            y=record.imaginary.ravel(),
-            mode="markers",
-            marker={"color": faded(plan_colour(0), 0.35), "size": 5},
-            hovertemplate="%{x:.3f} %{y:+.3f} i<extra></extra>",
-        )
-    )
+        figure.add_line(radius * np.cos(angles), radius * np.sin(angles), NEUTRAL, said, width=1.5, dash=dash)
+    dots = {"mode": "markers", "marker": {"color": faded(plan_colour(0), 0.35), "size": 5}}
+    told = "%{x:.3f} %{y:+.3f} i<extra></extra>"
+    figure.add_trace(scatter(x=record.real.ravel(), y=record.imaginary.ravel(), **dots, hovertemplate=told))
     most = 1.08 * max(1.0, *(radius for radius, _, _ in circles), float(np.hypot(record.real, record.imaginary).max()))
     figure.update_layout(xaxis=axis("real part", range=[-most, most], zeroline=True, zerolinecolor=faded(NEUTRAL, 0.4)))
     figure.update_layout(yaxis=axis("imaginary part", range=[-most, most], scaleanchor="x"))

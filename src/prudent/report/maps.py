@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from .decision import DecisionRecord
-from .drawing import bar, heatmap, scatter
 from .page import BOTTOM, NEUTRAL, axis, blank, faded, named_places, plan_colour, shades
 from .record import PolicyRecord, SolutionRecord
 from .words import figure_text, number, several, short_names
@@ -48,53 +47,22 @@ def arrow_figure(record: SolutionRecord, position: int) -> Any:
     plan = record.plans[position]
     shares = visits(plan) / max(float(visits(plan).sum()), 1e-100)
     figure = blank(None, left=2, right=2, top=2, bottom=2)
-    figure.add_trace(
-        heatmap(
-            z=shares.reshape(rows, columns),
-            zmin=0.0,
-            zmax=max(float(shares.max()), 1e-12),
-            colorscale=shades(plan_colour(position)),
-            showscale=False,
-            hovertext=np.array(_cell_texts(record, plan, shares), dtype=object).reshape(rows, columns),
-            hoverinfo="text",
-        )
-    )
+    hover = np.array(_cell_texts(record, plan, shares), dtype=object).reshape(rows, columns)
+    top, colours = max(float(shares.max()), 1e-12), shades(plan_colour(position))
+    figure.add_cells(shares.reshape(rows, columns), top, colours, hover)
     if max(len(state) for state in record.state_names) <= 36 // columns + 1:
-        figure.add_trace(
-            scatter(
-                x=np.arange(rows * columns) % columns - 0.5,
-                y=np.arange(rows * columns) // columns - 0.44,
-                mode="text",
-                text=[figure_text(state) for state in record.state_names],
-                textposition="bottom right",
-                textfont={"size": 9},
-                hoverinfo="skip",
-            )
-        )
-    for places, mark in () if record.decision is None else _marks(record.decision):
-        figure.add_trace(
-            scatter(
-                x=[place % columns + 0.32 for place in places],
-                y=[place // columns + 0.32 for place in places],
-                mode="text",
-                text=[mark] * len(places),
-                textfont={"size": 12},
-                hoverinfo="skip",
-            )
-        )
+        cells = np.arange(rows * columns)
+        names = [figure_text(state) for state in record.state_names]
+        figure.add_texts(cells % columns - 0.5, cells // columns - 0.44, names, 9, textposition="bottom right")
+    for states, mark in () if record.decision is None else _marks(record.decision):
+        places = np.array(states)
+        figure.add_texts(places % columns + 0.32, places // columns + 0.32, [mark] * len(places), 12)
     hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
     # Two paths, however large the grid; the style sheet colours what lies above like text.
+    frame = {"type": "path", "path": _frame(rows, columns), "line": {"color": faded(NEUTRAL, 0.4), "width": 1}}
+    arrows = {"type": "path", "path": _arrows(record, plan), "fillcolor": NEUTRAL, "line": {"width": 0}}
     figure.update_layout(
-        shapes=[
-            {"type": "path", "path": _frame(rows, columns), "line": {"color": faded(NEUTRAL, 0.4), "width": 1}},
-            {
-                "type": "path",
-                "path": _arrows(record, plan),
-                "fillcolor": NEUTRAL,
-                "line": {"width": 0},
-                "layer": "above",
-            },
-        ],
+        shapes=[frame, arrows | {"layer": "above"}],
         xaxis={**hidden, "range": [-0.52, columns - 0.48], "constraintoward": "left"},
         yaxis={**hidden, "range": [rows - 0.48, -0.52], "scaleanchor": "x", "constraintoward": "top"},
     )
@@ -165,27 +133,23 @@ def table_figure(
     slanted = longest * len(heads) > 24
     above = 14 + 7 * longest if slanted else 30
     figure = blank(above + 12 + max(22 * len(states), 40), left=room, top=above, bottom=8)
-    figure.add_trace(
-        heatmap(
-            z=values,
-            zmin=0.0,
-            zmax=top if top > 0 else 1.0,
-            colorscale=shades(colour),
-            showscale=False,
-            xgap=2 if columns <= WIDE else 0.5,
-            ygap=2,
-            text=[[_cell(value) for value in row] for row in values],
-            texttemplate="%{text}" if columns <= WIDE else None,
-            textfont={"size": 11},
-            hovertext=[
-                [
-                    f"{figure_text(names[state], 60)}<br>{figure_text(action, 60)}<br>{number(value, 4)} {unit}"
-                    for action, value in zip(record.action_names, row, strict=True)
-                ]
-                for state, row in zip(states, values, strict=True)
-            ],
-            hoverinfo="text",
-        )
+    hover = [
+        [
+            f"{figure_text(names[state], 60)}<br>{figure_text(action, 60)}<br>{number(value, 4)} {unit}"
+            for action, value in zip(record.action_names, row, strict=True)
+        ]
+        for state, row in zip(states, values, strict=True)
+    ]
+    figure.add_cells(
+        values,
+        top if top > 0 else 1.0,
+        shades(colour),
+        hover,
+        xgap=2 if columns <= WIDE else 0.5,
+        ygap=2,
+        text=[[_cell(value) for value in row] for row in values],
+        texttemplate="%{text}" if columns <= WIDE else None,
+        textfont={"size": 11},
     )
     figure.update_layout(
         xaxis=axis(
@@ -210,14 +174,8 @@ def _cell(value: float) -> str:
 def policy_figure(record: SolutionRecord, position: int) -> Any:
     """The policy as a heat map of the states that the answer visits most."""
     plan = record.plans[position]
-    return table_figure(
-        record,
-        np.asarray(plan.probabilities),
-        busiest(record.plans[0], ROWS),
-        plan_colour(position),
-        "probability",
-        1.0,
-    )
+    table, shown = np.asarray(plan.probabilities), busiest(record.plans[0], ROWS)
+    return table_figure(record, table, shown, plan_colour(position), "probability", 1.0)
 
 
 def occupancy_figure(record: SolutionRecord) -> Any:
@@ -228,25 +186,13 @@ def occupancy_figure(record: SolutionRecord) -> Any:
     places, room = named_places([names[state] for state in states])
     figure = blank(BOTTOM + 14 + len(states) * (10 + 9 * len(record.plans)), left=room)
     for position, (plan, seen) in enumerate(zip(record.plans, every, strict=True)):
-        figure.add_trace(
-            bar(
-                x=seen[states],
-                y=list(range(len(states))),
-                orientation="h",
-                marker={"color": plan_colour(position), "line": {"width": 0}},
-                hovertext=[
-                    f"{figure_text(names[state], 60)}<br>{figure_text(plan.name, 60)}: {number(seen[state])} visits"
-                    for state in states
-                ],
-                hoverinfo="text",
-            )
-        )
-    figure.update_layout(
-        barmode="group",
-        bargap=0.3,
-        xaxis=axis("discounted visits", nticks=5, rangemode="tozero"),
-        yaxis=places,
-    )
+        hover = [
+            f"{figure_text(names[state], 60)}<br>{figure_text(plan.name, 60)}: {number(seen[state])} visits"
+            for state in states
+        ]
+        figure.add_bars(seen[states], list(range(len(states))), plan_colour(position), hover, orientation="h")
+    across = axis("discounted visits", nticks=5, rangemode="tozero")
+    figure.update_layout(barmode="group", bargap=0.3, xaxis=across, yaxis=places)
     return figure
 
 

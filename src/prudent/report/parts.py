@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -67,6 +67,28 @@ class Part(BaseModel):
             first = error.errors(include_url=False)[0]
             place, cause = ".".join(map(str, first["loc"])), first.get("ctx", {}).get("error")
             raise InputError(": ".join(filter(None, (place, str(cause or first["msg"]))))) from None
+
+    @classmethod
+    def of(cls, found: Any, **more: Any) -> Self:
+        """The part that says what was found: fields are attributes of it by their names, or else given."""
+        named = (name for name in cls.model_fields if name not in more and hasattr(found, name))
+        return cls(**{name: _plain(getattr(found, name)) for name in named} | more)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a part has it: arrays of JAX as NumPy's, single numbers as Python's, lists as tuples."""
+    if hasattr(value, "__array__"):
+        value = np.asarray(value)
+        return value.item() if value.ndim == 0 else value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def require_table(name: str, table: np.ndarray | None, pairs: tuple[int, ...], most: float = np.inf) -> None:
+    """Refuse a table of other pairs, or with numbers that none has."""
+    if table is not None and table.shape != pairs:
+        raise InputError(f"the record's {name} must be [S, A] = {pairs}, got {table.shape}")
+    if table is not None and not (np.all(table >= 0.0) and np.all(table <= most + ROUNDING)):
+        raise InputError(f"the record's {name} must be {'0 or more' if most > 1.0 else 'in [0, 1]'}")
 
 
 class Difference(Part):
@@ -214,17 +236,7 @@ class ProofRecord(Part):
 
 def proof_record(proof: Proof) -> ProofRecord:
     """A proof as a part of a record."""
-    return ProofRecord(
-        risk=proof.risk,
-        lower_bound=proof.lower_bound,
-        gap=proof.gap,
-        known_bound=proof.known_bound,
-        draws=len(proof.draws),
-        exact=proof.exact,
-        deterministic=proof.deterministic,
-        boxes=proof.nodes,
-        lines=tuple(proof.rows()),
-    )
+    return ProofRecord.of(proof, draws=len(proof.draws), boxes=proof.nodes, lines=tuple(proof.rows()))
 
 
 class CertificateRecord(Part):
@@ -264,24 +276,13 @@ def footing_record(footing: Footing, states: Any, actions: Any) -> FootingRecord
     word: Any = footing.word
     if word is None:
         return FootingRecord(word=None, message=footing.reason, few=footing.few)
-    return FootingRecord(
+    return FootingRecord.of(
+        footing,
         word=word.name.lower(),
         message=word.value,
-        few=footing.few,
-        time=footing.time,
-        tail_time=footing.tail_time,
-        exceeded=footing.exceeded,
-        pairs=tuple(
-            PairRecord(
-                state=states[p.pair[0]], action=actions[p.pair[1]], rows=p.rows, time=p.time, tail_time=p.tail_time
-            )
-            for p in named
-        ),
+        pairs=tuple(PairRecord.of(each, state=states[each.pair[0]], action=actions[each.pair[1]]) for each in named),
         pairs_left_out=len(footing.pairs) - len(named),
-        others=tuple(
-            PriorRecord(name=other.name, risk=other.risk, exceeded=other.exceeded, gain=other.gain)
-            for other in footing.others
-        ),
+        others=tuple(PriorRecord.of(other) for other in footing.others),
     )
 
 

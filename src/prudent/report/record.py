@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,16 +18,14 @@ from pydantic import BaseModel, Field
 
 from ..errors import InputError
 from ..evaluation import Evaluation
-from ..problems import THIN, Case, describe, log_coverage, loss_name, risk_name
+from ..problems import THIN, AbstractCase, Case, loss_name, risk_name
 from ..risks import CVaR
 from ..solvers import Solution
-from .advice import FrontierRecord, WorthRecord
 from .decision import DecisionRecord
 from .fitting import FitRecord
-from .limits import LimitRecord
+from .limits import FrontierRecord, LimitRecord, WorthRecord
 from .linear import LinearRecord
 from .parts import (
-    ROUNDING,
     Array,
     CertificateRecord,
     Count,
@@ -44,6 +42,7 @@ from .parts import (
     Table,
     Two,
     coverage_record,
+    require_table,
 )
 
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
@@ -53,6 +52,8 @@ ARGUMENTS = {"resume": "prudent continue"}
 
 # What a record repeats of a certificate.
 CERTIFIED = ("lower_bound", "lower_bound_standard_error", "gap", "gap_limit")
+
+MOST_DRIVERS = 20
 
 # Weights that differ by less are all alike.
 ALIKE = 1e-9
@@ -202,6 +203,11 @@ class SolutionRecord(PolicyRecord):
         return (self, *(() if self.deterministic is None else (self.deterministic,)), *self.rivals)
 
     @property
+    def names(self) -> tuple[Any, Any]:
+        """Of states and actions, or how many there are, by which runs of one problem are known."""
+        return (self.states, self.actions) if self.linear is None else (self.linear.states, self.linear.actions)
+
+    @property
     def state_names(self) -> tuple[str, ...]:
         """By number."""
         return _names(self.states)
@@ -236,12 +242,12 @@ class SolutionRecord(PolicyRecord):
         for plan in self.plans:
             if (plan.probabilities is None) != (0 in pairs) or (plan.occupancy is None) != (0 in pairs):
                 raise InputError(f"the record's {plan.name!r} needs probabilities and occupancy of its pairs {pairs}")
-            _require_table(f"probabilities of {plan.name!r}", plan.probabilities, pairs, most=1.0)
-            _require_table(f"occupancy of {plan.name!r}", plan.occupancy, pairs)
+            require_table(f"probabilities of {plan.name!r}", plan.probabilities, pairs, most=1.0)
+            require_table(f"occupancy of {plan.name!r}", plan.occupancy, pairs)
             for name, shape in (("losses", plan.losses.shape), ("weights", plan.weights.shape)):
                 if shape != (self.draws,):
                     raise InputError(f"the record's {name} of {plan.name!r} must be [M] = ({self.draws},), got {shape}")
-        _require_table("counts", self.counts, pairs)
+        require_table("counts", self.counts, pairs)
         if self.grid is not None and self.grid[0] * self.grid[1] != pairs[0]:
             raise InputError(f"a grid of {self.grid[0]} x {self.grid[1]} cannot hold {pairs[0]} states")
         if self.directions is not None and len(self.directions) != pairs[1]:
@@ -259,13 +265,6 @@ class SolutionRecord(PolicyRecord):
 
 def _names(names: tuple[str, ...] | int) -> tuple[str, ...]:
     return tuple(map(str, range(names))) if isinstance(names, int) else names
-
-
-def _require_table(name: str, table: np.ndarray | None, pairs: tuple[int, ...], most: float = np.inf) -> None:
-    if table is not None and table.shape != pairs:
-        raise InputError(f"the record's {name} must be [S, A] = {pairs}, got {table.shape}")
-    if table is not None and not (np.all(table >= 0.0) and np.all(table <= most + ROUNDING)):
-        raise InputError(f"the record's {name} must be {'0 or more' if most > 1.0 else 'in [0, 1]'}")
 
 
 def arrays_of(part: BaseModel, place: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -304,97 +303,97 @@ def message_of(status: Any) -> str:
 
 def policy_record(name: str, judged: Evaluation, tail_level: float, **more: Any) -> PolicyRecord:
     """A policy's evaluation as a record; `more` are fields that it does not tell."""
-    return PolicyRecord(
-        name=name,
-        draws=len(judged.losses),
-        exact=judged.exact,
-        risk=judged.risk,
-        risk_standard_error=judged.risk_standard_error,
-        interval=judged.interval,
-        confidence=judged.confidence,
-        mean=judged.mean,
-        mean_standard_error=judged.mean_standard_error,
-        tail_level=tail_level,
-        value_at_risk=float(judged.quantile(tail_level)),
-        tail_mean=judged.under(CVaR(tail_level)).risk,
-        losses=np.asarray(judged.losses),
-        weights=np.asarray(judged.weights),
-        **more,
-    )
+    tail = {"value_at_risk": float(judged.quantile(tail_level)), "tail_mean": judged.under(CVaR(tail_level)).risk}
+    # The probabilities of an evaluation are those of its draws.
+    other = {"probabilities": None, "footing": None} | tail | more
+    return PolicyRecord.of(judged, name=name, draws=len(judged.losses), tail_level=tail_level, **other)
 
 
-def solution_record(solution: Solution, answer: PolicyRecord, **more: Any) -> SolutionRecord:
+def solution_record(
+    solution: Solution, answer: PolicyRecord, *, name: Callable[..., str | None] | None = None, **more: Any
+) -> SolutionRecord:
     """A solution whose policy was judged, as a record.
 
     Args:
         solution: of `solve`.
         answer: its policy.
-        more: fields that neither tells.
+        name: of an unknown by its place in theta, where it has another than the solver's.
+        more: fields that neither tells, in the place of those that they do.
     """
-    certificate = solution.certificate
+    certificate, drivers = solution.certificate, ()
     if certificate is not None:
         more |= {name: getattr(certificate, name) for name in CERTIFIED}
-        more["certificate"] = CertificateRecord(
-            draws=certificate.draws,
-            exact=certificate.exact,
-            no_bound_because=certificate.reason or None,
-            gap_confidence=certificate.confidence,
-            in_sample=certificate.in_sample,
-            stationarity=certificate.stationarity,
-            drivers_considered=certificate.drivers_considered,
-            limited=certificate.limited,
-        )
-    return SolutionRecord(
-        **dict(answer),
-        solved=solution.status.name in ("CONVERGED", "CONVERGED_WITHIN_LIMITS"),
-        usable=solution.status.ok,
-        iterations=solution.iterations,
-        seconds=solution.seconds,
-        versions=versions(),
-        draw_probabilities=np.asarray(solution.probabilities),
-        objective=np.asarray(solution.history.objective),
-        gradient_norm=np.asarray(solution.history.gradient_norm),
-        **more,
-    )
+        because, confidence = certificate.reason or None, certificate.confidence
+        more["certificate"] = CertificateRecord.of(certificate, no_bound_because=because, gap_confidence=confidence)
+        drivers = certificate.drivers[:MOST_DRIVERS]
+    thetas, share = np.asarray(solution.thetas), np.asarray(solution.probabilities)
+    pulled = share * np.asarray(solution.weights)
+    found = {
+        "solved": solution.status.name in ("CONVERGED", "CONVERGED_WITHIN_LIMITS"),
+        "usable": solution.status.ok,
+        "iterations": solution.iterations,
+        "seconds": solution.seconds,
+        "versions": versions(),
+        "draw_probabilities": share,
+        "objective": np.asarray(solution.history.objective),
+        "gradient_norm": np.asarray(solution.history.gradient_norm),
+        "drivers": tuple(
+            DriverRecord.of(
+                driver,
+                name=(None if name is None else name(*driver.place)) or driver.name,
+                plain=float(share @ thetas[(slice(None), *driver.place)]),
+                weighted=float(pulled @ thetas[(slice(None), *driver.place)]),
+            )
+            for driver in drivers
+        ),
+    }
+    return SolutionRecord(**dict(answer) | found | more)
 
 
-def problem_fields(case: Case, solution: Solution, answer: PolicyRecord, settings: dict[str, Any]) -> dict[str, Any]:
-    """What a problem file tells of a run; `settings` are those the solver ran with."""
+def problem_fields(case: AbstractCase, solution: Solution, solver: Any) -> dict[str, Any]:
+    """What any problem file tells of a run; the solver has the numbers that were in force where the file names none."""
+    file = case.file
+    given = file.solver.model_dump(mode="json")
+    usual: dict[str, Any] = {name: getattr(solver, name, None) for name, value in given.items() if value is None}
+    settings = given | {name: np.asarray(value).item() for name, value in usual.items() if np.ndim(value) == 0}
+    return {
+        "title": file.title or Path(case.source).stem,
+        "message": message_of(solution.status),
+        "asked": (("problem file", case.source), *case.describe()),
+        "risk_name": risk_name(file.risk),
+        "loss_name": "expected discounted cost",
+        "log": {name: value for name, value in case.seen().items() if name != "unseen"},
+        "solver": file.solver.kind,
+        "seed": file.seed,
+        "problem": ProblemRecord(file=case.source, digest=case.digest()),
+        "settings": file.model_dump(mode="json") | {"solver": settings},
+    }
+
+
+def table_fields(case: Case, solution: Solution, answer: PolicyRecord) -> dict[str, Any]:
+    """What else a problem of states and actions tells of a run."""
     file, facts, certificate = case.facts.file, case.facts, solution.certificate
     grid = file.layout.grid if file.layout.grid is None or len(file.layout.grid) == 2 else None
     directions = None if grid is None else file.layout.directions
     counts = None if facts.log is None else case.counts()
     # The bound is the risk of one who is told theta, and not below that, where plans are exact and all draws planned.
     plain = file.loss.kind == "expected-cost" and not file.limit
-    exact = plain and certificate is not None and certificate.draws == answer.draws
-    told = certificate if exact else None
+    told = certificate if plain and certificate is not None and certificate.draws == answer.draws else None
     coverage = None
     # Where pairs share laws, a pair that was never seen may be as well known as any.
     if counts is not None and answer.occupancy is not None and case.laid is None:
-        seen = counts, certain_pairs(case), answer.occupancy
-        coverage = coverage_record(*seen, case.states, case.actions, THIN, case.family is not None)
+        # Of a family it is not known which pairs have one possible successor.
+        own = case.family is not None
+        certain = np.zeros(case.shape[:2], bool) if own else case.support.allowed().sum(axis=2) == 1
+        coverage = coverage_record(counts, certain, answer.occupancy, case.states, case.actions, THIN, own)
     return {
-        "title": file.title or Path(facts.source).stem,
-        "message": message_of(solution.status),
-        "asked": (("problem file", facts.source), *describe(case)),
-        "risk_name": risk_name(file.risk),
         "loss_name": loss_name(file.loss),
         "known_theta_risk": getattr(told, "lower_bound", None),
         "known_theta_risk_standard_error": getattr(told, "lower_bound_standard_error", None),
         "coverage": coverage,
-        "log": {name: value for name, value in log_coverage(case).items() if name != "unseen"},
         "states": len(facts.states) if facts.states.numbered else case.states,
         "actions": len(facts.actions) if facts.actions.numbered else case.actions,
         "grid": None if grid is None else tuple(grid),
         "directions": None if directions is None else tuple(directions),
-        "solver": file.solver.kind,
-        "seed": file.seed,
-        "problem": ProblemRecord(file=facts.source, digest=case.digest()),
-        "settings": file.model_dump(mode="json") | {"solver": settings},
         "counts": counts,
     }
-
-
-def certain_pairs(case: Case) -> np.ndarray:
-    """`[S, A]` which pairs have one possible successor; of a family nothing is known."""
-    return np.zeros(case.shape[:2], bool) if case.family is not None else case.support.allowed().sum(axis=2) == 1

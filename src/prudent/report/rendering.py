@@ -8,12 +8,13 @@ from typing import Any
 
 from ..files import write_whole
 from . import words
-from .advice import frontier_notes, frontier_rows, worth_notes, worth_rows
 from .decision import VERDICTS, ChoiceRecord, cost_words
 from .distributions import (
     POINTS,
     driver_figure,
+    frontier_curve,
     history_figure,
+    limit_figure,
     loss_figure,
     loss_range,
     losses_left_out,
@@ -21,8 +22,7 @@ from .distributions import (
     thinned,
 )
 from .fitting import QUESTIONS, fit_figures, fit_words
-from .frontier_figures import frontier_curve, limit_figure
-from .limits import limit_words
+from .limits import frontier_notes, frontier_rows, limit_words, worth_notes, worth_rows
 from .linear import gain_rows, linear_figures
 from .maps import (
     BARS,
@@ -44,9 +44,6 @@ DRIVERS = 15
 
 # From this share of time in pairs never seen on it is said beside the answer.
 UNSEEN = 0.01
-
-# What a template may say numbers and texts with.
-SAYING = ("between", "compared", "nominally", "number", "percent", "seconds", "several", "with_error")
 
 
 def write_report(record: SolutionRecord, path: str | Path) -> Path:
@@ -74,18 +71,18 @@ def report_html(record: SolutionRecord) -> str:
     limits, rivals = loss_range(record), [plan for plan in record.rivals if plan.difference and plan.risk is not None]
     tabular = record.probabilities is not None
     arrows = tabular and has_arrows(record)
+    # Numbers go by the names they have in solution.json.
+    certain = [] if record.deterministic is None else ["deterministic."]
     return render(
         "report.html",
         record=record,
         plans=record.plans,
         tabular=tabular,
-        # Numbers go by the names they have in solution.json.
-        keys=["", *(f"{key}." for key in _others(record))],
+        keys=["", *certain, *(f"rivals.{k}." for k in range(len(record.rivals)))],
         colours=[plan_colour(position) for position in range(len(record.plans))],
         beyond=[losses_left_out(plan, record.draw_probabilities, limits) for plan in record.plans],
         rivals=len(rivals),
         best=min(rivals, key=lambda plan: plan.risk or 0.0, default=None),
-        verdict=_verdict,
         figures=_figures(record, limits) | (_table_figures(record, arrows) if tabular else {}),
         notes=_notes(record, arrows),
         drivers=record.drivers[:DRIVERS],
@@ -93,19 +90,12 @@ def report_html(record: SolutionRecord) -> str:
         thin=_thin(record),
         neutral=next((plan for plan in record.rivals if plan.name.startswith("risk-neutral")), None),
         verdicts=VERDICTS,
-        cost_words=cost_words,
-        plans_words=_plans_words,
         arrows=arrows,
         long=len(thinned(record.objective)[1]) >= 60,
         wide=tabular and (record.grid[1] if record.grid and arrows else len(record.action_names)) > WIDE,
         tail_colour=TAIL,
         neutral_colour=NEUTRAL,
-        exact=exact,
-        faded=faded,
-        fit_words=fit_words,
-        gain_rows=gain_rows,
-        **{name: getattr(words, name) for name in SAYING},
-        **{each.__name__: each for each in (limit_words, frontier_rows, frontier_notes, worth_rows, worth_notes)},
+        **{each.__name__: each for each in SAYING},
     )
 
 
@@ -149,7 +139,7 @@ def _thin(record: SolutionRecord) -> tuple[PairRecord, ...]:
     return () if record.coverage is None or record.coverage.shared else record.coverage.relied_on[:3]
 
 
-def _plans_words(choice: ChoiceRecord) -> str:
+def plans_words(choice: ChoiceRecord) -> str:
     """What other plans do in a state, those that agree together."""
     acts: dict[str, list[str]] = {}
     for name, act in choice.plans:
@@ -164,12 +154,7 @@ def exact(value: Any) -> str:
     return str(value) if isinstance(value, str | Integral) else repr(float(value))
 
 
-def _others(record: SolutionRecord) -> list[str]:
-    certain = [] if record.deterministic is None else ["deterministic"]
-    return certain + [f"rivals.{k}" for k in range(len(record.rivals))]
-
-
-def _verdict(best: PolicyRecord) -> str:
+def verdict(best: PolicyRecord) -> str:
     """What more is to be said of the best rival: that it is better, or that it cannot be told apart."""
     assert best.difference is not None
     if best.difference.clear:
@@ -179,50 +164,53 @@ def _verdict(best: PolicyRecord) -> str:
 
 def _figures(record: SolutionRecord, limits: tuple[float, float] | None) -> dict[str, Any]:
     """The figures of numbers as HTML, None or empty where there is nothing to draw."""
-    risks, names = risk_figure(record), [plan.name for plan in record.plans]
-    drawn: dict[str, Any] = dict.fromkeys(("risks", "objective", "gradient", "drivers", "counts"))
-    drawn |= {"losses": [], "fit": fit_figures(record.fit), "linear": linear_figures(record.linear)}
-    drawn["limits"] = [
-        figure_html(limit_figure(limit, record.draw_probabilities), f"{limit.name} over the posterior")
-        for limit in record.limits
-    ]
+    risks, iterations = risk_figure(record), (record.objective, record.gradient_norm)
+    objective, gradient = (values if drawable(values).any() else None for values in iterations)
+    drivers, shares, places = record.drivers[:DRIVERS], record.draw_probabilities, range(len(record.plans))
+    drawn: dict[str, Any] = {
+        "risks": risks and figure_html(risks, f"{record.risk_name} of each plan"),
+        "drivers": drivers and figure_html(driver_figure(drivers), "shift of each unknown under the risk's weights"),
+        "losses": [],
+        "objective": None,
+        "gradient": None,
+        "counts": None,
+        "fit": fit_figures(record.fit),
+        "linear": linear_figures(record.linear),
+        "limits": [
+            figure_html(limit_figure(each, shares), f"{each.name} over the posterior") for each in record.limits
+        ],
+    }
     if record.frontier is not None:
         drawn["frontier"] = figure_html(frontier_curve(record.frontier, record.risk_name), "frontier")
-    if risks is not None:
-        drawn["risks"] = figure_html(risks, f"{record.risk_name} of each plan")
     if limits is not None:
+        figures = [loss_figure(record, position, limits) for position in places]
         drawn["losses"] = [
-            figure_html(loss_figure(record, position, limits), f"losses of {name}")
-            for position, name in enumerate(names)
+            figure_html(each, f"losses of {plan.name}") for each, plan in zip(figures, record.plans, strict=True)
         ]
-    if drawable(record.objective).any():
-        drawn["objective"] = figure_html(
-            history_figure(record.objective, record.risk_name, plan_colour(0)), "sampled risk in each iteration"
-        )
-    if drawable(record.gradient_norm).any():
-        drawn["gradient"] = figure_html(
-            history_figure(record.gradient_norm, "gradient norm", NEUTRAL, logarithmic=True),
-            "gradient norm in each iteration",
-        )
-    if record.drivers:
-        drawn["drivers"] = figure_html(
-            driver_figure(record.drivers[:DRIVERS]), "shift of each unknown under the risk's weights"
-        )
+    if objective is not None:
+        figure = history_figure(objective, record.risk_name, plan_colour(0))
+        drawn["objective"] = figure_html(figure, "sampled risk in each iteration")
+    if gradient is not None:
+        figure = history_figure(gradient, "gradient norm", NEUTRAL, logarithmic=True)
+        drawn["gradient"] = figure_html(figure, "gradient norm in each iteration")
     return drawn
 
 
 def _table_figures(record: SolutionRecord, arrows: bool) -> dict[str, Any]:
     """The figures of states and actions as HTML."""
-    drawn: dict[str, Any] = {"policies": []}
-    for position, plan in enumerate(record.plans):
-        label = f"policy of {plan.name}"
-        if arrows and record.grid is not None:
-            rows, columns = record.grid
-            figure = arrow_figure(record, position)
-            drawn["policies"].append(figure_html(figure, label, aspect=columns / rows, widest=CELL * columns))
-        else:
-            drawn["policies"].append(figure_html(policy_figure(record, position), label))
-    drawn["occupancy"] = figure_html(occupancy_figure(record), "discounted visits of each state")
+    size: dict[str, Any] = {}
+    if arrows and record.grid is not None:
+        rows, columns = record.grid
+        size = {"aspect": columns / rows, "widest": CELL * columns}
+    draw = arrow_figure if size else policy_figure
+    policies = [
+        figure_html(draw(record, position), f"policy of {plan.name}", **size)
+        for position, plan in enumerate(record.plans)
+    ]
+    drawn = {
+        "policies": policies,
+        "occupancy": figure_html(occupancy_figure(record), "discounted visits of each state"),
+    }
     if record.counts is not None:
         drawn["counts"] = figure_html(counts_figure(record), "how often each pair was seen")
     return drawn
@@ -242,3 +230,11 @@ def _notes(record: SolutionRecord, arrows: bool) -> dict[str, str]:
         if unlisted > 0
         else "",
     }
+
+
+# What a template may say numbers and texts with.
+SAYING = (
+    *(words.between, words.compared, words.nominally, words.number, words.percent, words.seconds, words.several),
+    *(words.with_error, cost_words, exact, faded, fit_words, frontier_notes, frontier_rows, gain_rows, limit_words),
+    *(plans_words, verdict, worth_notes, worth_rows),
+)

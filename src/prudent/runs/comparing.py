@@ -13,22 +13,19 @@ from ..evaluation import judged
 from ..losses import ExpectedCost
 from ..objectives import costs_at, plainly
 from ..planning import plan_many
-from ..problems import Case, read_problem
+from ..problems import AbstractCase, Case, read_problem
 from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
 from ..risks import Expectation
 from .checkpoint import checkpoint_from, episode_seed
 from .folder import ARRAYS, CHECKPOINT, SOLUTION, read_policy, read_run, record_of
 from .judging import Evaluator
-from .linear_runs import KIND as LINEAR
-from .linear_runs import compared_gains, linear_checkpoint
-from .tensors import kind_of
 
 # A plan is judged before anything is solved on so many draws, in problems of at most so many states.
 MEAN_PLAN_DRAWS, MOST_STATES = 1000, 128
 
 
 def evaluate_problem(
-    policy: Any, problem: str | Path | Case, *, samples: int | None = None, trust: bool = False
+    policy: Any, problem: str | Path | AbstractCase, *, samples: int | None = None, trust: bool = False
 ) -> PolicyRecord:
     """Judge any policy on the draws that `solve_problem` reports on: those of the problem's seed.
 
@@ -46,21 +43,14 @@ def evaluate_problem(
     >>> judged.risk > judged.mean
     True
     """
-    case = problem if isinstance(problem, Case) else read_problem(problem, trust=trust)
-    require_tables(case, "evaluate_problem")
-    table, name, facts = policy, "policy", case.facts
+    case = problem if isinstance(problem, AbstractCase) else read_problem(problem, trust=trust)
+    table, name, facts = policy, "policy", case.require_table("evaluate_problem").facts
     if isinstance(policy, str | Path):
         table, name = read_policy(policy, facts.states, facts.actions), str(policy)
     return _evaluator(case, 0, samples).record(name, table, occupancy=False, stands_on=(facts.states, facts.actions))
 
 
-def require_tables(case: Any, what: str) -> None:
-    """Refuse a linear system where a table is needed."""
-    if not isinstance(case, Case):
-        raise InputError(f"{case.source}: {what} is for problems of states and actions, this one is of a linear system")
-
-
-def _evaluator(case: Case, episode: int, samples: int | None) -> Evaluator:
+def _evaluator(case: AbstractCase, episode: int, samples: int | None) -> Evaluator:
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
     return Evaluator(**arguments, evaluation=samples or arguments["solver"].evaluation)
@@ -173,21 +163,12 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
     records = [record_of(read, folder) for read, folder in zip(readings, folders, strict=True)]
     first = records[0]
     for folder, other in zip(folders, records, strict=True):
-        if (other.states, other.actions) != (first.states, first.actions):
+        if other.names != first.names:
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
-    if kind_of(readings[0].contents[CHECKPOINT]) == LINEAR:
-        planned = linear_checkpoint(readings[0].contents[CHECKPOINT], folders[0] / CHECKPOINT)[0]
-        seed = episode_seed(planned.case.file.seed, planned.episode)
-        judged = compared_gains(planned, seed, folders, records, samples)
-        same = [record.problem.digest == first.problem.digest for record in records]
-        return [
-            Comparison(folder, record, *each, alike)
-            for folder, record, each, alike in zip(folders, records, judged, same, strict=True)
-        ]
     saved = checkpoint_from(readings[0].contents[CHECKPOINT], folders[0] / CHECKPOINT, trust)
     evaluator = _evaluator(saved.case, saved.episode, samples)
     policies = [
-        evaluator.record(str(folder), record.probabilities, occupancy=False)
+        evaluator.record(str(folder), _policy_of(record), occupancy=False)
         for folder, record in zip(folders, records, strict=True)
     ]
     rows = []
@@ -197,3 +178,12 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
         same = record.problem.digest == first.problem.digest
         rows.append(Comparison(folder, record, policy, *apart, same))
     return rows
+
+
+def _policy_of(record: SolutionRecord) -> Any:
+    """What was deployed: a table of probabilities, or a gain."""
+    if record.linear is None:
+        return record.probabilities
+    from ..linear import LinearGaussianPolicy
+
+    return LinearGaussianPolicy(record.linear.gain, record.linear.bias)

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..arrays import in_float64
-from ..objectives import chunk_size, losses_on, slopes_on
+from ..objectives import losses_on, slopes_on
 from ..report import ChoiceRecord, DecisionRecord, Difference, PolicyRecord, act_words, rule_words, speaks_of_order
-from .judging import Evaluator, risk_difference
+from .judging import Evaluator, risk_difference, slopes_of_risk
 
 # From this share of discounted time on a state comes up; so many of them are listed, so many where a rule of thresholds
 # says the rest, and there so many beside those where a plan changes.
@@ -65,12 +65,12 @@ def decision_of(
     others = [plan for plan in plans if plan.probabilities is not None and plan.occupancy is not None]
     times = _shares(answer)
     alike = _alike(evaluator, table) & ~ends
-    left = ends | (none if np.all(alike[times >= LEAST_TIME]) else alike)
-    met = (times >= LEAST_TIME) & ~left
+    undecided = ends | (none if np.all(alike[times >= LEAST_TIME]) else alike)
+    met = (times >= LEAST_TIME) & ~undecided
     apart = none.copy()
     for plan in others:
         unlike = np.asarray(plan.probabilities).argmax(axis=1) != table.argmax(axis=1)
-        apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~left & ~walls
+        apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~undecided & ~walls
     known = np.flatnonzero(met | apart)
     by_order = ordered and speaks_of_order([states[int(s)] for s in known])
     shown = _shown(known, [table, *(np.asarray(plan.probabilities) for plan in others)], apart, times, by_order)
@@ -113,7 +113,7 @@ def decision_of(
         others=tuple((", ".join(names), text) for text, names in together.items()),
         choices=tuple(choices),
         left_out=len(known) - len(shown),
-        alike=int(np.sum((times >= LEAST_TIME) & left & ~ends)),
+        alike=int(np.sum((times >= LEAST_TIME) & undecided & ~ends)),
         least_time=LEAST_TIME,
         draws=draws,
         screened=screened,
@@ -188,7 +188,7 @@ def _costs(
     losses = np.asarray(answer.losses)[: len(draws)]
     taken = table.argmax(axis=1)
     if screened:
-        slope = _slopes(evaluator, table, losses, draws)
+        slope = slopes_of_risk(evaluator, table, losses, draws)
         slope[np.arange(len(table)), taken] = np.inf
         tried = [(int(state), int(slope[state].argmin())) for state in states]
     else:
@@ -204,14 +204,3 @@ def _costs(
         if cost.value is not None and (state not in found or cost.value < (found[state][1].value or 0.0)):
             found[state] = action, cost
     return found, len(draws), screened
-
-
-def _slopes(evaluator: Evaluator, table: np.ndarray, losses: np.ndarray, draws: Any) -> Float[np.ndarray, "S A"]:
-    """The derivative of the risk by the table, to first order what an action costs."""
-    weights = draws.probabilities * np.asarray(evaluator.risk(losses, draws.probabilities).weights)
-    tail, slope, step = np.flatnonzero(weights), np.zeros(table.shape), chunk_size(evaluator.objective)
-    for begin in range(0, len(tail), step):
-        rows = tail[begin : begin + step]
-        found = slopes_on(evaluator.objective, table[None], draws.thetas, np.zeros(len(rows), int), rows)
-        slope += np.tensordot(weights[rows], found.slopes, axes=1)
-    return slope

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from ..arrays import in_float64
 from ..baselines import plug_in
 from ..errors import InputError
-from ..objectives import chunk_size, losses_on, slopes_on
+from ..objectives import losses_on
 from ..report import PolicyRecord
-from .judging import Evaluator, same_where_met
+from .judging import Evaluator, same_where_met, slopes_of_risk
 
 # Up to this many deterministic policies are all looked at.
 MOST_LISTED = 256
@@ -41,7 +41,7 @@ class _Search:
     """Policies `[K, S]` of one action a state, judged on the draws set aside."""
 
     def __init__(self, evaluator: Evaluator):
-        self.objective, self.risk = evaluator.objective, evaluator.risk
+        self.evaluator, self.objective, self.risk = evaluator, evaluator.objective, evaluator.risk
         size = self.objective.size()
         models = WORK[size.cached] // size.bytes
         draws = int(np.clip(models // (BATCHES * AT_ONCE), FEWEST_DRAWS, MOST_DRAWS))
@@ -63,14 +63,8 @@ class _Search:
 
     def gains(self, choice: Int[np.ndarray, " S"]) -> Float[np.ndarray, "S A"]:
         """What each action instead of the one taken adds to the risk, to first order."""
-        tables = self.tables(choice[None])
-        losses = self.losses(choice[None])[0]
-        weights = self.share * np.asarray(self.risk(losses, self.share).weights)
-        tail, slope = np.flatnonzero(weights), np.zeros(tables.shape[1:])
-        for begin in range(0, len(tail), chunk_size(self.objective)):
-            rows = tail[begin : begin + chunk_size(self.objective)]
-            slopes = slopes_on(self.objective, tables, self.thetas, np.zeros(len(rows), int), rows).slopes
-            slope += np.tensordot(weights[rows], slopes, axes=1)
+        table, losses = self.tables(choice[None])[0], self.losses(choice[None])[0]
+        slope = slopes_of_risk(self.evaluator, table, losses, (self.thetas, self.share))
         return slope - np.take_along_axis(slope, choice[:, None], axis=1)
 
 

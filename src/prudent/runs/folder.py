@@ -15,8 +15,9 @@ import numpy as np
 from ..errors import InputError
 from ..files import LARGEST_BESIDE, MANIFEST, Reading, read_manifest, read_members
 from ..report import SolutionRecord, arrays_of, record_from
+from ..solvers import Solution
 from ..tables import LONGEST_NAME, Names, entries_of, guarded, read_table
-from .tensors import look_at_tensors, packed, unpacked
+from .tensors import check_tensors, packed, unpacked
 
 POLICY = "policy.csv"
 DETERMINISTIC = "policy-deterministic.csv"
@@ -97,7 +98,7 @@ def read_run(folder: Path, names: Sequence[str], apart: Collection[str] = ()) ->
     """
     require_run(folder)
     beside = [name for name in FILES if name not in names and name not in apart]
-    read = read_members(folder, {name: _looks(name) for name in names}, beside, lambda name: _repair(folder, name))
+    read = read_members(folder, {name: _check_of(name) for name in names}, beside, lambda name: _repair(folder, name))
     for name in names:
         if name not in read.contents:
             if UNFINISHED in read.manifest.files:
@@ -110,8 +111,8 @@ def read_run(folder: Path, names: Sequence[str], apart: Collection[str] = ()) ->
 
 def read_states(folder: Path) -> dict[str, bytes]:
     """The states that a run can go on from, by file; nothing else has to fit, for all else can be written again."""
-    looks = {name: _looks(name) for name in (UNFINISHED, CHECKPOINT)}
-    return read_members(folder, looks, (), lambda name: _repair(folder, name)).contents
+    checks = {name: _check_of(name) for name in (UNFINISHED, CHECKPOINT)}
+    return read_members(folder, checks, (), lambda name: _repair(folder, name)).contents
 
 
 def _repair(folder: Path, name: str) -> str:
@@ -122,13 +123,13 @@ def _repair(folder: Path, name: str) -> str:
     return f"write it again with {again.get(name, f'prudent continue {folder} --iterations 0')}"
 
 
-def _looks(name: str) -> Any:
+def _check_of(name: str) -> Any:
     if name in (CHECKPOINT, UNFINISHED):
-        return lambda file, size: look_at_tensors(file, size, largest_checkpoint)
+        return lambda file, size: check_tensors(file, size, largest_checkpoint)
     if name == SOLUTION:
-        return _look_at_record
+        return _check_record
     # Draws and boxes may be many: the memory there is limits them, too.
-    return lambda file, size: look_at_tensors(
+    return lambda file, size: check_tensors(
         file, size, lambda _: LARGEST_BESIDE, "proof" if name == PROOF else "record"
     )
 
@@ -140,7 +141,7 @@ def largest_checkpoint(record: dict[str, Any]) -> int:
     return 8 * (states * actions * (64 * (starts + 2) + 7 * states) + 3 * (record["iterations"] + 2)) + 2**26
 
 
-def _look_at_record(file: BinaryIO, size: int) -> None:
+def _check_record(file: BinaryIO, size: int) -> None:
     """Refuse a text that no record has: too large, or with so many parts that it would fill the memory when read."""
     if size > LARGEST_RECORD:
         raise InputError(f"{file.name}: is larger than {LARGEST_RECORD >> 20} MiB, as no record is; solve again")
@@ -201,21 +202,48 @@ def _refuse_texts(said: Any, longest: int) -> None:
             each.encode()
 
 
+def policy_files(record: SolutionRecord) -> dict[str, bytes]:
+    """The policy of a record, and the best one found that leaves nothing to chance; numbers read back to the bit.
+
+    A table has a row for each pair, a gain one for each action, with a column for each state.
+    """
+    gain = record.linear
+    if gain is not None:
+        heads = ("action", "bias", *map(guarded, gain.states))
+        numbers = np.column_stack([gain.bias, gain.gain])
+        rows = ([guarded(name), *map(_exact, row)] for name, row in zip(gain.actions, numbers, strict=True))
+        return {POLICY: csv_text(heads, rows).encode()}
+    states, actions = record.state_names, record.action_names
+    found = {POLICY: policy_text(np.asarray(record.probabilities), states, actions).encode()}
+    if record.deterministic is not None:
+        chosen = np.asarray(record.deterministic.probabilities).argmax(axis=1)
+        rows = ((guarded(state), guarded(actions[a])) for state, a in zip(states, chosen, strict=True))
+        found[DETERMINISTIC] = csv_text(("state", "action"), rows).encode()
+    return found
+
+
 def policy_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tuple[str, ...]) -> str:
-    """`state,action,probability`, a row for each pair; the numbers read back to the bit."""
+    """`state,action,probability`, a row for each pair."""
     states, actions = tuple(map(guarded, states)), tuple(map(guarded, actions))
     rows = (
-        (s, a, repr(float(p)))
+        (s, a, _exact(p))
         for s, row in zip(states, probabilities, strict=True)
         for a, p in zip(actions, row, strict=True)
     )
     return csv_text(("state", "action", "probability"), rows)
 
 
-def deterministic_text(probabilities: np.ndarray, states: tuple[str, ...], actions: tuple[str, ...]) -> str:
-    """`state,action`, of a policy that is certain of its action in each state."""
-    states, actions = tuple(map(guarded, states)), tuple(map(guarded, actions))
-    return csv_text(("state", "action"), zip(states, (actions[a] for a in probabilities.argmax(axis=1)), strict=True))
+def weights_text(solution: Solution, unknowns: dict[str, int]) -> str:
+    """The posterior draws the risk was taken on: number, probability, xi*, loss, and unknowns by name and place."""
+    thetas = np.asarray(solution.thetas)
+    flat = thetas.reshape(len(thetas), -1)[:, list(unknowns.values())]
+    judged = [np.asarray(column) for column in (solution.probabilities, solution.weights, solution.losses)]
+    rows = ([str(k), *map(_exact, row)] for k, row in enumerate(np.column_stack([*judged, flat])))
+    return csv_text(("draw", "probability", "weight", "loss", *map(guarded, unknowns)), rows)
+
+
+def _exact(value: float) -> str:
+    return repr(float(value))
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

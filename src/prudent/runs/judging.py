@@ -1,23 +1,22 @@
-"""Policies judged on one set of fresh draws, as records: any policy, the rivals, and two risks draw by draw."""
+"""Policies judged on one set of fresh draws, as records: any policy, the rivals, limits, and two risks draw by draw."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arrays import as_key, in_float64, key_words
-from ..baselines import rivals, row_radius
 from ..errors import InputError
 from ..evaluation import Evaluation, judge, judged, usual_draws
-from ..objectives import objective_of
-from ..posteriors import Dirichlet, OutcomeLaws, WeightedDraws, WithCosts
-from ..problems import Case
-from ..report import Difference, FootingRecord, PolicyRecord, footing_record, policy_record
+from ..objectives import chunk_size, losses_on, objective_of, slopes_on
+from ..posteriors import WeightedDraws
+from ..problems import Case, limit_measure
+from ..report import Difference, FootingRecord, LimitRecord, PolicyRecord, footing_record, limit_record, policy_record
 from ..risks import CVaR, Risk, effective_draws
-from ..solvers import Job, JobDraws, fresh_draws
+from ..solvers import Job, JobDraws, Solution, fresh_draws, limit_answer
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
 OCCUPANCY_DRAWS = 512
@@ -34,6 +33,7 @@ class Evaluator:
         belief: posterior of theta.
         risk: `CVaR(0.9)` when left out.
         loss: of a family; expected discounted cost when left out.
+        occupancy: of a family; exact when left out.
         seed: of the draws; those on which `solve` reports the risk under the same seed.
         evaluation: how many draws; as many as `solve` takes when left out.
         draws: the draws themselves, where there are some.
@@ -47,13 +47,14 @@ class Evaluator:
         *,
         risk: Risk | None = None,
         loss: Any = None,
+        occupancy: Any = None,
         seed: Any = 0,
         evaluation: int | None = None,
         draws: WeightedDraws | None = None,
         **more: Any,
     ):
         del more
-        self.objective: Any = objective_of(model, loss=loss)
+        self.objective: Any = objective_of(model, loss=loss, occupancy=occupancy)
         self.belief, self.risk, self.seed = belief, CVaR(0.9) if risk is None else risk, seed
         self.tail_level = tail_level_of(self.risk)
         self.words = key_words(as_key(seed))
@@ -159,29 +160,44 @@ def tail_level_of(risk: Any) -> float:
 
 
 def rival_records(
-    evaluator: Evaluator, case: Case, arguments: dict[str, Any], beside: PolicyRecord, iterations: int
-) -> list[PolicyRecord]:
-    """The plans of `pr.rivals`; one that cannot be made for this problem is left out."""
-    # A run that goes on makes a few iterations more; the risk-neutral one begins again and gets as many as all.
-    solver = arguments["solver"]
-    solver = dataclasses.replace(solver, iterations=max(iterations, solver.iterations))
-    made = rivals(**arguments | {"solver": solver}, radius=_radius(case, arguments), evaluation=2)
-    records = []
-    for name, plan in made.items():
-        status = plan.status.name
+    evaluator: Evaluator, made: Mapping[str, tuple[Any, str]], beside: PolicyRecord
+) -> tuple[list[PolicyRecord], list[str]]:
+    """Other plans by name, judged; and the names of those whose loss is infinite at some draw, which are left out."""
+    records, infinite = [], []
+    for name, (policy, status) in made.items():
         known = name if status in ("PLANNED", "CONVERGED") else f"{name} ({status.lower().replace('_', ' ')})"
         try:
-            records.append(evaluator.record(known, plan.policy, beside=beside, kind="rival", status=status))
+            records.append(evaluator.record(known, policy, beside=beside, kind="rival", status=status))
         except InputError:
-            continue
-    return records
+            infinite.append(name)
+    return records, infinite
 
 
-def _radius(case: Case, arguments: dict[str, Any]) -> Any:
-    """The file's radius; else that of `pr.rivals`, where the log's rows stand in for a Dirichlet's counts."""
-    given, belief = case.facts.file.rivals.robust_radius, arguments["belief"]
-    belief = belief.posterior if isinstance(belief, WithCosts) else belief
-    if given is not None or isinstance(belief, Dirichlet):
-        return given
-    counts = belief.rows() if isinstance(belief, OutcomeLaws) else case.counts()
-    return row_radius(arguments["model"].support, counts + 1.0)
+@in_float64
+def limit_records(
+    case: Case, arguments: dict[str, Any], solution: Solution, plans: Sequence[PolicyRecord]
+) -> tuple[LimitRecord, ...]:
+    """Each limit with what the plans beside the answer make of it, on the same draws."""
+    draws, records = solution.evaluation.draws, []
+    for place, answer in enumerate(solution.limits):
+        objective = objective_of(arguments["model"], answer.limit.loss)
+        tables = np.array([np.asarray(plan.probabilities) for plan in plans])
+        losses = losses_on(objective, tables, draws.thetas) if len(tables) else []
+        others = [
+            (plan.name, limit_answer(answer.limit, judged(answer.limit.risk, row, draws)))
+            for plan, row in zip(plans, losses, strict=True)
+        ]
+        records.append(limit_record(answer, place, limit_measure(case.file.limit[place]), others))
+    return tuple(records)
+
+
+def slopes_of_risk(evaluator: Evaluator, table: np.ndarray, losses: np.ndarray, draws: Any) -> np.ndarray:
+    """`[S, A]` the derivative of the risk by a table with these losses: to first order what an action costs."""
+    thetas, share, *_ = draws
+    weights = share * np.asarray(evaluator.risk(losses, share).weights)
+    tail, slope, step = np.flatnonzero(weights), np.zeros(table.shape), chunk_size(evaluator.objective)
+    for begin in range(0, len(tail), step):
+        rows = tail[begin : begin + step]
+        found = slopes_on(evaluator.objective, table[None], thetas, np.zeros(len(rows), int), rows)
+        slope += np.tensordot(weights[rows], found.slopes, axes=1)
+    return slope

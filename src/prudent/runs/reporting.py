@@ -15,7 +15,6 @@ from ..solvers import Solution
 from .deciding import decision_of
 from .folder import FILES, REPORT, read_record, require_run
 from .judging import Evaluator
-from .naming import driver_records
 
 NEEDED = ("plotly", "jinja2")
 
@@ -111,7 +110,6 @@ def record_solution(
     usual: dict[str, Any] = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss"}
     usual["seed"] = sum(word << 32 * place for place, word in enumerate(reversed(seeds)))
     usual |= {"states": named[0], "actions": named[1], "message": solution.status.value}
-    usual["drivers"] = driver_records(solution)
     if labels is not None:
         both = labels.all("state"), labels.all("action")
         # Numbers have an order; whether names do is not known here.

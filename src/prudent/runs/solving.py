@@ -6,39 +6,32 @@ import contextlib
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
 from ..phases import phase, status_line
-from ..problems import Case, fit_of, parse, read_problem
+from ..problems import AbstractCase, fit_of, read_problem
 from ..report import (
     FitRecord,
     SolutionRecord,
     fit_record,
     footing_record,
+    linear_fields,
     problem_fields,
     proof_record,
     solution_record,
+    table_fields,
 )
 from ..solvers import Shown, Solution, shown_on, solve
 from . import folder as places
-from .checkpoint import Saved, checkpoint_file, checkpoint_from, episode_seed, restored
+from .checkpoint import CheckpointWriter, Saved, checkpoint_file, checkpoint_from, episode_seed, not_written, restored
 from .deciding import decision_of
 from .deterministic import best_deterministic
-from .judging import Evaluator, rival_records
-from .keeping import CheckpointWriter, not_written
-from .limiting import limit_records
-from .naming import driver_names, driver_records, unknowns
+from .judging import Evaluator, limit_records, rival_records
 from .reporting import add_to_run, can_report, page_file
-
-if TYPE_CHECKING:
-    from ..problems import LinearCase
-
-# The table of posterior draws has a column for each unknown, up to this many.
-MOST_UNKNOWNS = 200
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ class Run:
     """
 
     folder: Path
-    case: Case | LinearCase
+    case: AbstractCase
     solution: Solution
     record: SolutionRecord
     files: tuple[Path, ...]
@@ -72,7 +65,7 @@ class Run:
 
 
 def solve_problem(
-    problem: str | Path | Case | LinearCase,
+    problem: str | Path | AbstractCase,
     out: str | Path,
     *,
     force: bool = False,
@@ -106,22 +99,19 @@ def solve_problem(
     """
     with status_line(shown_on(progress)):
         phase("reading")
-        case: Any = read_problem(problem, trust=trust, changes=changes) if isinstance(problem, str | Path) else problem
+        case = problem if isinstance(problem, AbstractCase) else read_problem(problem, trust=trust, changes=changes)
         return _solved(case, Path(out), force, wait, report, progress)
 
 
-def _solved(case: Any, out: Path, force: bool, wait: bool, report: bool, progress: Shown) -> Run:
+def _solved(case: AbstractCase, out: Path, force: bool, wait: bool, report: bool, progress: Shown) -> Run:
     places.require_free(out, force)
     arguments = case.arguments()
     target = places.prepare(out, force)
     with locked(target, wait):
         places.require_free(target, force)
         settle(target, places.FILES)
-        if not isinstance(case, Case):
-            from .linear_runs import LinearPlanned
-
-            return _linear(LinearPlanned(case, target, case.file.seed, case.solver()), report, progress)
-        fit = fit_record(fit_of(case)) if report else None
+        table = case.table()
+        fit = fit_record(fit_of(table)) if report and table is not None else None
         return _carry_out(RunPlan(case, arguments, target, fit=fit), report, progress)
 
 
@@ -177,20 +167,9 @@ def continue_run(
             places.require_free(target, force)
         settle(target, places.FILES)
         several = None if data is None else list(data) if isinstance(data, list | tuple) else [data]
-        from .linear_runs import linear_plan_of, linear_state  # systems are slow to import, and few have them
-
-        if (found := linear_state(folder)) is not None:
-            more = {"iterations": iterations, "tolerance": tolerance}
-            return _linear(linear_plan_of(*found, target, several, again, more), report, progress)
         saved, source = _saved(folder, trust)
-        plan = _plan(saved, source, target, several, again, iterations, tolerance)
+        plan = _plan(saved, source, target, several, again, {"iterations": iterations, "tolerance": tolerance})
         return _carry_out(plan, report, progress)
-
-
-def _linear(planned: Any, report: bool, progress: Shown) -> Run:
-    from .linear_runs import carry_out_linear
-
-    return Run(planned.target, planned.case, *carry_out_linear(planned, report, progress))
 
 
 @dataclass(frozen=True)
@@ -207,7 +186,7 @@ class RunPlan:
         fit: how well the model fits the log; of a log that was read, for a checkpoint has no rows to test.
     """
 
-    case: Case
+    case: AbstractCase
     arguments: dict[str, Any]
     target: Path
     episode: int = 0
@@ -230,13 +209,7 @@ def _saved(folder: Path, trust: bool) -> tuple[Saved, Path]:
 
 
 def _plan(
-    saved: Saved,
-    source: Path,
-    target: Path,
-    data: list[Any] | None,
-    again: bool,
-    iterations: int | None,
-    tolerance: float | None,
+    saved: Saved, source: Path, target: Path, data: list[Any] | None, again: bool, settings: dict[str, Any]
 ) -> RunPlan:
     case, episode, before = saved.case, saved.episode, restored(saved, source)
     if data is not None and saved.left is not None:
@@ -248,46 +221,38 @@ def _plan(
         data = None
     if data is not None:
         case, episode = case.with_log(data, again), episode + 1
-    case = _changed(case, {k: v for k, v in (("iterations", iterations), ("tolerance", tolerance)) if v is not None})
+    case = case.with_solver({name: value for name, value in settings.items() if value is not None})
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)
     if data is not None:
         return RunPlan(case, arguments, target, episode, start=before.parameters)
-    if saved.left is not None and iterations is None:
+    if saved.left is not None and settings["iterations"] is None:
         arguments["solver"] = dataclasses.replace(arguments["solver"], iterations=saved.left)
     return RunPlan(case, arguments, target, episode, saved.start, before, saved.fit)
 
 
-def _counted_last(case: Case, data: list[Any]) -> bool:
+def _counted_last(case: AbstractCase, data: list[Any]) -> bool:
     """Whether these logs are the last that were counted."""
     again = case.facts.with_log(data, again=True).counted[-len(data) :]
     return [each.digest for each in again] == [each.digest for each in case.facts.counted[-len(data) :]]
 
 
-def _changed(case: Case, solver: dict[str, Any]) -> Case:
-    """The case with other settings of the solver, checked."""
-    content = case.facts.file.model_dump(mode="json", exclude_unset=True)
-    content["solver"] = content.get("solver", {}) | solver
-    file = parse(content, "the options")
-    return dataclasses.replace(case, facts=dataclasses.replace(case.facts, file=file))
-
-
 def _carry_out(plan: RunPlan, report: bool, progress: Shown) -> Run:
     iterations = plan.arguments["solver"].iterations
     keeper = CheckpointWriter(plan.target, plan.state, iterations, plan.resume)
-    asked = plan.case.facts.file.certificate
-    if asked.prove:
-        from ..proofs import check_provable
+    table = plan.case.table()
+    asked = None if table is None else table.facts.file.certificate
+    if asked is None or not asked.prove:
+        solution, record = _found(plan, report, progress, keeper)
+        return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report))
+    from ..proofs import check_provable
+    from .advising import proved
 
-        check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
+    check_provable(*(plan.arguments[name] for name in ("model", "belief", "risk", "loss")))
     solution, record = _found(plan, report, progress, keeper)
-    proof = None
-    if asked.prove:
-        from .proving import proved
-
-        phase("proving")
-        found, proof = proved(plan.case, plan.arguments, solution, **asked.model_dump(exclude={"prove"}))
-        record = record.model_copy(update={"proof": proof_record(found)})
+    phase("proving")
+    found, proof = proved(plan.case, plan.arguments, solution, **asked.model_dump(exclude={"prove"}))
+    record = record.model_copy(update={"proof": proof_record(found)})
     return Run(plan.target, plan.case, solution, record, _write(plan, solution, record, report, proof))
 
 
@@ -296,67 +261,48 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
     case, arguments = plan.case, plan.arguments
     solution = solve(**arguments, progress=progress, start=plan.start, resume=plan.resume, keep=keeper)
     if not np.all(np.isfinite(solution.losses)):
-        raise InputError(
-            f"the loss of the policy is not a finite number at every posterior draw ({solution.status.value}); "
-            "check the costs"
-        )
+        raise InputError(case.why_infinite(solution))
     evaluator = Evaluator(**arguments, draws=solution.evaluation.draws)
     footing = None if solution.footing is None else footing_record(solution.footing, case.states, case.actions)
     # The solver's own numbers: computed in another batch, the last digit may differ.
     known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
     answer = evaluator.record("this policy", solution.policy, **known)
-    plain = {name: part for name, part in arguments.items() if name != "subject_to"}
     if report:
         phase("rivals")
-    rivals = rival_records(evaluator, case, plain, answer, solution.iterations) if report else []
-    certain = best_deterministic(evaluator, [answer, *rivals])
-    beside = [] if certain is None else [certain]
-    decision = decision_of(
-        evaluator,
-        answer,
-        [*beside, *rivals],
-        case.states,
-        case.actions,
-        ordered=case.facts.ordered and case.facts.file.layout.grid is None,
-        ends=case.terminal,
-        walls=~case.reachable,
-        starts=case.start,
-    )
-    record = solution_record(
-        solution,
-        answer,
-        limits=limit_records(case, arguments, solution, [*beside, *rivals]),
-        **problem_fields(case, solution, answer, solver_settings(case.facts.file.solver, arguments["solver"])),
-        episode=plan.episode,
-        fit=plan.fit,
-        drivers=driver_records(solution, driver_names(case)),
-        deterministic=certain,
-        decision=decision,
-        rivals=tuple(rivals),
-    )
-    return solution, record
-
-
-def solver_settings(section: Any, solver: Any) -> dict[str, Any]:
-    """The solver's settings of a file, with the numbers that were in force where it names none."""
-    given = section.model_dump(mode="json")
-    usual: dict[str, Any] = {name: getattr(solver, name, None) for name, value in given.items() if value is None}
-    return given | {name: np.asarray(value).item() for name, value in usual.items() if np.ndim(value) == 0}
+    made = case.rivals(arguments, solution.iterations) if report else {}
+    rivals, infinite = rival_records(evaluator, made, answer)
+    fields = problem_fields(case, solution, arguments["solver"]) | {"episode": plan.episode, "rivals": tuple(rivals)}
+    if (table := case.table()) is None:
+        fields |= linear_fields(case, solution, made.get("certainty equivalence", (None,))[0], infinite)
+    else:
+        certain = best_deterministic(evaluator, [answer, *rivals])
+        beside = [certain, *rivals]
+        fields |= table_fields(table, solution, answer) | {"deterministic": certain, "fit": plan.fit}
+        fields["limits"] = limit_records(table, arguments, solution, beside)
+        fields["decision"] = decision_of(
+            evaluator,
+            answer,
+            beside,
+            case.states,
+            case.actions,
+            ordered=table.facts.ordered and table.facts.file.layout.grid is None,
+            ends=table.terminal,
+            walls=~table.reachable,
+            starts=table.start,
+        )
+    return solution, solution_record(solution, answer, name=case.driver_name, **fields)
 
 
 def _write(
-    plan: RunPlan, solution: Solution, record: SolutionRecord, report: bool, proof: bytes | None
+    plan: RunPlan, solution: Solution, record: SolutionRecord, report: bool, proof: bytes | None = None
 ) -> tuple[Path, ...]:
     """Write the files, what matters most first and all of them at once, then the page, which can be made again."""
-    case, target = plan.case, plan.target
+    target, shape = plan.target, np.shape(solution.thetas)[1:]
     contents = {
         places.CHECKPOINT: plan.state(solution),
-        places.POLICY: places.policy_text(np.asarray(record.probabilities), case.states, case.actions).encode(),
-        places.DETERMINISTIC: places.deterministic_text(
-            np.asarray(record.plans[1].probabilities), case.states, case.actions
-        ).encode(),
+        **places.policy_files(record),
         **places.record_files(record),
-        places.WEIGHTS: weights_text(case, solution).encode(),
+        places.WEIGHTS: places.weights_text(solution, plan.case.unknowns(shape)).encode(),
         **({} if proof is None else {places.PROOF: proof}),
     }
     # A proof is of its own question, whatever becomes of the policy.
@@ -387,14 +333,3 @@ def _keep_least(plan: RunPlan, solution: Solution, contents: dict[str, bytes], e
         with contextlib.suppress(OSError):
             commit(plan.target, least, places.FILES, keep=places.FILES, note={"iterations": solution.iterations})
     return not_written(plan.target, error, list(contents))
-
-
-def weights_text(case: Case, solution: Solution) -> str:
-    """The posterior draws the risk was taken on: number, probability, xi*, loss, and the unknowns unless too many."""
-    thetas = np.asarray(solution.thetas)
-    named = unknowns(case, thetas.shape[1:]) if thetas[0].size <= 50 * MOST_UNKNOWNS else {}
-    named = named if len(named) <= MOST_UNKNOWNS else {}
-    flat = thetas.reshape(len(thetas), -1)[:, list(named.values())]
-    judged = [np.asarray(column) for column in (solution.probabilities, solution.weights, solution.losses)]
-    rows = ([str(k), *(repr(float(v)) for v in row)] for k, row in enumerate(np.column_stack([*judged, flat])))
-    return places.csv_text(("draw", "probability", "weight", "loss", *named), rows)

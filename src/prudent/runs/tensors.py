@@ -53,7 +53,7 @@ def kind_of(data: bytes) -> str:
         return ""
 
 
-def look_at_tensors(file: BinaryIO, size: int, most: Callable[[dict[str, Any]], int], key: str = "record") -> None:
+def check_tensors(file: BinaryIO, size: int, most: Callable[[dict[str, Any]], int], key: str = "record") -> None:
     """Refuse a file whose header does not fit its size, or that is larger than its problem could make it.
 
     `most` gives a number of bytes from the record, which is under a key; what is `SMALL` is fine.

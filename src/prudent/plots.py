@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..advice import Frontier, FrontierPoint, LimitFrontier, risk_words
-from ..errors import InputError
-from ..files import write_whole
+from .advice import Frontier, FrontierPoint, LimitFrontier, risk_words
+from .errors import InputError
+from .files import write_whole
 
 
 def pyplot() -> Any:
