@@ -8,30 +8,3 @@ from .plans import LinearPlan, linear_plan, robust_gain
 from .policies import LinearGain, LinearGaussianPolicy
 from .stability import Stability
 from .systems import LinearFamily, LinearSystem, covariance
-
-__all__ = [
-    "ConvexMoments",
-    "CutOff",
-    "GaussianTarget",
-    "InputLimit",
-    "LinearBelief",
-    "LinearFamily",
-    "LinearGain",
-    "LinearGaussianPolicy",
-    "LinearObjective",
-    "LinearOccupancy",
-    "LinearPlan",
-    "LinearQuadraticCost",
-    "LinearSystem",
-    "MatrixNormal",
-    "MatrixNormalInverseWishart",
-    "MomentLoss",
-    "Share",
-    "Stability",
-    "VariancePenalty",
-    "covariance",
-    "linear_occupancy",
-    "linear_plan",
-    "lyapunov",
-    "robust_gain",
-]

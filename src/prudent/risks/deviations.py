@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Float
@@ -26,6 +26,9 @@ class MeanSemideviation(Risk):
     3.5
     """
 
+    on_host: ClassVar[bool] = True
+    ignores_weightless: ClassVar[bool] = True
+
     order: Float[Array, "*batch"] = eqx.field(
         converter=as_number,
         default=1.0,
@@ -36,16 +39,6 @@ class MeanSemideviation(Risk):
         default=1.0,
         metadata=number("[0, 1]", "of the deviation", "above 1 it is not monotone, below 0 not convex", alone=True),
     )
-
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """A function of the distribution does."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`1 + c (zeta - E zeta)` with `zeta = ((C - E C)^+ / semideviation)^(p - 1)`, 0 at the mean and below."""
@@ -91,6 +84,9 @@ class QuantileDeviation(Risk):
     3.75
     """
 
+    on_host: ClassVar[bool] = True
+    ignores_weightless: ClassVar[bool] = True
+
     level: Float[Array, "*batch"] = eqx.field(
         converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
     )
@@ -108,16 +104,6 @@ class QuantileDeviation(Risk):
                 f"QuantileDeviation weight must lie in [0, 1 / (1 - level)], got {self.weight} at level {self.level}; "
                 f"above {1.0 / (1.0 - self.level):.6g} it is not monotone"
             )
-
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """A function of the distribution does."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`1 - c (1 - b)` for every draw, and `c` for a draw in the tail."""

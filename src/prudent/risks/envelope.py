@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -41,20 +41,22 @@ class EnvelopeSolution(NamedTuple):
     >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0]).solve([1.0, 2.0, 3.0, 6.0])
     >>> solution.status.ok, round(solution.value, 4), solution.weights.round(4).tolist()
     (True, 4.5, [0.0, 0.0, 2.0, 2.0])
+
+    Attributes:
+        value: the worst mean, `sum p xi C`; NaN when there is no solution.
+        weights: the density xi, cleaned: not negative, of mass 1.
+        gap: dual less primal value, in units of the losses: the worst mean is no larger than `value + gap`.
+        residual: the largest violation of a constraint, of mass 1 or of `xi >= 0`, before cleaning.
+        status: how the solver ended.
+        iterations: how many it made.
     """
 
     value: float
-    """The worst mean, `sum p xi C`; NaN when there is no solution."""
     weights: Float[np.ndarray, " R"]
-    """The density xi, cleaned: not negative, of mass 1."""
     gap: float
-    """Dual less primal value, in units of the losses: the worst mean is no larger than `value + gap`."""
     residual: float
-    """The largest violation of a constraint, of mass 1 or of `xi >= 0`, before cleaning."""
     status: EnvelopeStatus
-    """How the solver ended."""
     iterations: int
-    """How many iterations it made."""
 
 
 class Envelope(Risk):
@@ -80,6 +82,8 @@ class Envelope(Risk):
     4.5
     """
 
+    is_program: ClassVar[bool] = True
+
     constraints: Callable[[Any, np.ndarray], Sequence[Any]] = eqx.field(static=True)
     norm_bound: float | None = eqx.field(static=True, default=None)
     order: float = eqx.field(static=True, default=2.0)
@@ -96,11 +100,6 @@ class Envelope(Risk):
         if self.norm_bound is not None:
             fix = "the norm of xi = 1 is 1; leave it out for no bound"
             require_number("Envelope norm_bound", self.norm_bound, "[1, inf)", fix)
-
-    @property
-    def is_program(self) -> bool:
-        """It is one."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The worst density by a convex program; NaN where the solver fails."""

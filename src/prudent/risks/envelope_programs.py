@@ -50,8 +50,8 @@ class EnvelopeStatus(enum.Enum):
 class EnvelopeSolver(eqx.Module):
     """What finds the worst density of an envelope: `Clarabel()`, or the paper's `DescentAscent()`."""
 
+    # Whether it finds a worst xi that is no density, where the user's constraints allow one.
     leaves_densities: ClassVar[bool] = True
-    """Whether it finds a worst xi that is no density, where the user's constraints allow one."""
 
     @abc.abstractmethod
     def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NoReturn
 
 import equinox as eqx
 import numpy as np
@@ -14,6 +15,11 @@ from .base import Mixable, Risk
 
 # Weights that sum to 1 this closely make a mixture; it divides by their sum.
 ROUNDING = 1e-9
+
+
+def _of_parts(name: str, joined: Callable[[Iterable[bool]], bool] = all) -> Any:
+    """What a mixture declares of itself where all, or any, of its parts do."""
+    return property(lambda self: joined(getattr(risk, name) for risk in self.risks))
 
 
 class Mixture(Risk):
@@ -31,6 +37,13 @@ class Mixture(Risk):
     3.75
     """
 
+    monotone: ClassVar[bool] = _of_parts("monotone")
+    coherent: ClassVar[bool] = _of_parts("coherent")
+    biased_low: ClassVar[bool] = _of_parts("biased_low")
+    ignores_weightless: ClassVar[bool] = _of_parts("ignores_weightless")
+    on_host: ClassVar[bool] = _of_parts("on_host")
+    is_program: ClassVar[bool] = _of_parts("is_program", any)
+
     risks: tuple[Risk, ...] = eqx.field(converter=tuple)
     weights: Float[Array, "*batch K"] = eqx.field(converter=as_float)
 
@@ -46,36 +59,6 @@ class Mixture(Risk):
                 raise InputError(
                     f"the weights of a Mixture must be >= 0 and sum to 1, got {self.weights}; divide by their sum"
                 )
-
-    @property
-    def monotone(self) -> bool:
-        """Whether every part is."""
-        return all(risk.monotone for risk in self.risks)
-
-    @property
-    def is_program(self) -> bool:
-        """If any part is."""
-        return any(risk.is_program for risk in self.risks)
-
-    @property
-    def biased_low(self) -> bool:
-        """Where all of its risks are."""
-        return all(risk.biased_low for risk in self.risks)
-
-    @property
-    def on_host(self) -> bool:
-        """If all parts are."""
-        return all(risk.on_host for risk in self.risks)
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """If all parts do."""
-        return all(risk.ignores_weightless for risk in self.risks)
-
-    @property
-    def coherent(self) -> bool:
-        """If all parts are."""
-        return all(risk.coherent for risk in self.risks)
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the parts, mixed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -34,10 +34,7 @@ class Expectation(ConcaveRisk):
     3.0
     """
 
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
+    on_host: ClassVar[bool] = True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """1 everywhere."""
@@ -60,14 +57,11 @@ class CVaR(ConcaveRisk):
     4.666667
     """
 
+    on_host: ClassVar[bool] = True
+
     level: Float[Array, "*batch"] = eqx.field(
         converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
     )
-
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`clip((tail - mass above) / mass at the same loss, 0, 1) / tail` with `tail = 1 - level`."""
@@ -93,10 +87,7 @@ class WorstCase(ConcaveRisk):
     [0.0, 1.5, 1.5]
     """
 
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
+    on_host: ClassVar[bool] = True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """All mass on the worst draws, shared in proportion to their weights."""
@@ -273,6 +264,9 @@ class SmoothedVaR(Risk):
     [0.5, 1.5, 1.5, 0.5]
     """
 
+    coherent: ClassVar[bool] = False  # two densities it attains do not bound each other's values
+    ignores_weightless: ClassVar[bool] = True
+
     level: Float[Array, "*batch"] = eqx.field(
         converter=as_number, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
     )
@@ -281,16 +275,6 @@ class SmoothedVaR(Risk):
         default=0.05,
         metadata=number("(0, 1]", "of the average over nearby quantiles", "0.05 averages over a tenth of the draws"),
     )
-
-    @property
-    def coherent(self) -> bool:
-        """No: two densities it attains do not bound each other's values."""
-        return False
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """A function of the distribution does."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(W(mass above + mass at the same loss) - W(mass above)) / mass at the same loss`, W the integral of w."""
