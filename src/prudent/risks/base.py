@@ -256,7 +256,7 @@ def _closely(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any
     return value, density, risk.influence(losses, probabilities), share
 
 
-_compiled_value, _compiled_closely = eqx.filter_jit(risk_value), eqx.filter_jit(_closely)
+compiled_value, _compiled_closely = eqx.filter_jit(risk_value), eqx.filter_jit(_closely)
 
 
 def _filled(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -280,7 +280,7 @@ def _by(risk: Risk, plain: Callable, compiled: Callable, losses: np.ndarray, pro
 def assess_sample(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
     """Value and xi* of a sample: by NumPy, or compiled for few sizes, whatever the sample's."""
     losses, probabilities = np.asarray(losses), np.asarray(probabilities)
-    value, density = _by(risk, risk_value, _compiled_value, losses, probabilities)
+    value, density = _by(risk, risk_value, compiled_value, losses, probabilities)
     return value, density[: len(losses)]
 
 

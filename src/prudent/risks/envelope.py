@@ -203,8 +203,7 @@ def _check_feasible(program: Program) -> None:
         return
     if found is not EnvelopeStatus.INFEASIBLE:
         raise InputError(f"the envelope's program could not be solved ({found.value}); rescale its constraints")
-    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
-        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
+    _require_any(program)
     draws = program.probabilities.size
     if program.extreme(0.0, sign=True).status is EnvelopeStatus.INFEASIBLE:
         for k in range(min(draws, LARGEST_SIGN_CHECK)):
@@ -231,8 +230,7 @@ def _check_feasible(program: Program) -> None:
 
 def _check_coherent(program: Program) -> None:
     """The constraints alone must imply mass 1 and xi >= 0."""
-    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
-        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
+    _require_any(program)
     low, high = _mass_range(program)
     if low < 1.0 - SLACK or high > 1.0 + SLACK:
         raise InputError(
@@ -248,6 +246,11 @@ def _check_coherent(program: Program) -> None:
                 f"the envelope is not coherent: its constraints allow xi = {value} at draw {k}, and a density is >= 0; "
                 "add xi >= 0, or use impose=True"
             )
+
+
+def _require_any(program: Program) -> None:
+    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
+        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
 
 
 def _mass_range(program: Program, sign: bool = False) -> tuple[float, float]:

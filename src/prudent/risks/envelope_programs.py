@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import require_number
+from ..conformance import explained
 from ..errors import InputError
 
 # Compiled programs that are kept, least recently used first to go.
@@ -181,12 +182,9 @@ _STATUSES = {
 
 def _user_constraints(densities: SetOfDensities, xi: Any, probabilities: np.ndarray) -> list[Any]:
     cvxpy = load_cvxpy()
-    try:
+    where = f"for {probabilities.size} draws"
+    with explained(lambda error: f"the envelope's constraints(xi, probabilities) fail {where}: {error!r}", ()):
         constraints = densities.constraints(xi, probabilities)
-    except Exception as error:
-        raise InputError(
-            f"the envelope's constraints(xi, probabilities) fail for {probabilities.size} draws: {error!r}"
-        ) from error
     kind = cvxpy.constraints.constraint.Constraint
     if not isinstance(constraints, list | tuple) or not all(isinstance(each, kind) for each in constraints):
         raise InputError(

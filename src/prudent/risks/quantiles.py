@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_number, is_concrete, require_finite
+from ..conformance import explained
 from ..errors import InputError, hinted
 from ..settings import number
 from .base import ConcaveRisk, Risk
@@ -187,13 +188,11 @@ class Distortion(ConcaveRisk):
             raise InputError(f"Distortion needs a function from [0, 1] to [0, 1], got {self.function!r}")
         # Finer towards 0, the worst losses, where a distortion is steepest.
         grid = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 60)[:-1], np.linspace(0.01, 1.0, 500)])
-        try:
-            # At once even when the risk is made inside someone's compiled function.
-            with jax.enable_x64(True), jax.ensure_compile_time_eval():
-                jax.eval_shape(self.function, jnp.asarray(grid))
-                values = np.asarray(self.function(jnp.asarray(grid)))
-        except Exception as error:
-            raise InputError(f"Distortion cannot compile its function ({error}); write it with jax.numpy") from error
+        # At once even when the risk is made inside someone's compiled function.
+        refused = explained(lambda why: f"Distortion cannot compile its function ({why}); write it with jax.numpy", ())
+        with refused, jax.enable_x64(True), jax.ensure_compile_time_eval():
+            jax.eval_shape(self.function, jnp.asarray(grid))
+            values = np.asarray(self.function(jnp.asarray(grid)))
         if values.shape != grid.shape:
             raise InputError(f"Distortion's function turns shape {grid.shape} into {values.shape}; keep the shape")
         _check_distortion(grid, values)
