@@ -81,7 +81,7 @@ class LinearObjective(Objective):
     @property
     def horizon(self) -> int | None:
         """The last step that counts; None for all."""
-        return self.occupancy.horizon if isinstance(self.occupancy, Truncated) else None
+        return self.occupancy.horizon
 
     @property
     def within(self) -> ParameterSet:

@@ -102,52 +102,39 @@ class Ground(NamedTuple):
     beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws]
 
 
-class _Counts(NamedTuple):
-    """The counts behind a belief, laid out along all successors that may be possible.
+def _ground(
+    family: AbstractFamily,
+    support: Support,
+    counts: Float[np.ndarray, "S A B"],
+    allowed: Bool[np.ndarray, "S A B"],
+    tied: Int[np.ndarray, "S A"] | None = None,
+    pooled: Pooled | None = None,
+) -> Ground:
+    """Counts under several priors, laid out along all successors that may be possible.
 
-    Attributes:
-        support: these successors.
-        counts: `[S, A, B]`, of tied rows together.
-        allowed: `[S, A, B]` where a row may lead.
-        tied: `[S, A]` labels of rows that are one, or None.
+    Args:
         family: the models along the support.
+        support: these successors.
+        counts: of tied rows together.
+        allowed: where a row may lead.
+        tied: labels of rows that are one, or None.
         pooled: the belief itself, where its rows learn from one another.
     """
-
-    support: Support
-    counts: Float[np.ndarray, "S A B"]
-    allowed: Bool[np.ndarray, "S A B"]
-    tied: Int[np.ndarray, "S A"] | None
-    family: AbstractFamily
-    pooled: Pooled | None = None
-
-    @property
-    def rows(self) -> Float[np.ndarray, "S A"]:
-        """How often each pair was seen."""
-        return self.counts.sum(axis=2)
-
-    def ground(self) -> Ground:
-        """These counts under several priors."""
-        seen = self.counts > 0
-        shown = np.where(seen.any(axis=2, keepdims=True), seen, self.allowed)
-        spread = self.allowed / self.allowed.sum(axis=2, keepdims=True)
-        priors = {"seen successors only, a row each": shown * 1.0, "one row spread over all successors": spread}
-        beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws] = {
-            name: Dirichlet(self.support, prior, self._own(), self.tied) for name, prior in priors.items()
-        }
-        if self.tied is None and np.array_equal(self.allowed, self.support.allowed()):
-            own = self.pooled or Pooled(self.support, self.counts)
-            beliefs["pairs that learn from one another"] = own
-        return Ground(self.family, self.rows, self.allowed.sum(axis=2) > 1, beliefs)
-
-    def _own(self) -> Float[np.ndarray, "S A B"]:
-        """Counts of which those of tied rows, which are together in each of them, are in the first alone."""
-        if self.tied is None:
-            return self.counts
-        _, first = np.unique(self.tied.ravel(), return_index=True)
-        own = np.zeros((self.tied.size, self.support.successors))
-        own[first] = self.counts.reshape(own.shape)[first]
-        return own.reshape(self.counts.shape)
+    seen = counts > 0
+    shown = np.where(seen.any(axis=2, keepdims=True), seen, allowed)
+    spread = allowed / allowed.sum(axis=2, keepdims=True)
+    priors = {"seen successors only, a row each": shown * 1.0, "one row spread over all successors": spread}
+    own = counts
+    if tied is not None:
+        # Counts of tied rows, which are together in each of them, are in the first alone.
+        first = np.isin(np.arange(tied.size), np.unique(tied.ravel(), return_index=True)[1])
+        own = np.where(first.reshape(tied.shape)[..., None], counts, 0.0)
+    beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws] = {
+        name: Dirichlet(support, prior, own, tied) for name, prior in priors.items()
+    }
+    if tied is None and np.array_equal(allowed, support.allowed()):
+        beliefs["pairs that learn from one another"] = pooled or Pooled(support, counts)
+    return Ground(family, counts.sum(axis=2), allowed.sum(axis=2) > 1, beliefs)
 
 
 def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
@@ -168,10 +155,9 @@ def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
         tied = None if belief.tied is None else np.asarray(belief.tied)
         counts = counts if tied is None else _together(counts, tied)
         allowed = allowed & ((np.asarray(belief.prior) > 0) | (counts > 0))
-    found = _Counts(belief.support, counts, allowed, tied, family, belief if isinstance(belief, Pooled) else None)
     if belief.support.observed and tied is None and isinstance(family, TabularFamily):
-        found = _widened(found)
-    return found.ground()
+        return _ground(*_widened(family, belief.support, counts, allowed))
+    return _ground(family, belief.support, counts, allowed, tied, belief if isinstance(belief, Pooled) else None)
 
 
 def _ground_of_laws(family: AbstractFamily, belief: OutcomeLaws) -> Ground:
@@ -206,33 +192,31 @@ def _together(counts: Float[np.ndarray, "S A B"], tied: Int[np.ndarray, "S A"]) 
     return total[place].reshape(counts.shape)
 
 
-def _widened(ground: _Counts) -> _Counts:
+def _widened(
+    family: TabularFamily, support: Support, counts: Float[np.ndarray, "S A B"], allowed: Bool[np.ndarray, "S A B"]
+) -> tuple[TabularFamily, Support, np.ndarray, np.ndarray]:
     """Lists that only say what was seen, made wide enough for what was not: any state may follow an open pair.
 
     A pair whose only successor was never seen is one that cannot be left, as in a terminal state. A transition
     without a cost of its own costs what its pair costs on average over the list.
     """
-    support, shape = ground.support, (*ground.support.shape[:2], ground.support.states)
-    closed = (ground.allowed.sum(axis=2) == 1) & (ground.rows == 0)
+    shape = (*support.shape[:2], support.states)
+    closed = (allowed.sum(axis=2) == 1) & (counts.sum(axis=2) == 0)
     index = np.broadcast_to(np.arange(shape[2], dtype=np.int32), shape).copy()
-    index[closed] = support.index()[closed][ground.allowed[closed]][:, None]
+    index[closed] = support.index()[closed][allowed[closed]][:, None]
     listed = ~closed[:, :, None] | (np.arange(shape[2]) == 0)
     wide = Support(index, listed, Graph.of(index, listed), *shape) if closed.any() else Support.dense(*shape[:2])
-    state, action, slot = np.nonzero(ground.allowed & ~closed[:, :, None])
+    state, action, slot = np.nonzero(allowed & ~closed[:, :, None])
     place = state, action, support.index()[state, action, slot]
-    counts = np.zeros(shape)
-    counts[place] = ground.counts[state, action, slot]
-    assert isinstance(ground.family, TabularFamily)
-    cost = np.asarray(ground.family.costs)
+    spread = np.zeros(shape)
+    spread[place] = counts[state, action, slot]
+    cost = np.asarray(family.costs)
     if cost.ndim == 3:
-        usual = np.where(ground.allowed, cost, 0.0).sum(axis=2, keepdims=True) / ground.allowed.sum(
-            axis=2, keepdims=True
-        )
+        usual = np.where(allowed, cost, 0.0).sum(axis=2, keepdims=True) / allowed.sum(axis=2, keepdims=True)
         every = np.where(listed, usual, 0.0)
         every[place] = cost[state, action, slot]
         cost = every
-    family = TabularFamily(wide, cost, ground.family.start, ground.family.discount)
-    return _Counts(wide, counts, wide.allowed(), None, family)
+    return TabularFamily(wide, cost, family.start, family.discount), wide, spread, wide.allowed()
 
 
 def costs_at(family: TabularFamily, thetas: Float[np.ndarray, "M S A B"]) -> Float[np.ndarray, "M S A"]:

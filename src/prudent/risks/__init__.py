@@ -7,11 +7,10 @@ import lazy_loader
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
 from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, sample_interval, weights_of
 from .conformance import check_risk
-from .deviations import MeanSemideviation, QuantileDeviation
-from .envelope import Envelope, EnvelopeSolution, check_envelope
-from .envelope_programs import Clarabel, EnvelopeStatus
+from .envelope import Envelope, check_envelope
+from .envelope_programs import Clarabel, EnvelopeSolution, EnvelopeStatus
 from .intervals import LEAST_DRAWS, effective_draws, jackknife, widened
-from .mixtures import Mixture, PartialMixture
+from .mixtures import MeanSemideviation, Mixture, PartialMixture, QuantileDeviation
 from .quantiles import (
     LARGEST_PAIRWISE,
     CVaR,

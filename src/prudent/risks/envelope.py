@@ -17,10 +17,10 @@ from ..errors import InputError
 from .base import Risk, checked_sample
 from .envelope_programs import (
     Clarabel,
+    EnvelopeSolution,
     EnvelopeSolver,
     EnvelopeStatus,
     Program,
-    Raw,
     SetOfDensities,
     load_cvxpy,
     program_of,
@@ -32,31 +32,6 @@ LARGEST_SIGN_CHECK = 64
 
 # How far a set of densities may stray from mass 1 and from xi >= 0, by the solver's accuracy.
 SLACK = 1e-5
-
-
-class EnvelopeSolution(NamedTuple):
-    """The worst density of an envelope at one sample, and how well it was found.
-
-    >>> import prudent as pr
-    >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0]).solve([1.0, 2.0, 3.0, 6.0])
-    >>> solution.status.ok, round(solution.value, 4), solution.weights.round(4).tolist()
-    (True, 4.5, [0.0, 0.0, 2.0, 2.0])
-
-    Attributes:
-        value: the worst mean, `sum p xi C`; NaN when there is no solution.
-        weights: the density xi, cleaned: not negative, of mass 1.
-        gap: dual less primal value, in units of the losses: the worst mean is no larger than `value + gap`.
-        residual: the largest violation of a constraint, of mass 1 or of `xi >= 0`, before cleaning.
-        status: how the solver ended.
-        iterations: how many it made.
-    """
-
-    value: float
-    weights: Float[np.ndarray, " R"]
-    gap: float
-    residual: float
-    status: EnvelopeStatus
-    iterations: int
 
 
 class Envelope(Risk):
@@ -156,16 +131,14 @@ def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:
     scale = width if width > 0 else 1.0
     scaled = np.where(p > 0, (losses - middle) / scale, 0.0)
     raw = _checked(program, program.solve(scaled), scaled)
-    weights = np.maximum(raw.xi, 0.0)
+    weights = np.maximum(raw.weights, 0.0)
     if not p @ weights > 0:
-        return EnvelopeSolution(np.nan, nothing, np.nan, raw.residual, raw.status, raw.iterations)
+        return raw._replace(value=np.nan, weights=nothing, gap=np.nan)
     weights = np.where(p > 0, weights, np.minimum(weights, 1.0)) / (p @ weights)
-    return EnvelopeSolution(
-        float((p * weights) @ losses), weights, float(scale * raw.gap), raw.residual, raw.status, raw.iterations
-    )
+    return raw._replace(value=float((p * weights) @ losses), weights=weights, gap=float(scale * raw.gap))
 
 
-def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
+def _checked(program: Program, raw: EnvelopeSolution, losses: np.ndarray) -> EnvelopeSolution:
     """With how far the worst xi is from a density; where the user's set is all there is, its worst xi must be one.
 
     Descent-ascent never leaves the densities, so the worst xi of the user's own set is looked for besides.
@@ -173,13 +146,15 @@ def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
     whole, worst = not program.densities.impose, raw
     if whole and not program.densities.solver.leaves_densities:
         worst = program.extreme(program.probabilities * losses)
-    if np.isnan(worst.xi).any():
+    if np.isnan(worst.weights).any():
         return worst
-    carried = worst.xi[program.probabilities > 0]
-    stray = max(-carried.min(), abs(program.probabilities @ worst.xi - 1.0))
+    carried = worst.weights[program.probabilities > 0]
+    stray = max(-carried.min(), abs(program.probabilities @ worst.weights - 1.0))
     residual = max(raw.residual, float(stray))
     if whole and stray > SLACK * max(1.0, np.abs(carried).max()):
-        return raw._replace(xi=np.full_like(raw.xi, np.nan), residual=residual, status=EnvelopeStatus.NOT_A_DENSITY)
+        return raw._replace(
+            weights=np.full_like(raw.weights, np.nan), residual=residual, status=EnvelopeStatus.NOT_A_DENSITY
+        )
     return raw._replace(residual=residual)
 
 

@@ -73,7 +73,7 @@ class AbstractSimulated(eqx.Module):
         """Fields that all families have, checked."""
         self.discount = require_number("discount", discount, "[0, 1]")
         self.horizon, self.actions = require_size("horizon", as_whole(horizon), 0), require_size("actions", actions)
-        self.action_noise = covariance("action_noise", action_noise, self.actions)
+        self.action_noise = covariance("the covariance action_noise", action_noise, self.actions)
         self.particles = require_size("particles", particles)
         self.seed = np.asarray(require_size("seed", as_whole(seed), 0))
 
