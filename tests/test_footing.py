@@ -10,7 +10,7 @@ import prudent as pr
 from prudent.cli import app
 from prudent.objectives import plainly
 from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
-from prudent.objectives.grounds import Ground, ground_of
+from prudent.objectives.tabular_footing import Ground, ground_of
 from prudent.runs import add_to_run
 from prudent.runs.folder import record_files
 

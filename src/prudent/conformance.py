@@ -1,9 +1,26 @@
-"""What a conformance check reports: the laws an object was held to, and how far off it was at worst."""
+"""Checks of a user's part: what they report, the laws it was held to; and how it is said what a part raises itself."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import InputError
+
+
+@contextlib.contextmanager
+def explained(words: Callable[[Any], str], besides: tuple[type[Exception], ...] = (InputError,)) -> Iterator[None]:
+    """Whatever a user's part raises is refused in these words, besides errors that say enough themselves."""
+    try:
+        yield
+    except besides:
+        raise
+    except Exception as error:
+        raise InputError(words(error)) from error
 
 
 class Finding(NamedTuple):
@@ -12,6 +29,16 @@ class Finding(NamedTuple):
     law: str
     worst: float
     tolerance: float
+
+
+def held_to(law: str, violations: Any, allowed: float, refusal: Callable[[int], str]) -> Finding:
+    """The worst violation of a law; refused, in words about the place of it, where more than is allowed."""
+    violations = np.where(np.isnan(violations), np.inf, violations)
+    place = int(np.argmax(violations))
+    worst = max(0.0, float(violations.flat[place]))
+    if worst > allowed:
+        raise InputError(refusal(place))
+    return Finding(law, worst, allowed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..losses import Loss
 from ..models import MDP, AbstractFamily
 from ..occupancies import Krylov, LinearSolver
 from .families import AbstractEventFamily
-from .visits_and_plans import Costs, DrawPlans, Moves, numba_sweeps, plan_draws, values_of, visits_of
+from .visits_and_plans import DrawPlans, Moves, differing, numba_sweeps, plan_draws, values_of, visits_of
 
 # Draws that are worked on together: each number of them is compiled for itself, so that some are filled up.
 TOGETHER = (1, 4, 8)
@@ -102,14 +102,6 @@ class Sweeps(LinearSolver):
         return self.krylov.adjoint(prepared, values)
 
 
-class Derived(NamedTuple):
-    """Losses of R draws, and the derivative and the visits of their average under the weights found for them."""
-
-    losses: Float[np.ndarray, " R"]
-    slope: Float[np.ndarray, "S A"]
-    visits: Float[np.ndarray, " S"]
-
-
 class Engine(NamedTuple):
     """An event family under a loss."""
 
@@ -141,8 +133,8 @@ class Engine(NamedTuple):
         policy: Float[np.ndarray, "S A"],
         thetas: Float[np.ndarray, "R ..."],
         weigh: Callable[[Float[np.ndarray, " R"]], Float[np.ndarray, " R"]],
-    ) -> Derived:
-        """Losses, and the derivative of their average under what `weigh` makes of them; draws without weight have none.
+    ) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, "S A"], Float[np.ndarray, " S"]]:
+        """Losses, and derivative and visits of their average under what `weigh` makes of them; 0 weight is no work.
 
         Args:
             policy: the table.
@@ -177,7 +169,7 @@ class Engine(NamedTuple):
         for part, met in _mapped(second, _groups(len(tail))):
             slope += part
             visits += met
-        return Derived(losses, slope, visits)
+        return losses, slope, visits
 
     def _slope(
         self, moves: Moves, policy: np.ndarray, thetas: np.ndarray, visits: np.ndarray, shares: np.ndarray
@@ -212,9 +204,9 @@ class Engine(NamedTuple):
 
     def _planned(self, thetas: np.ndarray, error: float, depth: np.ndarray, first: np.ndarray | None) -> DrawPlans:
         moves = self.moves(thetas)
-        costs = Costs.of(np.moveaxis(np.asarray(_cost_tables(self.family, self.loss, thetas)), 0, -1))
+        costs = differing(np.moveaxis(np.asarray(_cost_tables(self.family, self.loss, thetas)), 0, -1))
         # Costs that are all alike are planned for at once: every policy is right.
-        spread = float(np.ptp(costs.table)) or float(np.abs(costs.table).max())
+        spread = float(np.ptp(costs)) or float(np.abs(costs).max())
         allowed = error * spread / (1.0 - moves.discount)
         return plan_draws(moves, costs, np.asarray(self.family.start), depth, allowed, first)
 
@@ -256,9 +248,7 @@ def _every(family: AbstractEventFamily, loss: Loss, thetas: Array, policy: Array
     return jax.vmap(one, in_axes=(0, -1))(thetas, visits)
 
 
-@eqx.filter_jit
-def _losses(family: AbstractEventFamily, loss: Loss, thetas: Array, policy: Array, visits: Array) -> Array:
-    return _every(family, loss, thetas, policy, visits)
+_losses = eqx.filter_jit(_every)
 
 
 @eqx.filter_jit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, as_float, is_concrete, require_finite, require_indices, require_number, require_size
+from ..conformance import explained
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, start_distribution
@@ -179,25 +179,19 @@ def _successors(given: Any, shape: tuple[int, int, int] | None) -> np.ndarray:
         for name, size in zip(("states", "actions", "events"), shape, strict=True)
     ]
     grid = np.ogrid[tuple(slice(size) for size in sizes)]
-    table = np.asarray(_called(given, grid))
+    with explained(
+        lambda error: (
+            f"successors(state, action, event) failed on NumPy arrays: {error}; write it for arrays of all states, "
+            "actions and events at once, as with np.clip and np.where"
+        )
+    ):
+        table = np.asarray(given(*grid))
     try:
         return np.ascontiguousarray(np.broadcast_to(table, sizes))
     except ValueError:
         raise InputError(
             f"successors(state, action, event) gave shape {table.shape}, which is not {tuple(sizes)}"
         ) from None
-
-
-def _called(function: Callable[..., Any], grid: Any) -> Any:
-    try:
-        return function(*grid)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"successors(state, action, event) failed on NumPy arrays: {error}; write it for arrays of all states, "
-            "actions and events at once, as with np.clip and np.where"
-        ) from error
 
 
 def _class_table(classes: Any, states: int, actions: int) -> Int[np.ndarray, "S A"]:

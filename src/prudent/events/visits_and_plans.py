@@ -224,24 +224,16 @@ class DrawPlans(NamedTuple):
     high: Float[np.ndarray, " N"]
 
 
-class Costs(NamedTuple):
-    """Costs of N draws, `[S, A or 1, N or 1]`: where actions or draws cost alike they are kept once."""
-
-    table: Float[np.ndarray, "S A N"]
-
-    @staticmethod
-    def of(table: Float[np.ndarray, "S A N"]) -> Costs:
-        """What differs of a table `[S, A, N]`."""
-        if table.shape[1] > 1 and np.all(table == table[:, :1]):
-            table = table[:, :1]
-        if table.shape[2] > 1 and np.all(table == table[:, :, :1]):
-            table = table[:, :, :1]
-        return Costs(np.ascontiguousarray(table))
+def differing(table: Float[np.ndarray, "S A N"]) -> Float[np.ndarray, "S a n"]:
+    """Costs of N draws as `[S, A or 1, N or 1]`: where actions or draws cost alike they are kept once."""
+    table = table[:, :1] if np.all(table == table[:, :1]) else table
+    table = table[:, :, :1] if np.all(table == table[:, :, :1]) else table
+    return np.ascontiguousarray(table)
 
 
 def plan_draws(
     moves: Moves,
-    costs: Costs,
+    costs: Float[np.ndarray, "S a n"],
     start: Float[np.ndarray, " S"],
     depth: Int[np.ndarray, " S"],
     error: float,
@@ -255,10 +247,10 @@ def plan_draws(
     from the depth on at which what their residuals add is small, which is nearer to the start after every round.
     """
     sweeps, rest = numba_sweeps(), 1.0 - moves.discount
-    middle = (costs.table.min() + costs.table.max()) / 2.0 / rest
+    middle = (costs.min() + costs.max()) / 2.0 / rest
     values = np.full((len(start), moves.draws), middle) if first is None else np.repeat(first[:, :1], moves.draws, 1)
     action = np.zeros((len(start), moves.draws), np.int16)
-    arguments = (*moves.kernels, costs.table, moves.discount, values)
+    arguments = (*moves.kernels, costs, moves.discount, values)
     everywhere = np.flatnonzero(depth >= 0).astype(np.int32)
 
     def looked_at(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -310,7 +302,7 @@ def _powers(discount: float, count: int) -> np.ndarray:
 
 
 def _bounds(
-    moves: Moves, costs: Costs, values: np.ndarray, start: np.ndarray, low: np.ndarray, high: np.ndarray
+    moves: Moves, costs: np.ndarray, values: np.ndarray, start: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the least cost from the start by the residuals at each depth, rounding taken off."""
     discount = moves.discount
@@ -318,7 +310,7 @@ def _bounds(
     weight = _powers(discount, len(low))[:, None]
     here = start @ values
     # Of the sums that a residual is made of, of a start's average, and of rows that do not sum to 1 exactly.
-    largest = np.abs(values).max() + np.abs(costs.table).max()
+    largest = np.abs(values).max() + np.abs(costs).max()
     off = np.abs(moves.events.sum(axis=1) - 1.0).max() + EPSILON * moves.events.shape[1]
     loss = (2.0 * EPSILON * (moves.events.shape[1] + 8) + off) * largest / (1.0 - discount)
     loss += EPSILON * len(start) ** 0.5 * np.abs(here) + 4.0 * EPSILON * largest

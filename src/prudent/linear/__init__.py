@@ -5,33 +5,6 @@ from .losses import ConvexMoments, GaussianTarget, InputLimit, LinearQuadraticCo
 from .moments import LinearOccupancy, lyapunov
 from .objective import LinearObjective, linear_occupancy
 from .plans import LinearPlan, linear_plan, robust_gain
-from .policies import LinearGain, LinearGaussianPolicy
+from .policies import LinearGain, LinearGaussianPolicy, point_of
 from .stability import Stability
-from .systems import LinearFamily, LinearSystem, covariance
-
-__all__ = [
-    "ConvexMoments",
-    "CutOff",
-    "GaussianTarget",
-    "InputLimit",
-    "LinearBelief",
-    "LinearFamily",
-    "LinearGain",
-    "LinearGaussianPolicy",
-    "LinearObjective",
-    "LinearOccupancy",
-    "LinearPlan",
-    "LinearQuadraticCost",
-    "LinearSystem",
-    "MatrixNormal",
-    "MatrixNormalInverseWishart",
-    "MomentLoss",
-    "Share",
-    "Stability",
-    "VariancePenalty",
-    "covariance",
-    "linear_occupancy",
-    "linear_plan",
-    "lyapunov",
-    "robust_gain",
-]
+from .systems import LinearFamily, LinearSystem, covariance, require_log, root

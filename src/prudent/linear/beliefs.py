@@ -14,7 +14,7 @@ from ..arrays import Array, as_float, generator, require_finite, require_kind, r
 from ..errors import InputError
 from ..posteriors import Posterior
 from ..vector_log import VectorLog
-from .systems import covariance, require_definite, square
+from .systems import covariance, require_definite, root, square
 
 # Draws by which the mass that is cut off is found, and most proposals for one draw that is kept.
 COUNTED, ROUNDS = 10_000, 1000
@@ -94,16 +94,6 @@ class _Regression(eqx.Module):
         free = random.normal(size=(n, *self.mean.shape)) @ np.linalg.inv(np.linalg.cholesky(self.precision))
         return np.asarray(self.mean + roots @ free)
 
-    def learned(self) -> Float[np.ndarray, " p"]:
-        """Share of the prior's variance that logs took off, by direction of `(s, a)`, the least known first."""
-        root = np.linalg.inv(np.linalg.cholesky(self.prior_precision))
-        return 1.0 - 1.0 / np.linalg.eigvalsh(root @ self.precision @ root.T)
-
-    def distance(self, thetas: np.ndarray, noise: np.ndarray) -> Float[np.ndarray, " N"]:
-        """Squared distance of draws of [A B] from the mean, in posterior standard deviations."""
-        off = thetas[:, :, : self.mean.shape[1]] - self.mean
-        return np.einsum("kip,pq,kjq,ij->k", off, self.precision, off, np.linalg.pinv(noise), optimize=True)
-
 
 class LinearBelief(Posterior):
     """A belief about [A B] that learns from a `VectorLog`, and can be cut off at an ellipsoid about its mean."""
@@ -129,11 +119,14 @@ class LinearBelief(Posterior):
         >>> belief.update(log).learned().tolist()  # the action never moved
         [0.0, 0.75]
         """
-        return self.regression.learned()
+        half = np.linalg.inv(np.linalg.cholesky(self.regression.prior_precision))
+        return 1.0 - 1.0 / np.linalg.eigvalsh(half @ self.regression.precision @ half.T)
 
     def distance(self, thetas: Float[np.ndarray, "N n q"]) -> Float[np.ndarray, " N"]:
         """Squared distance from the mean, in posterior standard deviations at the mean noise."""
-        return self.regression.distance(thetas, self.mean_noise())
+        mean, noise = self.regression.mean, np.linalg.pinv(self.mean_noise())
+        off = thetas[:, :, : mean.shape[1]] - mean
+        return np.einsum("kip,pq,kjq,ij->k", off, self.regression.precision, off, noise, optimize=True)
 
     @abc.abstractmethod
     def mean_noise(self) -> Float[np.ndarray, "n n"]:
@@ -176,8 +169,7 @@ class MatrixNormal(LinearBelief):
 
     def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N n p"]:
         """`n` draws of [A B]."""
-        values, vectors = np.linalg.eigh(self.noise)
-        return self.regression.draw(generator, vectors * np.sqrt(np.maximum(values, 0.0)), n)
+        return self.regression.draw(generator, root(self.noise), n)
 
 
 class MatrixNormalInverseWishart(LinearBelief):
@@ -211,10 +203,8 @@ class MatrixNormalInverseWishart(LinearBelief):
     def update(self, log: VectorLog) -> MatrixNormalInverseWishart:
         """The regression's, with the squares that it leaves added to the scale, and the rows to the degrees."""
         regression, squares, rows = self.regression.updated(log)
-        new = eqx.tree_at(lambda belief: belief.regression, self, regression)
-        return eqx.tree_at(
-            lambda belief: (belief.scale, belief.degrees), new, (self.scale + squares, self.degrees + rows)
-        )
+        new = (regression, self.scale + squares, self.degrees + rows)
+        return eqx.tree_at(lambda belief: (belief.regression, belief.scale, belief.degrees), self, new)
 
     def mean_noise(self) -> Float[np.ndarray, "n n"]:
         """`scale / (degrees - n - 1)`."""

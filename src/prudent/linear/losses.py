@@ -200,6 +200,29 @@ class GaussianTarget(MomentLoss):
         return 0.0
 
 
+class _SquaresAbove(MomentLoss):
+    """`sum_i max(0, E[(z_i - c_i)^2] / limit_i^2 - 1)^2` over some coordinates of `z = (s, a)`, the mean discounted."""
+
+    limit: eqx.AbstractVar[Float[Array, " k"]]
+    about: eqx.AbstractVar[Float[Array, " k"]]
+
+    @abc.abstractmethod
+    def _counted(self, system: LinearSystem) -> tuple[int, int]:
+        """The coordinates: from the first up to before the second."""
+
+    def __call__(self, occupancy: LinearOccupancy, system: LinearSystem) -> Any:
+        begin, end = self._counted(system)
+        if len(self.limit) != end - begin:
+            raise InputError(f"there must be {end - begin} limits, one for each coordinate, got {len(self.limit)}")
+        first, second = occupancy.first[begin:end], jnp.diagonal(occupancy.second)[begin:end]
+        square = (second - 2.0 * self.about * first) / occupancy.mass + self.about**2
+        return (jnp.maximum(square / self.limit**2 - 1.0, 0.0) ** 2).sum()
+
+    def floor(self) -> float:
+        """A sum of squares."""
+        return 0.0
+
+
 def _limits(limit: Any, about: Any) -> tuple[np.ndarray, np.ndarray]:
     """Limits and what is measured from, checked."""
     limits = np.asarray(as_float(limit, "limit"))
@@ -212,16 +235,7 @@ def _limits(limit: Any, about: Any) -> tuple[np.ndarray, np.ndarray]:
     return limits, centre
 
 
-def _excess(limits: Array, centre: Array, occupancy: LinearOccupancy, begin: int, end: int) -> Any:
-    """`sum_i max(0, E[(z_i - c_i)^2] / limit_i^2 - 1)^2` over some coordinates of z."""
-    if len(limits) != end - begin:
-        raise InputError(f"there must be {end - begin} limits, one for each coordinate, got {len(limits)}")
-    first, second = occupancy.first[begin:end], jnp.diagonal(occupancy.second)[begin:end]
-    square = (second - 2.0 * centre * first) / occupancy.mass + centre**2
-    return (jnp.maximum(square / limits**2 - 1.0, 0.0) ** 2).sum()
-
-
-class InputLimit(MomentLoss):
+class InputLimit(_SquaresAbove):
     """Actions whose mean square is above a limit: `sum_i max(0, E[a_i^2] / limit_i^2 - 1)^2`, the mean discounted.
 
     >>> import prudent as pr
@@ -241,15 +255,11 @@ class InputLimit(MomentLoss):
     def __init__(self, limit: Any, about: Any = None):
         self.limit, self.about = _limits(limit, about)
 
-    def __call__(self, occupancy: LinearOccupancy, system: LinearSystem) -> Any:
-        return _excess(self.limit, self.about, occupancy, system.states, system.states + system.actions)
-
-    def floor(self) -> float:
-        """A sum of squares."""
-        return 0.0
+    def _counted(self, system: LinearSystem) -> tuple[int, int]:
+        return system.states, system.states + system.actions
 
 
-class VariancePenalty(MomentLoss):
+class VariancePenalty(_SquaresAbove):
     """States that vary by more than a limit about a centre: `sum_i max(0, E[(s_i - c_i)^2] / limit_i^2 - 1)^2`.
 
     The variance is that about a centre that is given: about the occupancy's own mean it is concave in the occupancy,
@@ -272,9 +282,5 @@ class VariancePenalty(MomentLoss):
     def __init__(self, limit: Any, about: Any = None):
         self.limit, self.about = _limits(limit, about)
 
-    def __call__(self, occupancy: LinearOccupancy, system: LinearSystem) -> Any:
-        return _excess(self.limit, self.about, occupancy, 0, system.states)
-
-    def floor(self) -> float:
-        """A sum of squares."""
-        return 0.0
+    def _counted(self, system: LinearSystem) -> tuple[int, int]:
+        return 0, system.states

@@ -177,10 +177,10 @@ class LinearOccupancy(eqx.Module):
         mean = self.mean
         return self.second / self.mass - mean[:, None] * mean
 
-    def state_moments(self, states: int) -> Float[Array, "x x"]:
-        """`sum_t gamma^t E[x_t x_t']` of `x = (1, s)`, for states of this dimension."""
-        first = self.first[:states]
-        below = jnp.concatenate([first[:, None], self.second[:states, :states]], axis=1)
+    def moments(self, size: int) -> Float[Array, "x x"]:
+        """`sum_t gamma^t E[x_t x_t']` of 1 and the first so many of `(s, a)`; the states come first."""
+        first = self.first[:size]
+        below = jnp.concatenate([first[:, None], self.second[:size, :size]], axis=1)
         return jnp.concatenate([jnp.concatenate([self.mass[None], first])[None], below])
 
     @in_float64

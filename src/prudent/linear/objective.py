@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_finite, require_kind
+from ..conformance import explained
 from ..errors import InputError
 from ..objectives import Losses, Objective, Plans, Size, Unit, slopes_on
 from ..occupancies import Exact, Method, Truncated
@@ -80,7 +81,7 @@ class LinearObjective(Objective):
     @property
     def horizon(self) -> int | None:
         """The last step that counts; None for all."""
-        return self.occupancy.horizon if isinstance(self.occupancy, Truncated) else None
+        return self.occupancy.horizon
 
     @property
     def within(self) -> ParameterSet:
@@ -116,7 +117,7 @@ class LinearObjective(Objective):
             system = self.family.system(theta)
             occupancy, finite = ClosedLoop.of(system, point, self.horizon).occupancy()
             value = jnp.asarray(self.loss(occupancy, system)) / self.unit
-            return jnp.where(finite, value, jnp.inf), occupancy.state_moments(self.family.states).ravel()
+            return jnp.where(finite, value, jnp.inf), occupancy.moments(self.family.states).ravel()
 
         return Losses(*jax.vmap(one)(jnp.repeat(points, repeats, axis=0), thetas))
 
@@ -136,10 +137,6 @@ class LinearObjective(Objective):
         # Where the state never goes there is neither a slope nor a metric.
         return sigma @ slopes[..., kept] @ np.linalg.pinv(moments, hermitian=True)
 
-    def arrange(self, thetas: Float[np.ndarray, "N n q"]) -> np.ndarray:
-        """As they are."""
-        return np.asarray(thetas)
-
     def size(self) -> Size:
         """A few matrices of all moments; those of every step for a finite horizon."""
         entries = (1 + self.family.states + self.family.actions) ** 2
@@ -148,7 +145,6 @@ class LinearObjective(Objective):
 
     def policy(self, point: Float[np.ndarray, "m x"], parameters: Any = None) -> LinearGaussianPolicy:
         """The gain with its bias."""
-        del parameters
         return LinearGaussianPolicy(point[:, 1:], point[:, 0])
 
     def point_from(self, policy: Any) -> Float[np.ndarray, "m x"]:
@@ -193,15 +189,9 @@ class LinearObjective(Objective):
                 noise = theta[:, family.states + family.actions :]
                 require_definite("the noise in a posterior draw of theta", (noise + noise.T) / 2.0)
         system, point = family.at(thetas[0]), np.zeros((family.actions, family.states + 1))
-        try:
+        with explained(lambda why: f"the loss could not be evaluated: {why}; it is called as loss(occupancy, system)"):
             occupancy = jax.eval_shape(lambda: ClosedLoop.of(system, point, self.horizon).occupancy()[0])
             shape = jax.eval_shape(self.loss, occupancy, system)
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"the loss could not be evaluated: {error}; it is called as loss(occupancy, system)"
-            ) from error
         if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
             raise InputError(f"the loss must return one real number, got {shape}; sum or average it")
         if isinstance(self.loss, MomentLoss) and self.loss.rest():

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..arrays import Array, as_float, in_float64, to_numpy
 from ..errors import InputError
 from ..objectives import Planned, Plans, Weigh, Weighted, Weights
-from ..posteriors import Posterior, WeightedDraws
+from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from .beliefs import CutOff
 from .losses import LinearQuadraticCost, MomentLoss
-from .moments import ClosedLoop, LinearOccupancy
+from .moments import LOST, ClosedLoop, LinearOccupancy
 from .policies import LinearGaussianPolicy
-from .riccati import Regulator, regulate
 from .stability import radii
-from .systems import LinearFamily
+from .systems import LinearFamily, LinearSystem
 
 # Steps of the search in the space of moments behind the bound of a convex loss, and halvings of each of its lines.
 CONVEX_STEPS, LINE_STEPS = 40, 40
+
+# Doublings of a Riccati equation, and the change of its solution, as a share of it, at which they end; it holds if what
+# is left of it is at most the last share of its largest term.
+DOUBLINGS, SETTLED, SOLVED = 40, 1e-15, 1e-7
 
 # A least cost is known up to this share of it.
 ROUNDING = 1e-9
@@ -64,7 +66,8 @@ def linear_plan(family: LinearFamily, theta: Any) -> LinearPlan:
     [[-0.872]]
     """
     family.at(theta)
-    found = to_numpy(_regulated(family, LinearQuadraticCost(), np.asarray(as_float(theta))[None], None))
+    thetas = np.asarray(as_float(theta))[None]
+    found = to_numpy(_regulated(family, (LinearQuadraticCost(),), np.ones((1, 1)), thetas, None))
     if not bool(found.solved[0]):
         raise InputError("no gain stabilises the system at this theta; is there an action that moves what grows?")
     return LinearPlan(_policy(found.point[0]), float(found.least[0]))
@@ -82,10 +85,7 @@ def robust_gain(family: LinearFamily, belief: Posterior, samples: int = 1000, se
     >>> pr.robust_gain(family, pr.Draws([[[1.1, 0.3]], [[1.1, 0.7]]])).gain.round(3).tolist()
     [[-0.841]]
     """
-    draws = belief.as_atoms()
-    if draws is None:
-        thetas = belief.sample(seed, samples)
-        draws = WeightedDraws(thetas, np.full(len(thetas), 1.0 / len(thetas)), False)
+    draws = belief.as_atoms() or equally_weighted(belief.sample(seed, samples))
     return _policy(robust_point(family, draws))
 
 
@@ -126,7 +126,6 @@ class LinearPlans(Plans):
 
     def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
         """Gains of the posterior mean, of the mean of the draws, cautious in closed form, and of single draws."""
-        del weigh
         cost = LinearQuadraticCost()
         centres = [np.tensordot(draws.probabilities, draws.thetas, axes=1)]
         inner = belief.posterior if isinstance(belief, CutOff) else belief
@@ -144,13 +143,12 @@ class LinearPlans(Plans):
     def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
         """The Riccati cost of the linear part and the floor of the rest; or what the convex search proves, if more."""
         found = self._regulated(self.loss, draws.thetas)
-        # Costs are at least 0, also where an equation has no solution.
-        low = np.where(found.solved, found.least - ROUNDING * np.abs(found.least), 0.0)
+        low = _least(found)
         if not self.loss.rest():
             return low, ""
         low = low + self.loss.floor()
         if self.horizon is None:
-            low = np.maximum(low, convex_bounds(self.family, self.loss, draws.thetas, point))
+            low = np.maximum(low, np.asarray(convex_bounds(self.family, self.loss, draws.thetas, point)))
         if not np.all(np.isfinite(low)):
             return None, "the loss has no finite lower bound at a posterior draw; ConvexMoments(f, least=) may say one"
         return low, ""
@@ -164,16 +162,15 @@ class LinearPlans(Plans):
 
         @in_float64
         def weigh(weights: Float[np.ndarray, "G M"]) -> Weighted:
-            found = to_numpy(_weighted(self.family, losses, thetas, weights, self.horizon))
+            found = to_numpy(_regulated(self.family, losses, weights, thetas, self.horizon))
             point = found.point if self.biased else np.where(np.arange(found.point.shape[-1]) == 0, 0.0, found.point)
-            # Costs are at least 0, also where an equation has no solution.
-            return Weighted(point, np.where(found.solved, found.least - ROUNDING * np.abs(found.least), 0.0))
+            return Weighted(point, _least(found))
 
         return weigh
 
     @in_float64
     def _regulated(self, loss: MomentLoss, thetas: np.ndarray) -> Regulator:
-        return to_numpy(_regulated(self.family, loss, thetas, self.horizon))
+        return to_numpy(_regulated(self.family, (loss,), np.ones((1, len(thetas))), thetas, self.horizon))
 
     def _reached(self, points: Float[np.ndarray, "K m x"]) -> Float[np.ndarray, "K m x"]:
         """What the policy class has of them."""
@@ -187,21 +184,21 @@ def steadiest(points: Float[np.ndarray, "K m x"], thetas: np.ndarray) -> np.ndar
     return min(points, key=lambda point: float(radii(point, thetas).max()))
 
 
+def _least(found: Regulator) -> np.ndarray:
+    """Bounds of the least cost, rounding taken off; costs are at least 0, also where an equation has no solution."""
+    return np.where(found.solved, found.least - ROUNDING * np.abs(found.least), 0.0)
+
+
 def _policy(point: np.ndarray) -> LinearGaussianPolicy:
     return LinearGaussianPolicy(point[:, 1:], point[:, 0])
 
 
 @eqx.filter_jit
-def _regulated(family: LinearFamily, loss: MomentLoss, thetas: Array, horizon: int | None) -> Regulator:
-    def one(theta: Array) -> Regulator:
-        system = family.system(theta)
-        return regulate(system, loss.cost_matrix(system), horizon)
+def _regulated(
+    family: LinearFamily, losses: tuple[MomentLoss, ...], weights: Array, thetas: Array, horizon: int | None
+) -> Regulator:
+    """Plans of draws for sums of losses under the weights `[G, N]`, of what of them is linear."""
 
-    return jax.vmap(one)(jnp.asarray(thetas))
-
-
-@eqx.filter_jit
-def _weighted(family: LinearFamily, losses: tuple, thetas: Array, weights: Array, horizon: int | None) -> Regulator:
     def one(theta: Array, weight: Array) -> Regulator:
         system = family.system(theta)
         matrix = jnp.stack([w * loss.cost_matrix(system) for w, loss in zip(weight, losses, strict=True)]).sum(axis=0)
@@ -211,20 +208,17 @@ def _weighted(family: LinearFamily, losses: tuple, thetas: Array, weights: Array
 
 
 @in_float64
+@eqx.filter_jit
 def convex_bounds(
-    family: LinearFamily, loss: MomentLoss, thetas: Float[np.ndarray, "N n q"], point: np.ndarray
-) -> Float[np.ndarray, " N"]:
+    family: LinearFamily, loss: MomentLoss, thetas: Float[Array, "N n q"], point: Array
+) -> Float[Array, " N"]:
     """Lower bounds of a convex loss of the moments over all policies, draw by draw; -inf where none was found.
 
     The moments that policies reach are a convex set, and a linear function of them is least at a Riccati plan. So at
     any moments Z the tangent of F gives `F(Z') >= F(Z) + <F'(Z), Z' - Z>`, whose least over all policies is one Riccati
     equation: a bound. Steps towards that plan, as long as F falls, bring Z closer (Frank and Wolfe).
     """
-    return np.asarray(_convex_bounds(family, loss, thetas, point))
 
-
-@partial(eqx.filter_jit)
-def _convex_bounds(family: LinearFamily, loss: MomentLoss, thetas: Array, point: Array) -> Array:
     def one(theta: Array) -> Array:
         system = family.system(theta)
 
@@ -233,9 +227,7 @@ def _convex_bounds(family: LinearFamily, loss: MomentLoss, thetas: Array, point:
 
         def moments_of(gain: Array) -> tuple[Array, Array]:
             occupancy, finite = ClosedLoop.of(system, gain).occupancy()
-            first = jnp.concatenate([occupancy.mass[None], occupancy.first])
-            below = jnp.concatenate([occupancy.first[:, None], occupancy.second], axis=1)
-            return jnp.concatenate([first[None], below]), finite
+            return occupancy.moments(len(occupancy.first)), finite
 
         def step(state: tuple, _: Any) -> tuple[tuple, None]:
             here, best = state
@@ -263,3 +255,86 @@ def _convex_bounds(family: LinearFamily, loss: MomentLoss, thetas: Array, point:
         return jnp.where(jnp.isfinite(best), best - ROUNDING * jnp.abs(best), -jnp.inf)
 
     return jax.vmap(one)(jnp.asarray(thetas))
+
+
+class Regulator(NamedTuple):
+    """The best policy of one system.
+
+    Attributes:
+        point: `[m, 1 + n]` bias and gain; of a finite horizon, those of the first step.
+        least: the expected cost of that policy, which no policy is below, whatever it remembers.
+        solved: whether the equation was solved; where it was not there is no least cost to be had.
+    """
+
+    point: Float[Array, "m x"]
+    least: Float[Array, ""]
+    solved: Bool[Array, ""]
+
+
+def regulate(system: LinearSystem, cost: Float[Array, "y y"], horizon: int | None = None) -> Regulator:
+    """The least of `sum_t gamma^t E[y_t' cost y_t]` with `y = (1, s, a)`, over all policies; traced.
+
+    The cost need not be convex: a symmetric solution P of the Riccati equation with positive `R + gamma H' P H` and a
+    stable closed loop gives the least cost by completing the square, of all policies whose moments are finite.
+    """
+    gamma = jnp.asarray(system.discount)
+    moved, driven = system.augmented()
+    size = len(moved)
+    of_states, cross, of_actions = cost[:size, :size], cost[:size, size:], cost[size:, size:]
+    noise = jnp.zeros(moved.shape).at[1:, 1:].set(system.state_noise())
+    # What the noise of the actions costs by itself, whatever the policy.
+    own = (of_actions * system.action_noise).sum()
+
+    def improved(value: Array) -> tuple[Array, Array, Array]:
+        """One step of the Riccati recursion: the new value, the policy, and the curvature in the action."""
+        curved = of_actions + gamma * driven.T @ value @ driven
+        slope = cross.T + gamma * driven.T @ value @ moved
+        point = -jnp.linalg.solve(curved, slope)
+        new = of_states + gamma * moved.T @ value @ moved + slope.T @ point
+        return (new + new.T) / 2.0, point, curved
+
+    if horizon is not None:
+
+        def back(state: tuple, _: Any) -> tuple[tuple, None]:
+            value, constant, _ = state
+            new, point, _ = improved(value)
+            return (new, gamma * (constant + (value * noise).sum()) + own, point), None
+
+        first = (jnp.zeros_like(moved), jnp.zeros_like(gamma), jnp.zeros(driven.T.shape))
+        (value, constant, point), _ = lax.scan(back, first, None, length=horizon + 1)
+        least = (value * system.start_moments()).sum() + constant
+        return Regulator(point, least, jnp.isfinite(least))
+    value = _doubled(jnp.sqrt(gamma) * moved, jnp.sqrt(gamma) * driven, of_states, cross, of_actions)
+    new, point, curved = improved(value)
+    _, stable = ClosedLoop.of(system, point).state_moments()
+    residue = jnp.abs(new - value).max() <= SOLVED * (1.0 + jnp.abs(value).max())
+    convex = jnp.linalg.eigvalsh((curved + curved.T) / 2.0)[0] > 0
+    least = (new * system.start_moments()).sum() + (gamma * (new * noise).sum() + own) / (1.0 - gamma)
+    return Regulator(point, least, residue & stable & convex & jnp.isfinite(least))
+
+
+def _doubled(moved: Array, driven: Array, of_states: Array, cross: Array, of_actions: Array) -> Array:
+    """The stabilising solution of a Riccati equation by structure-preserving doubling."""
+    eye = jnp.eye(len(moved))
+    inverse = jnp.linalg.inv(of_actions)
+    loop = moved - driven @ inverse @ cross.T
+    reach = driven @ inverse @ driven.T
+    value = of_states - cross @ inverse @ cross.T
+
+    def going(state: tuple) -> Array:
+        _, _, _, change, count = state
+        return (change > SETTLED) & (count < DOUBLINGS)
+
+    def double(state: tuple) -> tuple:
+        loop, reach, value, _, count = state
+        middle = jnp.linalg.solve(eye + reach @ value, jnp.concatenate([loop, reach], axis=1))
+        here, there = middle[:, : len(loop)], middle[:, len(loop) :]
+        more = loop.T @ value @ here
+        wider = reach + loop @ there @ loop.T
+        new = value + (more + more.T) / 2.0
+        change = jnp.abs(more).max() / (jnp.abs(new).max() + jnp.finfo(new.dtype).tiny)
+        change = jnp.where(jnp.isfinite(change) & (jnp.abs(new).max() < LOST), change, 0.0)
+        return loop @ here, (wider + wider.T) / 2.0, new, change, count + 1
+
+    *_, value, _, _ = lax.while_loop(going, double, (loop, reach, value, jnp.ones(()), 0))
+    return value

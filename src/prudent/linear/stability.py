@@ -88,10 +88,7 @@ def stability_of(belief: Posterior, point: np.ndarray, draws: WeightedDraws, dis
 
 
 def annealed(
-    point: np.ndarray,
-    thetas: np.ndarray,
-    discount: float,
-    descend: Callable[[np.ndarray, float], np.ndarray],
+    point: np.ndarray, thetas: np.ndarray, discount: float, descend: Callable[[np.ndarray, float], np.ndarray]
 ) -> np.ndarray | None:
     """A gain that is stable at all draws, or None where none was found.
 
@@ -119,13 +116,11 @@ def annealed(
     return None
 
 
-def descended(
-    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], point: np.ndarray, steps: int = STEPS
-) -> np.ndarray:
+def descended(evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], point: np.ndarray) -> np.ndarray:
     """A few steps of BFGS with backtracking; a trial of infinite loss is a step too far."""
     value, slope = evaluate(point)
     inverse: Any = None
-    for _ in range(steps):
+    for _ in range(STEPS):
         flat = slope.ravel()
         if inverse is None:
             inverse = np.eye(len(flat)) * (0.1 / max(1e-12, float(np.linalg.norm(flat))))

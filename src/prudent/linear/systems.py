@@ -125,7 +125,7 @@ class LinearFamily(eqx.Module):
         start_covariance: Any = None,
         action_noise: Any = None,
     ):
-        of_states, of_actions = (square(name, value) for name, value in _named(locals(), "state_cost", "action_cost"))
+        of_states, of_actions = square("state_cost", state_cost), square("action_cost", action_cost)
         n, m = len(of_states), len(of_actions)
         cross = _shaped("cross_cost", cross_cost, (n, m))
         self.weight = np.block([[of_states, cross], [cross.T, of_actions]])
@@ -172,7 +172,7 @@ class LinearFamily(eqx.Module):
         return LinearSystem(
             theta[:, :n],
             theta[:, n : n + m],
-            theta[:, n + m :] if self.noise is None else jnp.asarray(self.noise),
+            theta[:, n + m :] if self.noise is None else self.noise,
             self.weight,
             self.target,
             self.start_mean,
@@ -184,19 +184,11 @@ class LinearFamily(eqx.Module):
     def at(self, theta: Any) -> LinearSystem:
         """The one system at a known theta, checked."""
         known = _shaped("theta", theta, self.theta_shape)
-        n, m = self.states, self.actions
-        noise = covariance("the noise in theta", known[:, n + m :], n) if self.noise is None else self.noise
-        return LinearSystem(
-            known[:, :n],
-            known[:, n : n + m],
-            noise,
-            self.weight,
-            self.target,
-            self.start_mean,
-            self.start_covariance,
-            self.action_noise,
-            self.discount,
-        )
+        if self.noise is None:
+            size = self.states + self.actions
+            noise = covariance("the noise in theta", known[:, size:], self.states)
+            known = np.concatenate([known[:, :size], noise], axis=1)
+        return self.system(known)
 
     def objective(self, loss: Any = None, policy: Any = None, occupancy: Any = None) -> Any:
         """What is minimised over gains: a loss of these systems' occupancies, expected cost when left out.
@@ -242,12 +234,7 @@ class LinearFamily(eqx.Module):
 
     def check_log(self, log: Any) -> None:
         """Refuse a log of another system."""
-        require_kind("log", log, VectorLog, "a VectorLog, such as read_vector_log(...)")
-        sizes = log.state.shape[1], log.action.shape[1]
-        if sizes != (self.states, self.actions):
-            raise InputError(
-                f"the log has {sizes[0]} states and {sizes[1]} actions, the family {self.states} and {self.actions}"
-            )
+        require_log(log, self.states, self.actions, "read_vector_log(...)")
         if self.noise is not None and np.linalg.eigvalsh(np.asarray(self.noise))[0] <= 0:
             raise InputError("noise must be positive definite for a likelihood; a state without any is known exactly")
 
@@ -285,7 +272,8 @@ class LinearFamily(eqx.Module):
         require_size("steps", steps)
         require_size("rollouts", rollouts)
         start, noise, jitter = (
-            _root(part) for part in (system.start_covariance, system.noise, policy.covariance + system.action_noise)
+            root(np.asarray(part))
+            for part in (system.start_covariance, system.noise, policy.covariance + system.action_noise)
         )
         n, m = self.states, self.actions
         state = np.asarray(self.start_mean) + random.normal(size=(rollouts, n)) @ start.T
@@ -343,11 +331,16 @@ def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def _named(values: dict[str, Any], *names: str) -> list[tuple[str, Any]]:
-    return [(name, values[name]) for name in names]
-
-
-def _root(matrix: Any) -> np.ndarray:
+def root(matrix: Float[Array, "n n"]) -> Any:
     """A square root of a covariance matrix, which may be singular."""
-    values, vectors = np.linalg.eigh(np.asarray(matrix))
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    xp: Any = matrix.__array_namespace__()
+    values, vectors = xp.linalg.eigh(matrix)
+    return vectors * xp.sqrt(xp.maximum(values, 0.0))
+
+
+def require_log(log: Any, states: int, actions: int, example: str) -> None:
+    """Refuse a log of another system than one with so many states and actions."""
+    require_kind("log", log, VectorLog, f"a VectorLog, such as {example}")
+    sizes = log.state.shape[1], log.action.shape[1]
+    if sizes != (states, actions):
+        raise InputError(f"the log has {sizes[0]} states and {sizes[1]} actions, the family {states} and {actions}")

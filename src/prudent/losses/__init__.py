@@ -4,20 +4,30 @@ from typing import TYPE_CHECKING
 
 import lazy_loader
 
-from .base import ConvexLoss, Dual, Loss, as_convex, check_loss_at, loss_batch, require_scalar
+from .base import (
+    ConvexLoss,
+    Dual,
+    Loss,
+    as_convex,
+    check_loss_at,
+    loss_batch,
+    require_finite_loss,
+    require_scalar,
+)
 from .conformance import check_loss
-from .cost_losses import ConstrainedCost, ExpectedCost
-from .divergences import (
+from .cost_losses import ConstrainedCost, CostTable, ExpectedCost, LinearLoss, ScenarioCost, Visits
+from .targets import (
     ChiSquare,
     Divergence,
     Hellinger,
+    Imitation,
     JensenShannon,
     KullbackLeibler,
+    NegativeEntropy,
+    QuadraticDistance,
     ReverseKullbackLeibler,
     TotalVariation,
 )
-from .kinds import CostTable, LinearLoss, ScenarioCost, Visits
-from .targets import Imitation, NegativeEntropy, QuadraticDistance
 
 if TYPE_CHECKING:
     from .ascent import Numerical

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, require_number
+from ..conformance import explained
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP, AbstractFamily
@@ -197,10 +198,8 @@ def loss_batch(
 
 def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
     """Refuse a loss that does not return one real number."""
-    try:
+    with explained(lambda error: f"the loss could not be evaluated: {error}; it is called as loss(occupancy, mdp)", ()):
         shape = jax.eval_shape(loss, occupancy, mdp)
-    except Exception as error:
-        raise InputError(f"the loss could not be evaluated: {error}; it is called as loss(occupancy, mdp)") from error
     if getattr(shape, "shape", None) != ():
         raise InputError(f"the loss must return one number, got {shape}; sum or average it")
     if not jnp.issubdtype(shape.dtype, jnp.floating):
@@ -211,13 +210,19 @@ def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP, differentiable: b
     """Refuse a loss that is not one finite number, with a finite gradient if asked, at a given occupancy."""
     require_scalar(loss, occupancy, mdp)
     value, slope = (np.asarray(part) for part in _value_and_slope(loss, occupancy, mdp))
+    require_finite_loss(value, slope if differentiable else None, occupancy)
+
+
+def require_finite_loss(value: Any, slope: np.ndarray | None, occupancy: np.ndarray | None = None) -> None:
+    """Refuse a loss that is not finite at the starting policy, or whose gradient there is not."""
     if not np.isfinite(value):
         raise InputError(f"the loss is {value} at the starting policy; keep its logarithms and ratios off zero")
-    if differentiable and not np.all(np.isfinite(slope)):
+    if slope is not None and not np.all(np.isfinite(slope)):
         s, a = (int(i) for i in np.argwhere(~np.isfinite(slope))[0])
+        met = "" if occupancy is None else f", occupancy {occupancy[s, a]:.3g}"
         raise InputError(
-            f"the gradient of the loss is {slope[s, a]} at the starting policy (state {s}, action {a}, occupancy "
-            f"{occupancy[s, a]:.3g}); keep its logarithms and roots off zero"
+            f"the gradient of the loss is {slope[s, a]} at the starting policy (state {s}, action {a}{met}); keep its "
+            "logarithms and roots off zero"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..arrays import Array, generator, in_float64, require_kind, require_size
-from ..conformance import Conformance, Finding
+from ..conformance import Conformance, Finding, held_to
 from ..errors import InputError
 from ..models import MDP
 from ..occupancies import occupancy
@@ -113,17 +113,18 @@ def _convexity(loss: Loss, mdp: MDP, visits: np.ndarray, random: np.random.Gener
     start, end, middle = np.asarray(_values(loss, np.stack([first, second, between]), mdp))
     chord = (1.0 - position) * start + position * end
     violation = (middle - chord) / (np.abs(np.stack([start, end, middle])).max(axis=0) + 1e-300)
-    worst = int(violation.argmax())
-    if not violation[worst] <= CONVEXITY:
+
+    def refusal(worst: int) -> str:
         s, a = np.unravel_index(np.abs(second[worst] - first[worst]).argmax(), first[worst].shape)
-        raise InputError(
+        return (
             f"the loss is not convex: between the occupancies of two random policies (at state {s}, action {a} "
             f"{first[worst, s, a]:.4g} and {second[worst, s, a]:.4g}) it is {start[worst]:.9g} and "
             f"{end[worst]:.9g} at the ends, and "
             f"{middle[worst]:.9g} at {position[worst]:.3f} of the way, above the chord's {chord[worst]:.9g}; "
             "losses are costs to minimise and convex in the occupancy"
         )
-    return Finding("convex on segments", max(0.0, float(violation[worst])), CONVEXITY)
+
+    return held_to("convex on segments", violation, CONVEXITY, refusal)
 
 
 def _gradients(loss: Loss, mdp: MDP, visits: np.ndarray, random: np.random.Generator) -> Finding:
@@ -138,14 +139,15 @@ def _gradients(loss: Loss, mdp: MDP, visits: np.ndarray, random: np.random.Gener
     along = (slopes * move).sum(axis=(1, 2))
     scale = np.maximum(np.maximum(np.abs(right), np.abs(left)), np.abs(slopes * move).sum(axis=(1, 2)))
     violation = np.maximum(left - along, along - right) / (scale + 1e-4 * np.abs(values) + 1e-300)
-    worst = int(violation.argmax())
-    if not violation[worst] <= GRADIENT:
-        raise InputError(
+
+    def refusal(worst: int) -> str:
+        return (
             f"the gradient of the loss is wrong: along a random direction automatic differentiation says "
             f"{along[worst]:.9g}, differences say {left[worst]:.9g} to {right[worst]:.9g}; look for a custom "
             "derivative, stop_gradient, or a branch that hides the occupancy"
         )
-    return Finding("gradient between differences", max(0.0, float(violation[worst])), GRADIENT)
+
+    return held_to("gradient between differences", violation, GRADIENT, refusal)
 
 
 def _interior(visits: np.ndarray) -> np.ndarray:
@@ -166,12 +168,11 @@ def _linearity(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
         return float(np.abs(2.0 * a - 3.0 * b - c).max() / (np.abs(np.stack([a, b, c])).max() + 1e-300))
 
     worst = max(jax.tree.leaves(jax.tree.map(off, *parts)), default=0.0)
-    if not worst <= IMAGE:
-        raise InputError(
-            f"the image of {type(loss).__name__} is not linear in the occupancy: image(2 a - 3 b) differs from "
-            f"2 image(a) - 3 image(b) by {worst:.3g} of its size; leave constants and curvature to the loss"
-        )
-    return Finding("image linear", worst, IMAGE)
+    refused = (
+        f"the image of {type(loss).__name__} is not linear in the occupancy: image(2 a - 3 b) differs from "
+        f"2 image(a) - 3 image(b) by {worst:.3g} of its size; leave constants and curvature to the loss"
+    )
+    return held_to("image linear", np.array([worst]), IMAGE, lambda _: refused)
 
 
 @eqx.filter_jit
@@ -197,12 +198,14 @@ def _dual(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
     slopes = np.asarray(_values_and_slopes(loss, at, mdp)[1])
     reached = np.asarray(_ascended(loss, at, mdp))
     off = np.abs(reached - slopes)
-    worst = (off.max(axis=(1, 2)) / (np.abs(slopes).max(axis=(1, 2)) + 1e-300)).max()
-    if not worst <= DUAL:
+
+    def refusal(_: int) -> str:
         n, s, a = np.unravel_index(np.nan_to_num(off, nan=np.inf).argmax(), off.shape)
-        raise InputError(
+        return (
             f"the dual ascent of {type(loss).__name__} does not end at the gradient: after {ASCENTS} steps linear + "
             f"image^T z is {reached[n, s, a]:.9g} at state {s}, action {a}, the gradient is {slopes[n, s, a]:.9g}; "
             "look at linear, image, begin and ascend"
         )
-    return Finding("dual ascent ends at the gradient", float(worst), DUAL)
+
+    shares = off.max(axis=(1, 2)) / (np.abs(slopes).max(axis=(1, 2)) + 1e-300)
+    return held_to("dual ascent ends at the gradient", shares, DUAL, refusal)

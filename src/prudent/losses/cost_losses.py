@@ -1,33 +1,58 @@
-"""Losses made of costs: the expected cost, and the expected cost under a risk-averse constraint."""
+"""Losses made of costs: linear ones, such as the expected cost and visits; by scenarios; and under a constraint."""
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64, require_number
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_number
+from ..errors import InputError
 from ..models import MDP
 from .base import ConvexLoss, Dual, Scalar
-from .kinds import ScenarioCost
+
+PER = "it is the number of periods that a total is stated for, such as 52 weeks"
 
 
-class ExpectedCost(ConvexLoss):
-    """Expected discounted cost, `F = <lambda, c>`.
+class LinearLoss(ConvexLoss):
+    """`F = <lambda, table>`: a table of what one visit of each pair counts, or its average over `per` periods.
+
+    A loss of your own that is linear in the occupancy is planned for exactly, and bounds come of that; as a plain
+    function it is convex, and planned for more slowly. The table may depend on the model's probabilities.
 
     >>> import numpy as np, prudent as pr
-    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
-    >>> float(pr.ExpectedCost()(pr.occupancy(mdp, [[1.0]]), mdp))
-    4.0
+    >>> class Arrivals(pr.LinearLoss):  # in the second state, counted where they come from
+    ...     per: float = 52.0
+    ...
+    ...     def table(self, mdp):
+    ...         return mdp.kernel.probability[..., 1]
+    >>> mdp = pr.MDP(pr.Kernel.dense(np.full((2, 1, 2), 0.5)), cost=[[0.0], [0.0]], start=0, discount=0.9)
+    >>> round(float(Arrivals()(pr.occupancy(mdp, [[1.0], [1.0]]), mdp)), 6)
+    26.0
+
+    Attributes:
+        per: periods that the average over discounted time is stated for; None for the discounted total.
     """
 
+    per: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def table(self, mdp: MDP) -> Float[Array, "S A"]:
+        """What one visit of each pair counts; traceable by JAX."""
+
+    @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
-        return (occupancy * mdp.cost).sum()
+        return (occupancy * self.linear(mdp)).sum()
 
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """The model's cost."""
-        return mdp.cost
+        """The table, by the discount where an average over time is asked for."""
+        table = self.table(mdp)
+        return table if self.per is None else self.per * (1.0 - mdp.discount) * table
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple[()]:
         """Nothing: the loss is linear."""
@@ -40,6 +65,183 @@ class ExpectedCost(ConvexLoss):
     def ascend(self, dual: Dual, image: tuple[()], mdp: MDP) -> Dual:
         """The point itself."""
         return dual
+
+
+class ExpectedCost(LinearLoss):
+    """Expected discounted cost, `F = <lambda, c>`.
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> float(pr.ExpectedCost()(pr.occupancy(mdp, [[1.0]]), mdp))
+    4.0
+    """
+
+    per: None = eqx.field(static=True, init=False, repr=False, default=None)
+
+    def table(self, mdp: MDP) -> Float[Array, "S A"]:
+        """The model's cost."""
+        return mdp.cost
+
+
+def _pairs(model: Any, loss: Any) -> tuple[int, ...]:
+    """Numbers of states and actions of a model that has these."""
+    if not hasattr(model, "cost"):
+        raise InputError(
+            f"{type(loss).__name__} counts states and actions by number, which a {type(model).__name__} has not; write "
+            "a function loss(occupancy, model) of what its occupancy holds"
+        )
+    return model.cost.shape
+
+
+def _per(per: Any) -> Any:
+    return None if per is None else require_number("per", per, "(0, inf)", PER)
+
+
+class CostTable(LinearLoss):
+    """Expected discounted cost of a kind of its own, `F = <lambda, table>`, or its average over so many periods.
+
+    With `per`, the total is divided by the discounted time, `1 / (1 - discount)`, and stated for so many periods: an
+    average that does not depend on how far the discount looks ahead. A year of weeks is `per=52`.
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> occupancy = pr.occupancy(mdp, [[1.0]])
+    >>> float(pr.CostTable([[3.0]])(occupancy, mdp)), float(pr.CostTable([[3.0]], per=52)(occupancy, mdp))
+    (6.0, 156.0)
+
+    Args:
+        costs: `[S, A]`.
+        per: periods; None for the discounted total.
+    """
+
+    costs: Float[Array, "S A"]
+    per: Float[Array, ""] | None
+
+    def __init__(self, costs: Any, per: Any = None):
+        self.costs = as_float(costs, "costs")
+        if self.costs.ndim != 2:
+            raise InputError(f"costs are indexed [state, action], got shape {self.costs.shape}")
+        if is_concrete(self.costs):
+            require_finite("costs", np.asarray(self.costs))
+        self.per = _per(per)
+
+    def table(self, mdp: MDP) -> Float[Array, "S A"]:
+        """As it was given, refused for another model."""
+        if self.costs.shape != _pairs(mdp, self):
+            raise InputError(f"costs are of shape {self.costs.shape}, the model has {mdp.cost.shape} pairs")
+        return jnp.asarray(self.costs)
+
+
+class Visits(LinearLoss):
+    """Expected discounted visits of some states, or of some actions in them; with `per`, visits in so many periods.
+
+    `per=1` is the share of time spent there, in [0, 1]; `per=52` the visits in 52 periods, on average over time.
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense(np.full((2, 1, 2), 0.5)), cost=[[0.0], [0.0]], start=0, discount=0.9)
+    >>> occupancy = pr.occupancy(mdp, [[1.0], [1.0]])
+    >>> round(float(pr.Visits([1])(occupancy, mdp)), 6), round(float(pr.Visits([1], per=1)(occupancy, mdp)), 6)
+    (4.5, 0.45)
+
+    Args:
+        states: their numbers.
+        actions: numbers of the actions that count; all when left out.
+        per: periods; None for discounted visits.
+    """
+
+    states: tuple[int, ...] = eqx.field(static=True)
+    actions: tuple[int, ...] | None = eqx.field(static=True)
+    per: Float[Array, ""] | None
+
+    def __init__(self, states: Any, actions: Any = None, per: Any = None):
+        self.states = _numbers("states", states)
+        self.actions = None if actions is None else _numbers("actions", actions)
+        self.per = _per(per)
+
+    def table(self, mdp: MDP) -> Float[Array, "S A"]:
+        """1 where a visit counts."""
+        counted = np.zeros(_pairs(mdp, self))
+        for name, numbers, size in (("state", self.states, len(counted)), ("action", self.actions, counted.shape[1])):
+            if numbers is not None and max(numbers) >= size:
+                raise InputError(f"Visits counts {name} {max(numbers)}, the model has {size}, numbered from 0")
+        rows = np.array(self.states)
+        counted[rows[:, None], slice(None) if self.actions is None else np.array(self.actions)] = 1.0
+        return jnp.asarray(counted)
+
+
+def _numbers(name: str, given: Any) -> tuple[int, ...]:
+    several = [given] if isinstance(given, int | np.integer) else list(given)
+    if not several or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in several):
+        raise InputError(f"{name} must be whole numbers >= 0, at least one, got {given!r}")
+    return tuple(sorted({int(n) for n in several}))
+
+
+class ScenarioCost(ConvexLoss):
+    """A cost that is uncertain beside theta: the risk of its expected discounted total over K scenarios of it.
+
+    `F = rho_k(<lambda, d_k>)`, the paper's random penalty. As `Limit(ScenarioCost(...), at_most=D)` it is the paper's
+    risk-averse constraint, with the multiplier found; `ConstrainedCost` is its Lagrangian with one that is given.
+    The derivative holds the risk's density fixed (the envelope theorem).
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> float(pr.ScenarioCost([[[1.0]], [[3.0]]], risk=pr.CVaR(0.5))(pr.occupancy(mdp, [[1.0]]), mdp))
+    6.0
+
+    Args:
+        scenarios: `[K, S, A]` the cost in each scenario.
+        risk: any risk of the library, or an object with its method `density(losses, probabilities)`.
+        probabilities: `[K]` of the scenarios; equal when left out.
+    """
+
+    scenarios: Float[Array, "K S A"]
+    risk: Any
+    probabilities: Float[Array, " K"]
+
+    def __init__(self, scenarios: Any, risk: Any, probabilities: Any = None):
+        self.scenarios = as_float(scenarios, "scenarios")
+        if self.scenarios.ndim != 3 or self.scenarios.shape[0] == 0:
+            raise InputError(f"scenarios are indexed [scenario, state, action], got shape {self.scenarios.shape}")
+        if is_concrete(self.scenarios):
+            require_finite("scenarios", np.asarray(self.scenarios))
+        if not callable(getattr(risk, "density", None)):
+            raise InputError(f"risk must have a method density(losses, probabilities), such as CVaR(0.9); got {risk!r}")
+        self.risk = risk
+        count = self.scenarios.shape[0]
+        given = probabilities is not None
+        self.probabilities = as_float(probabilities, "probabilities") if given else np.full(count, 1.0 / count)
+        if self.probabilities.shape != (count,):
+            raise InputError(f"{count} scenarios need as many probabilities, got shape {self.probabilities.shape}")
+        if is_concrete(self.probabilities):
+            require_finite("probabilities", np.asarray(self.probabilities))
+            require_distribution("probabilities", np.asarray(self.probabilities))
+
+    @in_float64
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
+        totals = self.image(occupancy, mdp)
+        return (self.attained(totals) * totals).sum()
+
+    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
+        """Each scenario's expected discounted total."""
+        if self.scenarios.shape[1:] != _pairs(mdp, self):
+            raise InputError(
+                f"scenarios are of shape {self.scenarios.shape}, the model needs [scenario, state, action] with "
+                f"{mdp.cost.shape} states and actions"
+            )
+        return jnp.einsum("ksa,sa->k", self.scenarios, occupancy)
+
+    def begin(self, mdp: MDP) -> Dual:
+        """The density 1, which lies in every envelope."""
+        return Dual(jnp.asarray(self.probabilities), None)
+
+    def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
+        """A full conditional-gradient step: f* is the indicator of `p U`, and the density maximises over it."""
+        return Dual(self.attained(image), dual.primal)
+
+    def attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:
+        """`p xi*`, held fixed."""
+        density = lax.stop_gradient(self.risk.density(totals, jnp.asarray(self.probabilities)))
+        return self.probabilities * density
 
 
 class ConstrainedCost(ConvexLoss):

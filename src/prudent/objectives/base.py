@@ -144,7 +144,6 @@ class Plans(eqx.Module):
             others: plans of the other losses, for the same model.
             thetas: M draws.
         """
-        del others, thetas
         return None
 
 
@@ -167,12 +166,7 @@ class Averages(eqx.Module):
         """The loss at every draw."""
 
     @abc.abstractmethod
-    def slopes(
-        self,
-        point: np.ndarray,
-        thetas: Float[np.ndarray, "R ..."],
-        weigh: Weights,
-    ) -> Averaged:
+    def slopes(self, point: np.ndarray, thetas: Float[np.ndarray, "R ..."], weigh: Weights) -> Averaged:
         """Losses, and the derivative of `sum_k w_k C_k` with the weights w that `weigh` makes of them."""
 
 
@@ -201,10 +195,6 @@ class Objective(eqx.Module):
         """The losses of `N = G R` models: R arranged draws for each of G points, one behind the other; traced."""
 
     @abc.abstractmethod
-    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
-        """Draws laid out as `losses` wants them; done on the host, so that compiled code moves no large array."""
-
-    @abc.abstractmethod
     def size(self) -> Size:
         """What one model takes, for chunks of bounded memory."""
 
@@ -215,10 +205,6 @@ class Objective(eqx.Module):
     @abc.abstractmethod
     def point_from(self, policy: Any) -> Float[np.ndarray, ...]:
         """The point of a user's policy, checked."""
-
-    @abc.abstractmethod
-    def check_belief(self, belief: Posterior) -> None:
-        """Refuse a belief that is visibly about another model."""
 
     @abc.abstractmethod
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
@@ -238,21 +224,25 @@ class Objective(eqx.Module):
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K ..."]) -> Any:
         """Gradients by the parameters of K points, from those by the points, on the host."""
 
+    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
+        """Draws laid out as `losses` wants them; done on the host, so that compiled code moves no large array."""
+        return np.asarray(thetas)
+
+    def check_belief(self, belief: Posterior) -> None:
+        """Refuse a belief that is visibly about another model; any may be about theta where nothing is said."""
+
     # Capabilities: what an objective does not have is None.
 
     def table(self, theta: np.ndarray) -> Table | None:
         """Where points are tables; whether the loss bends is told at this theta."""
-        del theta
         return None
 
     def from_point(self, points: Float[np.ndarray, "*K ..."]) -> Any | None:
         """Parameters of points, before projection; an objective with a table has them for its tables."""
-        del points
         return None
 
     def random_points(self, random: np.random.Generator, count: int) -> Float[np.ndarray, "K ..."] | None:
         """Points by chance that `from_point` has parameters of."""
-        del random, count
         return None
 
     def mixed(self, point: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
@@ -279,7 +269,6 @@ class Objective(eqx.Module):
 
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """Relaxations over boxes of tables at these draws."""
-        del thetas
         return None
 
     def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:
@@ -292,19 +281,16 @@ class Objective(eqx.Module):
             answer: the policy judged on fresh draws of the belief, an `Evaluation`.
             words: of the random key.
         """
-        del belief, risk, point, answer, words
         return Footing.unknown("it is not known which rows the belief comes from")
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """The same objective in units of its own, so that level and scale of the losses change no policy."""
-        del thetas
         return self, Unit(0.0, 1.0)
 
     def met(
         self, point: np.ndarray, thetas: Float[np.ndarray, "M ..."], shares: Float[np.ndarray, "K M"]
     ) -> Bool[np.ndarray, ...] | None:
         """Which parts of theta matter to a policy under any of the weights, over theta's leading axes; None for all."""
-        del point, thetas, shares
         return None
 
     def dual_losses(
@@ -317,22 +303,18 @@ class Objective(eqx.Module):
             thetas: arranged draws.
             ascend: `(first dual, step) -> dual`: how often the step is made is the caller's business.
         """
-        del points, thetas, ascend
         return None
 
     def finite_point(self, point: np.ndarray, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, ...] | None:
         """A point whose losses are finite at all draws, found from one whose are not; None where none was found."""
-        del point, thetas
         return None
 
     def loss_range(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[float, float]:
         """Numbers that the loss is never below and never above, whatever is done; infinite where none are known."""
-        del thetas
         return -np.inf, np.inf
 
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """What an entry of a theta of this shape is called."""
-        del shape
         return f"theta{list(place)}"
 
     @property
@@ -346,7 +328,6 @@ class Objective(eqx.Module):
 
     def holding(self, policy: Any) -> Objective:
         """The same objective for the class of policies that this one is of; itself where there is one class."""
-        del policy
         return self
 
     def infinite(self) -> str:
@@ -355,7 +336,6 @@ class Objective(eqx.Module):
 
     def notes(self, belief: Posterior, point: np.ndarray, draws: WeightedDraws) -> Any | None:
         """What else a user should know of a policy judged on draws: a record with `rows()` for its summary."""
-        del belief, point, draws
         return None
 
     def no_bound(self) -> str:

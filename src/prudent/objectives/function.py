@@ -13,9 +13,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, require_finite
+from ..conformance import explained
 from ..errors import InputError
 from ..parameter_sets import Everywhere, ParameterSet
-from ..posteriors import Posterior
 from .base import Losses, Objective, Size
 
 
@@ -78,10 +78,6 @@ class FunctionObjective(Objective):
         losses = jax.vmap(lambda point, own: jax.vmap(lambda theta: self.function(unravel(point), theta))(own))
         return Losses(losses(points, each).reshape(-1), None)
 
-    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
-        """As they are."""
-        return np.asarray(thetas)
-
     def size(self) -> Size:
         """A guess: the parameters, and as much again for what the function keeps."""
         size = 16 * max(1, sum(np.size(leaf) for leaf in jax.tree.leaves(self.start)))
@@ -90,7 +86,6 @@ class FunctionObjective(Objective):
     @in_float64
     def policy(self, point: Float[np.ndarray, " D"], parameters: Any = None) -> Any:
         """The parameters, shaped like the start."""
-        del parameters
         return jax.tree.map(np.asarray, ravel_pytree(self.start)[1](jnp.asarray(point)))
 
     @in_float64
@@ -102,21 +97,14 @@ class FunctionObjective(Objective):
             raise InputError(f"the policy must be parameters shaped {wanted} like the start, got {shapes}")
         return np.asarray(ravel_pytree(given)[0])
 
-    def check_belief(self, belief: Posterior) -> None:
-        """Any belief may be about the function's theta."""
-        del belief
-
     @in_float64
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
         """One finite number, with a finite derivative, at the first draw."""
         require_finite("a posterior draw of theta", thetas)
         parameters = self.start if parameters is None else parameters
-        try:
+        where = f"at a posterior draw of shape {thetas.shape[1:]}"
+        with explained(lambda error: f"the function could not be evaluated {where}: {error}", ()):
             shape = jax.eval_shape(self.function, parameters, thetas[0])
-        except Exception as error:
-            raise InputError(
-                f"the function could not be evaluated at a posterior draw of shape {thetas.shape[1:]}: {error}"
-            ) from error
         if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
             raise InputError(f"the function must return one real number, got {shape}; sum or average it")
         value, slope = jax.value_and_grad(lambda alpha: self.function(alpha, jnp.asarray(thetas[0])))(

@@ -29,16 +29,17 @@ from .boxes import Boxes
 from .chunks import mean_visits
 from .footing import Footing
 from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
-from .tabular_checks import (
-    check_models,
-    check_policy,
-    check_start,
-    require_loss,
-    require_same_support,
-)
-from .tabular_events import EventAverages, EventPlans, check_large, compiled_costs, is_linear
+from .tabular_checks import check_large, check_models, check_policy, check_start, require_loss, require_same_support
 from .tabular_footing import footing_of
-from .tabular_plans import TabularPlans, linear_cost, linear_models
+from .tabular_plans import (
+    EventAverages,
+    EventPlans,
+    TabularPlans,
+    compiled_costs,
+    is_linear,
+    linear_cost,
+    linear_models,
+)
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4

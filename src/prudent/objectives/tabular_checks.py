@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import require_finite
+from ..arrays import in_float64, require_finite, to_numpy
+from ..conformance import explained
 from ..errors import InputError
+from ..events import AbstractEventFamily, Engine, check_events, model_at
 from ..kernels import Kernel
-from ..losses import ExpectedCost, Loss, check_loss_at, require_scalar
+from ..losses import ExpectedCost, Loss, check_loss_at, require_finite_loss, require_scalar
 from ..models import MDP, AbstractFamily, TabularFamily, tables_at
 from ..occupancies import Method, occupancy
 from ..parameter_sets import projected
@@ -60,12 +64,8 @@ def check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) 
     random, tables = np.random.default_rng(0), []
     nearby = projected(policy.within, jax.tree.map(lambda leaf: leaf + random.normal(size=np.shape(leaf)), initial))
     for where, parameters in (("its starting parameters", initial), ("parameters near its start", nearby)):
-        try:
+        with explained(lambda error, where=where: f"the policy could not be evaluated at {where}: {error}"):
             probabilities = policy.tables(jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters))[0]
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"the policy could not be evaluated at {where}: {error}") from error
         if probabilities.shape != shape:
             raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {shape}")
         try:
@@ -81,15 +81,8 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
     """Refuse a family that is not an MDP at one of these draws (or as many of them as fit); the first model."""
     require_finite("a posterior draw of theta", thetas)
     thetas = thetas[: max(1, CHECKED_BYTES // (8 * int(np.prod(family.support.shape))))]
-    try:
+    with _at_draw(thetas, 0):
         probability, cost = tables_at(family, thetas)
-    except InputError as error:
-        raise InputError(f"at the posterior draw theta = {_short(thetas[0])}: {error}") from None
-    except Exception as error:
-        raise InputError(
-            f"the family's functions fail on a posterior draw of shape {thetas.shape[1:]}: {error}; "
-            "the belief must be about this family's theta"
-        ) from error
     if probability.shape[1:] != family.support.shape:
         raise InputError(
             f"the family gives probabilities of shape {probability.shape[1:]} at a posterior draw of shape "
@@ -97,11 +90,54 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
         )
     models = {}
     for k in [*_suspects(family, probability, cost), 0]:
-        try:
+        with _at_draw(thetas, k):
             models[k] = MDP(Kernel(family.support, probability[k]), cost[k], family.start, family.discount)
-        except InputError as error:
-            raise InputError(f"at the posterior draw theta = {_short(thetas[k])}: {error}") from None
     return models[0]
+
+
+@contextlib.contextmanager
+def _at_draw(thetas: Float[np.ndarray, "N ..."], k: int) -> Iterator[None]:
+    """What is refused there is refused with its theta."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"at the posterior draw theta = {_short(thetas[k])}: {error}") from None
+    except Exception as error:
+        raise InputError(
+            f"the family's functions fail on a posterior draw of shape {thetas.shape[1:]}: {error}; "
+            "the belief must be about this family's theta"
+        ) from error
+
+
+def check_model(family: AbstractEventFamily, thetas: Float[np.ndarray, "N ..."]) -> None:
+    """Refuse a family whose events are none at one of these draws, or whose costs are not finite at the first."""
+    require_finite("a posterior draw of theta", thetas)
+    with _at_draw(thetas, 0):
+        events = [np.asarray(family.events(theta)) for theta in thetas]
+        cost = np.asarray(family.cost(thetas[0]))
+    for theta, table in zip(thetas, events, strict=True):
+        check_events(table, f"at the posterior draw theta = {_short(theta)}")
+    require_finite(f"at the posterior draw theta = {_short(thetas[0])}: cost", cost)
+
+
+@in_float64
+def check_large(
+    family: AbstractEventFamily,
+    loss: Loss,
+    left_out: float,
+    thetas: Float[np.ndarray, "N ..."],
+    policy: Float[np.ndarray, "S A"] | None,
+    differentiable: bool,
+) -> None:
+    """Refuse models that are none, and a loss that is no finite number, with its derivative, at a first policy."""
+    check_model(family, thetas)
+    states, actions, _ = family.support.shape
+    first = to_numpy(jax.eval_shape(lambda theta: model_at(family, theta), thetas[0]))
+    require_scalar(loss, np.ones((states, actions)), first)
+    if policy is None:
+        return
+    losses, slope, _ = Engine(family, loss, left_out).derived(np.asarray(policy), thetas[:1], np.ones_like)
+    require_finite_loss(losses[0], slope if differentiable else None)
 
 
 def _suspects(family: AbstractFamily, probability: np.ndarray, cost: np.ndarray) -> np.ndarray:

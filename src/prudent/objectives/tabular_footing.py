@@ -11,21 +11,21 @@ An answer whose tail is spent mostly in pairs with few rows is thin, too, whatev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import Stream, stream
+from ..kernels import Graph, Support
 from ..losses import ExpectedCost
-from ..models import TabularFamily
+from ..models import AbstractFamily, TabularFamily
 from ..occupancies import occupancies_on_host
 from ..planning import LARGEST_DIRECT, plan_many
-from ..posteriors import Posterior
+from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, WithCosts
 from ..risks import Risk
 from .chunks import losses_on
 from .footing import FEW, Footing, OtherPrior, ThinPair, word_for
-from .grounds import Ground, ground_of
 from .tabular_plans import linear_cost
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ LARGEST_PLAIN = 128
 
 # Draws of each other belief, fewer where their tables would take more than these bytes.
 DRAWS, FEWEST_DRAWS, BYTES = 256, 32, 2**27
+
+# A pseudo-count that draws nothing.
+NEVER = 1e-9
 
 # Gains below this share of the loss are rounding.
 ROUNDING = 1e-9
@@ -81,6 +84,139 @@ def footing_of(
         others=tuple(others),
         exceeded=exceeded,
     )
+
+
+class Ground(NamedTuple):
+    """What a belief stands on.
+
+    Attributes:
+        family: the models along all successors that may be possible.
+        rows: `[S, A]` how often each pair was seen; of pairs that are tied or share a law, all of them together.
+        open: `[S, A]` pairs of which more than one thing may come.
+        beliefs: by name, what careful readers of the same rows might believe.
+    """
+
+    family: AbstractFamily
+    rows: Float[np.ndarray, "S A"]
+    open: Bool[np.ndarray, "S A"]
+    beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws]
+
+
+def _ground(
+    family: AbstractFamily,
+    support: Support,
+    counts: Float[np.ndarray, "S A B"],
+    allowed: Bool[np.ndarray, "S A B"],
+    tied: Int[np.ndarray, "S A"] | None = None,
+    pooled: Pooled | None = None,
+) -> Ground:
+    """Counts under several priors, laid out along all successors that may be possible.
+
+    Args:
+        family: the models along the support.
+        support: these successors.
+        counts: of tied rows together.
+        allowed: where a row may lead.
+        tied: labels of rows that are one, or None.
+        pooled: the belief itself, where its rows learn from one another.
+    """
+    seen = counts > 0
+    shown = np.where(seen.any(axis=2, keepdims=True), seen, allowed)
+    spread = allowed / allowed.sum(axis=2, keepdims=True)
+    priors = {"seen successors only, a row each": shown * 1.0, "one row spread over all successors": spread}
+    own = counts
+    if tied is not None:
+        # Counts of tied rows, which are together in each of them, are in the first alone.
+        first = np.isin(np.arange(tied.size), np.unique(tied.ravel(), return_index=True)[1])
+        own = np.where(first.reshape(tied.shape)[..., None], counts, 0.0)
+    beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws] = {
+        name: Dirichlet(support, prior, own, tied) for name, prior in priors.items()
+    }
+    if tied is None and np.array_equal(allowed, support.allowed()):
+        beliefs["pairs that learn from one another"] = pooled or Pooled(support, counts)
+    return Ground(family, counts.sum(axis=2), allowed.sum(axis=2) > 1, beliefs)
+
+
+def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
+    """The rows that a belief was made from; or, in words, why they are not known."""
+    while isinstance(belief, Sobol | WithCosts):
+        if isinstance(belief, WithCosts):
+            # What is open is where pairs lead: costs are at their means.
+            cost = np.asarray(belief.cost)
+            cost = cost[..., 0] if cost.shape[2] == 1 else cost
+            family = TabularFamily(belief.support, cost, family.start, family.discount)
+        belief = belief.posterior
+    if isinstance(belief, OutcomeLaws):
+        return _ground_of_laws(family, belief)
+    if not isinstance(belief, Dirichlet | Pooled):
+        return f"the {type(belief).__name__} belief does not say how often each state-action pair was seen"
+    counts, allowed, tied = np.asarray(belief.counts), belief.support.allowed(), None
+    if isinstance(belief, Dirichlet):
+        tied = None if belief.tied is None else np.asarray(belief.tied)
+        counts = counts if tied is None else _together(counts, tied)
+        allowed = allowed & ((np.asarray(belief.prior) > 0) | (counts > 0))
+    if belief.support.observed and tied is None and isinstance(family, TabularFamily):
+        return _ground(*_widened(family, belief.support, counts, allowed))
+    return _ground(family, belief.support, counts, allowed, tied, belief if isinstance(belief, Pooled) else None)
+
+
+def _ground_of_laws(family: AbstractFamily, belief: OutcomeLaws) -> Ground:
+    """What was seen of laws, under several priors of their outcomes."""
+    allowed, index = belief.support.allowed(), belief.support.index()
+    own = np.asarray(belief.prior) > 0
+    priors = {
+        "seen outcomes only, a row each": np.where(belief.shown(), 1.0, NEVER * own),
+        "one row spread over all outcomes": own / own.sum(axis=1, keepdims=True),
+    }
+    beliefs: dict[str, Dirichlet | Pooled | OutcomeLaws] = {
+        name: OutcomeLaws(belief.support, belief.law, prior, belief.counts, belief.seen)
+        for name, prior in priors.items()
+    }
+    open_ = allowed.sum(axis=2) > 1
+    if isinstance(family, TabularFamily):
+        # Outcomes that lead to one state at one cost are one.
+        cost = np.asarray(family.costs)
+        differ = [index, cost] if cost.ndim == 3 else [index]
+        first = [np.take_along_axis(each, allowed.argmax(axis=2)[..., None], axis=2) for each in differ]
+        apart = [(each != one) & allowed for each, one in zip(differ, first, strict=True)]
+        open_ = np.any(apart, axis=(0, 3))
+    return Ground(family, belief.rows(), open_, beliefs)
+
+
+def _together(counts: Float[np.ndarray, "S A B"], tied: Int[np.ndarray, "S A"]) -> Float[np.ndarray, "S A B"]:
+    """Counts of tied rows, added up in each of them."""
+    _, place = np.unique(tied.ravel(), return_inverse=True)
+    rows = counts.reshape(len(place), -1)
+    total = np.zeros((place.max() + 1, rows.shape[1]))
+    np.add.at(total, place, rows)
+    return total[place].reshape(counts.shape)
+
+
+def _widened(
+    family: TabularFamily, support: Support, counts: Float[np.ndarray, "S A B"], allowed: Bool[np.ndarray, "S A B"]
+) -> tuple[TabularFamily, Support, np.ndarray, np.ndarray]:
+    """Lists that only say what was seen, made wide enough for what was not: any state may follow an open pair.
+
+    A pair whose only successor was never seen is one that cannot be left, as in a terminal state. A transition
+    without a cost of its own costs what its pair costs on average over the list.
+    """
+    shape = (*support.shape[:2], support.states)
+    closed = (allowed.sum(axis=2) == 1) & (counts.sum(axis=2) == 0)
+    index = np.broadcast_to(np.arange(shape[2], dtype=np.int32), shape).copy()
+    index[closed] = support.index()[closed][allowed[closed]][:, None]
+    listed = ~closed[:, :, None] | (np.arange(shape[2]) == 0)
+    wide = Support(index, listed, Graph.of(index, listed), *shape) if closed.any() else Support.dense(*shape[:2])
+    state, action, slot = np.nonzero(allowed & ~closed[:, :, None])
+    place = state, action, support.index()[state, action, slot]
+    spread = np.zeros(shape)
+    spread[place] = counts[state, action, slot]
+    cost = np.asarray(family.costs)
+    if cost.ndim == 3:
+        usual = np.where(allowed, cost, 0.0).sum(axis=2, keepdims=True) / allowed.sum(axis=2, keepdims=True)
+        every = np.where(listed, usual, 0.0)
+        every[place] = cost[state, action, slot]
+        cost = every
+    return TabularFamily(wide, cost, family.start, family.discount), wide, spread, wide.allowed()
 
 
 def costs_at(family: TabularFamily, thetas: Float[np.ndarray, "M S A B"]) -> Float[np.ndarray, "M S A"]:

@@ -1,9 +1,8 @@
-"""Plans of single draws: where a search over tables may begin, and what no table can beat."""
+"""Plans of single draws: where a search over tables may begin, and what no table can beat; sweeps of large models."""
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,21 +12,29 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float
+from ..arrays import Array, as_float, in_float64
 from ..errors import InputError
+from ..events import AbstractEventFamily, Engine, model_at
 from ..kernels import Kernel
-from ..losses import ConvexLoss, ExpectedCost, Loss
+from ..losses import ConvexLoss, ExpectedCost, LinearLoss, Loss
 from ..models import MDP, AbstractFamily, models_at, tables_at
 from ..occupancies import Method
-from ..planning import LARGEST_DIRECT, ConvexSearch, least_costs, plan, plan_many, robust_actions, searched
+from ..planning import (
+    LARGEST_DIRECT,
+    ConvexSearch,
+    costs_below,
+    least_costs,
+    plan,
+    plan_many,
+    robust_actions,
+    searched,
+)
 from ..posteriors import Posterior, WeightedDraws
-from .base import Planned, Plans, Weigh, Weighted, Weights
+from .base import Averaged, Averages, Planned, Plans, Weigh, Weighted, Weights
+from .tabular_checks import check_model
 
 # So many deterministic policies are all tried.
 FEW_POLICIES = 256
-
-# What arithmetic rounds by.
-EPSILON = float(np.finfo(float).eps)
 
 # Pairs up to which convex losses are planned for: each plan takes Newton steps of this dimension.
 LARGEST_CONVEX = 400
@@ -41,6 +48,10 @@ FEW_DRAWS = 16
 # Atoms of which each is planned for by itself where a plan takes long.
 MOST_PLANNED_ATOMS = 64
 
+# Draws of a large event family that a bound is made of where they are a sample, and the accuracy of its plans, a share
+# of what the spread of costs could make of a loss.
+MOST_SWEPT, SWEPT_ACCURACY = 64, 1e-6
+
 # Kernels of draws that are planned for together behind a bound.
 PLANNED_BYTES = 128 * 2**20
 
@@ -48,13 +59,19 @@ PLANNED_BYTES = 128 * 2**20
 CONVEX_ACCURACY = 1e-4
 
 
-def linear_cost(loss: Loss, mdp: MDP) -> Any:
+def linear_cost(loss: Any, mdp: MDP) -> Any:
     """The cost table of a loss that is linear in the occupancy; None for any other."""
-    if isinstance(loss, ExpectedCost):
-        return mdp.cost
-    if not isinstance(loss, ConvexLoss) or jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp)):
-        return None
-    return loss.linear(mdp)
+    linear = isinstance(loss, LinearLoss) or (
+        isinstance(loss, ConvexLoss) and not jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp))
+    )
+    return loss.linear(mdp) if linear else None
+
+
+def is_linear(loss: Loss, family: AbstractFamily, theta: np.ndarray) -> bool:
+    """Whether a loss is known to be linear in the occupancy; found from shapes alone, whatever the size."""
+    if isinstance(loss, LinearLoss):
+        return True
+    return jax.eval_shape(lambda at: linear_cost(loss, model_at(family, at)), theta) is not None
 
 
 class TabularPlans(Plans):
@@ -66,7 +83,6 @@ class TabularPlans(Plans):
 
     def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
         """Tables of the mean, of the maximum likelihood, against all draws, of single draws; few policies all."""
-        del weigh
         family, thetas = self.family, draws.thetas
         centres = [
             model for model in (_model_at(family, theta) for theta in centres_of(belief, draws)) if model is not None
@@ -77,8 +93,7 @@ class TabularPlans(Plans):
             if states * actions > LARGEST_CONVEX:
                 return _ordered([], (states, actions))
             models = [*centres, first][: min(3, most)]
-            searches = [ConvexSearch(mdp, self.loss, None, ROUGH) for mdp in models]
-            plans = [searched(search, ROUGH_STEPS, time.perf_counter()) for search in searches]
+            plans = [searched(ConvexSearch(mdp, self.loss, None, ROUGH), ROUGH_STEPS) for mdp in models]
             return _ordered([best.policy.probabilities for best in plans], (states, actions))
         if states > LARGEST_DIRECT:
             plans = [plan(eqx.tree_at(lambda m: m.cost, mdp, linear_cost(self.loss, mdp))) for mdp in centres[:1]]
@@ -136,7 +151,7 @@ class TabularPlans(Plans):
         def weigh(weights: Float[np.ndarray, "G M"]) -> Weighted:
             cost = np.einsum("gm,gmsa->msa", weights, costs)
             plan = plan_many(family.support, probability, cost, discount)
-            least = plan.values @ start - plan.error - start.size * EPSILON * np.abs(plan.values).max(axis=1)
+            least = costs_below(plan.values, plan.error, start)
             if horizon is not None:
                 least = least_costs(family.support, probability, cost, start, discount, horizon=horizon)
             return Weighted(np.eye(cost.shape[2])[plan.action], least)
@@ -147,17 +162,90 @@ class TabularPlans(Plans):
         lows = np.empty(len(thetas))
         for k, theta in enumerate(thetas):
             search = ConvexSearch(self.family.at(theta), self.loss, None, CONVEX_ACCURACY)
-            lows[k] = searched(search, 100, time.perf_counter()).lower_bound
+            lows[k] = searched(search, 100).lower_bound
         if not np.all(np.isfinite(lows)):
             return None, "the loss has no finite lower bound at a posterior draw"
         return lows, ""
+
+
+class EventAverages(Averages):
+    """By sweeps, eight draws at a time."""
+
+    engine: Engine
+
+    def __init__(self, family: AbstractEventFamily, loss: Loss, left_out: float):
+        self.engine = Engine(family, loss, left_out)
+
+    @in_float64
+    def losses(self, point: np.ndarray, thetas: Float[np.ndarray, "R ..."]) -> Float[np.ndarray, " R"]:
+        """The loss of the policy's visits."""
+        return self.engine.losses(np.asarray(point), np.asarray(thetas))
+
+    @in_float64
+    def slopes(self, point: np.ndarray, thetas: Float[np.ndarray, "R ..."], weigh: Weights) -> Averaged:
+        """Visits of all draws; values of those that have a weight."""
+        return Averaged(*self.engine.derived(np.asarray(point), np.asarray(thetas), weigh))
+
+
+class EventPlans(Plans):
+    """Modified policy iteration on eight draws at a time, for losses that are linear."""
+
+    engine: Engine
+
+    def __init__(self, family: AbstractEventFamily, loss: Loss, left_out: float):
+        self.engine = Engine(family, loss, left_out)
+
+    @in_float64
+    def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
+        """Tables of centres of the belief, the first where the risk has its weights; of draws as many as are wanted.
+
+        What is best on average where it matters is nearly best for the risk: what a search from elsewhere takes long to
+        come to.
+        """
+        family, loss, _ = self.engine
+        states, actions, _ = family.support.shape
+        if not is_linear(loss, family, draws.thetas[0]):
+            return Planned(np.empty((0, states, actions)), None)
+        centres, least = centres_of(belief, draws), None
+        if weigh is not None:
+            least = self._lows(draws.thetas)
+            centres.insert(0, np.tensordot(weigh(least), draws.thetas, axes=1))
+        wanted = np.stack([*(theta for theta in centres if self._possible(theta)), *draws.thetas])[:most]
+        tables = []
+        for plans in self.engine.plans(wanted, SWEPT_ACCURACY):
+            tables += [np.eye(actions)[plans.action[:, n]] for n in range(plans.action.shape[1])]
+        different = [table for k, table in enumerate(tables) if not any(np.array_equal(table, t) for t in tables[:k])]
+        return Planned(np.stack(different) if different else np.empty((0, states, actions)), least)
+
+    def _possible(self, theta: np.ndarray) -> bool:
+        """A mean need not be a possible theta."""
+        try:
+            check_model(self.engine.family, theta[None])
+        except InputError:
+            return False
+        return True
+
+    @in_float64
+    def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
+        """Bounds from the residual of plans that need not be finished."""
+        family, loss, _ = self.engine
+        thetas = draws.thetas
+        if not is_linear(loss, family, thetas[0]):
+            return None, "single draws of a large model are planned for where the loss is linear in the occupancy only"
+        if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
+            return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
+        thetas = thetas if draws.exact else thetas[:MOST_SWEPT]
+        return self._lows(thetas), ""
+
+    def _lows(self, thetas: Float[np.ndarray, "M ..."]) -> Float[np.ndarray, " M"]:
+        return np.concatenate([plans.low for plans in self.engine.plans(np.asarray(thetas), SWEPT_ACCURACY)])
 
 
 def _weighed_convex(models: list[MDP], losses: list[Any], weights: Float[np.ndarray, "G M"]) -> Weighted:
     found = []
     for model, row in zip(models, weights.T, strict=True):
         total: Any = sum(float(weight) * loss for weight, loss in zip(row, losses, strict=True))
-        found.append(searched(ConvexSearch(model, total, None, CONVEX_ACCURACY), 100, time.perf_counter()))
+        found.append(searched(ConvexSearch(model, total, None, CONVEX_ACCURACY), 100))
     tables = np.stack([np.asarray(best.policy.probabilities) for best in found])
     return Weighted(tables, np.array([best.lower_bound for best in found]))
 
@@ -204,3 +292,9 @@ def _linear_models(family: AbstractFamily, loss: Loss, thetas: Array) -> tuple[A
         return linear_cost(loss, MDP(Kernel(family.support, probability), cost, family.start, family.discount))
 
     return probability, jax.vmap(table)(probability, cost)
+
+
+@eqx.filter_jit
+def compiled_costs(family: AbstractFamily, thetas: Any) -> Any:
+    """Cost tables `[N, S, A]`, without a kernel."""
+    return jax.vmap(family.cost)(thetas)

@@ -3,4 +3,4 @@
 from .convex import ConvexPlan, ConvexStatus, plan_convex, searched
 from .exact import LARGEST_DIRECT, Plan, level_of, plan
 from .incumbent import ConvexSearch
-from .many import least_costs, plan_many, robust_actions
+from .many import costs_below, least_costs, plan_many, robust_actions

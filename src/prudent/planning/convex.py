@@ -6,9 +6,14 @@ The occupancies are a polytope, `lambda >= 0` and `sum_a lambda(s, a) - discount
     F(lambda) - gap <= F* <= F(lambda),      gap = <z, lambda> - min_lambda' <z, lambda'>
 
 and the minimum is exact planning with the cost z; the same holds for any average of such cuts. Three methods propose
-occupancies: an interior-point method (Newton steps on the whole program) where its matrix is affordable; cutting
-planes for losses with kinks, where Newton's steps stall; and mirror descent on the policy, which needs no matrix, for
-larger models. None is trusted: only the certificate is.
+occupancies; none is trusted, only the certificate is:
+
+- Newton's steps of a primal-dual interior-point method, for smooth losses of models whose matrix is affordable;
+- cutting planes for losses with kinks, such as a maximum of linear functions, where Newton's steps stall: the largest
+  of all cuts found so far is a model of the loss from below, its minimiser over the occupancies is a linear program,
+  whose weights on the cuts are those of the best average of cuts, so they raise the bound, and towards whose minimiser
+  new cuts are made; for a loss of finitely many linear pieces this ends at the optimum;
+- mirror descent on the policy, which needs no matrix, for any size of model.
 """
 
 from __future__ import annotations
@@ -16,18 +21,28 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Float
+from scipy import sparse
 
 from ..arrays import Array, in_float64, require_kind, require_size
 from ..errors import InputError
+from ..kernels import pull_batch
 from ..losses import Loss, check_loss_at
 from ..models import MDP
+from ..occupancies import Krylov
 from ..policies import TabularPolicy
 from .exact import require_tolerance
-from .incumbent import ConvexSearch, row_policy
-from .proposals import LARGEST_CUTS, cutting_planes, mirror, newton
+from .incumbent import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
+
+# How far the barrier is lowered at each Newton step, how close a step may come to the boundary, and the shortest.
+CENTRING, TO_BOUNDARY, SHORTEST_STEP = 0.1, 0.99, 1e-8
 
 # Certificates within which the gap has to halve: of mirror descent, before cutting planes are tried; of cutting planes
 # on models large enough that their linear programs take seconds; and of these on small ones.
@@ -111,13 +126,12 @@ def plan_convex(mdp: MDP, loss: Loss, *, tolerance: float | None = None, iterati
         raise InputError(f"loss must be callable as loss(occupancy, mdp), such as ExpectedCost(); got {loss!r}")
     tolerance = require_tolerance(tolerance, "the largest gap to the optimum")
     iterations = require_size("iterations", iterations)
-    clock = time.perf_counter()
     search = ConvexSearch(mdp, loss, tolerance)
     check_loss_at(loss, search.occupancy, mdp)
-    return searched(search, iterations, clock)
+    return searched(search, iterations)
 
 
-def searched(search: ConvexSearch, iterations: int, clock: float) -> ConvexPlan:
+def searched(search: ConvexSearch, iterations: int) -> ConvexPlan:
     """The search carried on to its end; its loss has been checked."""
     steps, methods = 0, _methods(search)
     for effort in methods:
@@ -138,7 +152,7 @@ def searched(search: ConvexSearch, iterations: int, clock: float) -> ConvexPlan:
         gap=search.value - bound,
         status=status,
         iterations=min(steps, iterations),
-        seconds=time.perf_counter() - clock,
+        seconds=time.perf_counter() - search.begun,
     )
 
 
@@ -161,3 +175,217 @@ def _while_halving(search: ConvexSearch, steps: Iterator[int], patience: int) ->
         gaps.append(search.gap)
         if len(gaps) > patience and not gaps[-1] <= 0.5 * gaps[-1 - patience]:
             return
+
+
+@eqx.filter_jit
+def _curvature(loss: Centred, occupancy: Array, mdp: MDP) -> Array:
+    # Reverse over reverse: losses with a derivative of their own need not know forward mode.
+    return jax.jacrev(jax.grad(lambda point: loss(point, mdp)[0]))(occupancy)
+
+
+def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
+    """Primal-dual interior point on the pairs that can be visited; one step at a time.
+
+    With E the flow constraints, s the slacks and m the barrier:
+    `grad F - E^T y - s = 0`, `E lambda = start`, `lambda s = m`.
+    """
+    mdp, shape = search.mdp, search.mdp.cost.shape
+    visited = mdp.kernel.support.reachable(mdp.start, np.asarray(mdp.kernel.probability) > 0)
+    assert search.flow is not None
+    flow = search.flow[np.ix_(visited, np.repeat(visited, shape[1]))]
+    start = np.asarray(mdp.start)[visited]
+
+    def whole(point: np.ndarray) -> np.ndarray:
+        table = np.zeros(shape)
+        table[visited] = point.reshape(-1, shape[1])
+        return table
+
+    def slope_at(point: np.ndarray) -> np.ndarray:
+        return search.slope(whole(point))[1][visited].ravel()
+
+    point = search.of_policy(np.full(shape, 1.0 / shape[1]))[visited].ravel()
+    slope, dual = slope_at(point), dual[visited]
+    assert search.tolerance is not None
+    barrier = max(search.gap, search.tolerance) / float(search.loss.scale) / point.size
+    slack = np.maximum(slope - flow.T @ dual, barrier / point)
+
+    def residual(point: np.ndarray, slope: np.ndarray, dual: np.ndarray, slack: np.ndarray, barrier: float):
+        return np.concatenate([slope - flow.T @ dual - slack, flow @ point - start, point * slack - barrier])
+
+    while True:
+        barrier = CENTRING * float(point @ slack) / point.size
+        curvature = np.asarray(_curvature(search.loss, whole(point), mdp))[visited][:, :, visited]
+        curvature = curvature.reshape(point.size, point.size)
+        if not (np.all(np.isfinite(curvature)) and np.all(np.isfinite(slope))):
+            return
+        # Scaled by sqrt(lambda / s), the block stays well conditioned as pairs reach the boundary.
+        scale = np.sqrt(point / slack)
+        scaled_flow = flow * scale
+        block = scale[:, None] * curvature * scale + np.eye(point.size)
+        zeros = np.zeros((len(dual), len(dual)))
+        matrix = np.block([[block, -scaled_flow.T], [scaled_flow, zeros]])
+        right = np.concatenate([-scale * (slope - flow.T @ dual - barrier / point), start - flow @ point])
+        try:
+            move = np.linalg.solve(matrix, right)
+        except np.linalg.LinAlgError:
+            return
+        point_move, dual_move = scale * move[: point.size], move[point.size :]
+        slack_move = barrier / point - slack - slack / point * point_move
+        step = TO_BOUNDARY * min(_to_boundary(point, point_move), _to_boundary(slack, slack_move), 1.0 / TO_BOUNDARY)
+        before = np.linalg.norm(residual(point, slope, dual, slack, barrier))
+        while step > SHORTEST_STEP:
+            trial = point + step * point_move
+            slope_there = slope_at(trial)
+            moved = (dual + step * dual_move, slack + step * slack_move)
+            after = np.linalg.norm(residual(trial, slope_there, *moved, barrier))
+            if after <= (1.0 - 0.01 * step) * before:
+                break
+            step *= 0.5
+        else:
+            return
+        point, slope, (dual, slack) = trial, slope_there, moved
+        search.certify(whole(point))
+        yield 1
+
+
+def _to_boundary(point: np.ndarray, move: np.ndarray) -> float:
+    """How far a positive point can move before an entry is 0."""
+    shrinking = move < 0
+    return float(np.min(-point[shrinking] / move[shrinking], initial=np.inf))
+
+
+# State-action pairs up to which the linear programs are solved: one takes some seconds at this size.
+LARGEST_CUTS = 5000
+
+# New cuts are made at these shares of the way from the best occupancy to the model's minimiser. The minimiser itself
+# ends the search where pieces are few; where they are many it lies far off, and cuts near the best occupancy tell more.
+CUT_LENGTHS = (1.0, 0.3, 0.1, 0.03)
+
+# Cuts that are kept whether they bind or not, the newest.
+NEWEST = 300
+
+# The linear program's tolerances: it proposes only, but a gap of a millionth needs weights that good.
+PRECISION = 1e-9
+
+
+def cutting_planes(search: ConvexSearch) -> Iterator[int]:
+    """One linear program after the other; each raises the bound, and makes cuts where it has its minimum."""
+    flow = balance(search.mdp)
+    while (solved := _least_cut(search.mdp, flow, search.cuts)) is not None:
+        place, weights = solved
+        search.support(search.cuts, weights)
+        binding = [cut for cut, weight in zip(search.cuts[:-NEWEST], weights, strict=False) if weight > 0.0]
+        search.cuts = [*binding, *search.cuts[-NEWEST:]]
+        best = search.occupancy
+        for length in CUT_LENGTHS:
+            search.propose(search.of_policy(row_policy(best + length * (place - best))))
+        yield 1
+
+
+def _least_cut(mdp: MDP, flow: sparse.csr_matrix, cuts: list[Cut]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Where the largest cut is least, `[S, A]`, and the weights `[J]` of the cuts there; None if it is not found.
+
+    The program is for `(1 - discount) lambda`, whose entries sum to 1.
+    """
+    from scipy.optimize import linprog  # slow to import
+
+    rest, pairs = 1.0 - float(mdp.discount), mdp.cost.size
+    slopes = np.stack([cut.slope.ravel() for cut in cuts]) / rest
+    result = linprog(
+        np.append(np.zeros(pairs), 1.0),
+        A_ub=np.hstack([slopes, -np.ones((len(cuts), 1))]),
+        b_ub=-np.array([cut.intercept for cut in cuts]),
+        A_eq=sparse.hstack([flow, sparse.csr_matrix((len(mdp.cost), 1))]),
+        b_eq=rest * np.asarray(mdp.start),
+        bounds=[(0.0, None)] * pairs + [(None, None)],
+        method="highs-ipm",
+        options={"primal_feasibility_tolerance": PRECISION, "dual_feasibility_tolerance": PRECISION},
+    )
+    if not result.success:
+        return None
+    weights = np.maximum(-result.ineqlin.marginals, 0.0)
+    place = np.maximum(result.x[:-1], 0.0).reshape(mdp.cost.shape) / rest
+    return (place, weights / weights.sum()) if weights.sum() > 0.0 else None
+
+
+# Steps between two certificates.
+MIRROR_STEPS = 50
+
+
+def mirror(search: ConvexSearch) -> Iterator[int]:
+    """Mirror descent, `pi <- pi exp(-step Q)` with the Q of the cost `grad F`, from the best policy so far."""
+    shape = search.mdp.cost.shape
+    # Off the boundary, from where an exponentiated step could not return.
+    policy = 0.99 * row_policy(search.occupancy) + 0.01 / shape[1]
+    logits, step = np.log(policy), np.asarray(1.0)
+    solver = chain_solver(search.mdp)
+    while True:
+        logits, step, moved = _mirror_steps(solver, search.loss, search.mdp, logits, step, search.noise)
+        if not np.all(np.isfinite(logits)):
+            return
+        search.certify(search.of_policy(np.asarray(jnp.exp(logits))))
+        yield MIRROR_STEPS
+        if not moved:
+            return
+
+
+@eqx.filter_jit
+def _mirror_steps(
+    solver: Krylov, loss: Centred, mdp: MDP, logits: Array, step: Any, noise: float
+) -> tuple[Array, Array, Array]:
+    """`MIRROR_STEPS` steps; each longer than the last while the loss falls as predicted, shorter when it does not."""
+
+    def at(logits: Array) -> tuple[Array, Array, Array, Array]:
+        policy = jnp.exp(logits)
+        chain = Chain.of(solver, mdp, policy)
+        visits = chain.visits()[:, None]
+        (value, _), slope = jax.value_and_grad(loss, has_aux=True)(visits * policy, mdp)
+        return policy, visits, value, chain.quality(slope)
+
+    def advance(_: int | Array, state: tuple) -> tuple:
+        logits, here, step, moved = state
+        policy, visits, value, quality = here
+        trial = jax.nn.log_softmax(logits - step * (quality - quality.min(axis=1, keepdims=True)), axis=1)
+        there = at(trial)
+        policy_there, visits_there, value_there, quality_there = there
+        change = policy_there - policy
+        predicted = (visits * change * quality).sum()
+        # Near the optimum the fall drowns in rounding; then the slope at the trial tells whether it went too far.
+        slope_there = (visits_there * change * quality_there).sum()
+        even = value_there <= value + noise
+        accept = (value_there <= value + 0.1 * predicted) | (even & (slope_there <= -0.8 * predicted))
+        logits, here = jax.tree.map(lambda new, old: jnp.where(accept, new, old), (trial, there), (logits, here))
+        return logits, here, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (predicted < 0))
+
+    logits = jnp.asarray(logits)
+    state = (logits, at(logits), jnp.asarray(step), jnp.asarray(False))
+    logits, _, step, moved = lax.fori_loop(0, MIRROR_STEPS, advance, state)
+    return logits, step, moved
+
+
+class Chain(eqx.Module):
+    """The model under one policy: its occupancy, and the Q of any cost table."""
+
+    solver: Krylov
+    mdp: MDP
+    policy: Float[Array, "S A"]
+    prepared: Any
+
+    @staticmethod
+    def of(solver: Krylov, mdp: MDP, policy: Array) -> Chain:
+        kernel, axis = mdp.kernel, solver.axis()
+        probability, table = jnp.expand_dims(kernel.probability, axis), jnp.expand_dims(policy, axis)
+        prepared = solver.prepare(kernel.support, probability, table, jnp.asarray(mdp.discount))
+        return Chain(solver, mdp, policy, prepared)
+
+    def visits(self) -> Float[Array, " S"]:
+        axis = self.solver.axis()
+        visits = self.solver.forward(self.prepared, jnp.expand_dims(jnp.asarray(self.mdp.start), axis)).squeeze(axis)
+        # An iterative solve may leave states that are hardly visited a rounding below zero.
+        return jnp.maximum(visits, 0.0)
+
+    def quality(self, cost: Float[Array, "S A"]) -> Float[Array, "S A"]:
+        axis, kernel = self.solver.axis(), self.mdp.kernel
+        values = self.solver.adjoint(self.prepared, jnp.expand_dims((self.policy * cost).sum(axis=1), axis))
+        onward = pull_batch(kernel.support, jnp.asarray(kernel.probability), values.squeeze(axis))
+        return cost + self.mdp.discount * onward

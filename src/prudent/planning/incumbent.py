@@ -8,6 +8,7 @@ slope as cost. The methods that look for the optimum only propose; value and bou
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ class ConvexSearch:
     """
 
     def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None, accuracy: float = ACCURACY):
-        self.mdp, self.tolerance, self.accuracy = mdp, tolerance, accuracy
+        self.mdp, self.tolerance, self.accuracy, self.begun = mdp, tolerance, accuracy, time.perf_counter()
         # Numbers as arrays: what they are compiles nothing again.
         self.loss = Centred(loss, *np.array([0.0, 0.0, 1.0]))
         self.value, self.lower_bound = np.inf, -np.inf

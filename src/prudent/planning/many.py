@@ -85,23 +85,21 @@ def least_costs(
     """
     if horizon is None:
         plans = plan_many(support, probability, cost, discount, first)
-        values, error = plans.values, plans.error
-    else:
-        values, error = _stages(support, probability, cost, discount, horizon)
-    # Rounding, or a large model's tolerance, is taken off, so that the bound stays one.
-    return values @ start - error - start.size * EPSILON * np.abs(values).max(axis=1)
-
-
-def _stages(
-    support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, horizon: int
-) -> tuple[Float[np.ndarray, "M S"], Float[np.ndarray, " M"]]:
-    """Values of the best policy that may change with time, stage by stage from the last, and their rounding."""
+        return costs_below(plans.values, plans.error, start)
+    # Values of the best policy that may change with time, stage by stage from the last, and their rounding.
     values, error = np.zeros(cost.shape[:2]), np.zeros(len(cost))
     for _ in range(horizon + 1):
         later = np.abs(values).max(axis=1)
         values = (cost + discount * onward(support, probability, values)).min(axis=2)
         error = discount * error + EPSILON * (probability.shape[3] + 4) * np.maximum(later, np.abs(values).max(axis=1))
-    return values, error
+    return costs_below(values, error, start)
+
+
+def costs_below(
+    values: Float[np.ndarray, "M S"], error: Float[np.ndarray, " M"], start: Float[np.ndarray, " S"]
+) -> Float[np.ndarray, " M"]:
+    """Costs from a start, with rounding or a large model's tolerance taken off, so that a bound stays one."""
+    return values @ start - error - start.size * EPSILON * np.abs(values).max(axis=1)
 
 
 def robust_actions(

@@ -7,11 +7,10 @@ import lazy_loader
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
 from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, sample_interval, weights_of
 from .conformance import check_risk
-from .deviations import MeanSemideviation, QuantileDeviation
-from .envelope import Envelope, EnvelopeSolution, check_envelope
-from .envelope_programs import Clarabel, EnvelopeStatus
+from .envelope import Envelope, check_envelope
+from .envelope_programs import Clarabel, EnvelopeSolution, EnvelopeStatus
 from .intervals import LEAST_DRAWS, effective_draws, jackknife, widened
-from .mixtures import Mixture, PartialMixture
+from .mixtures import MeanSemideviation, Mixture, PartialMixture, QuantileDeviation
 from .quantiles import (
     LARGEST_PAIRWISE,
     CVaR,
@@ -28,41 +27,3 @@ if TYPE_CHECKING:
 
 # The paper's own solver of envelopes, which only those who ask for it meet.
 __getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"descent_ascent": ["DescentAscent"]})
-
-__all__ = [
-    "LARGEST_PAIRWISE",
-    "LEAST_DRAWS",
-    "Assessment",
-    "CVaR",
-    "ChiSquareBall",
-    "Clarabel",
-    "DescentAscent",
-    "Distortion",
-    "EntropicVaR",
-    "Envelope",
-    "EnvelopeSolution",
-    "EnvelopeStatus",
-    "Expectation",
-    "KullbackLeiblerBall",
-    "MeanSemideviation",
-    "Mixture",
-    "PartialMixture",
-    "QuantileDeviation",
-    "Risk",
-    "SmoothedVaR",
-    "Spectral",
-    "TotalVariationBall",
-    "WorstCase",
-    "assess_closely",
-    "assess_sample",
-    "check_envelope",
-    "check_risk",
-    "effective_draws",
-    "jackknife",
-    "mass_above_and_level",
-    "risk_value",
-    "sample_interval",
-    "weights_of",
-    "widened",
-    "worst_rows",
-]

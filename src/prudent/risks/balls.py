@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -32,7 +33,23 @@ TIE = 1e-13
 LARGEST_TILT = 1e15
 
 
-class KullbackLeiblerBall(ConcaveRisk):
+class _Tilting(ConcaveRisk):
+    """The worst mean over `E[xi log xi] <= radius`, attained by an exponential tilt of the losses."""
+
+    @abc.abstractmethod
+    def _radius(self) -> Any:
+        """The divergence that may be used up."""
+
+    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """`exp(C / t) / E exp(C / t)`, the exponential tilt that uses up the radius."""
+        return _tilt(losses, probabilities, self._radius()).density
+
+    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+        """`t xi`; NaN where the ball reaches the sample's worst case."""
+        return _tilt(losses, probabilities, self._radius()).influence
+
+
+class KullbackLeiblerBall(_Tilting):
     """The worst mean over `E[xi log xi] <= radius`: `min_t t radius + t log E exp(C / t)`.
 
     Radius 0 is the expectation; from `-log P(worst loss)` on it is the worst case.
@@ -46,16 +63,11 @@ class KullbackLeiblerBall(ConcaveRisk):
         converter=as_number, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
     )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """`exp(C / t) / E exp(C / t)`, the exponential tilt that uses up the radius."""
-        return _tilt(losses, probabilities, jnp.asarray(self.radius)).density
-
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """`t xi`; NaN where the ball reaches the sample's worst case."""
-        return _tilt(losses, probabilities, jnp.asarray(self.radius)).influence
+    def _radius(self) -> Any:
+        return jnp.asarray(self.radius)
 
 
-class EntropicVaR(ConcaveRisk):
+class EntropicVaR(_Tilting):
     """`min_t t log(E exp(C / t) / (1 - level))`: the tightest bound on CVaR by exponential moments.
 
     The same as `KullbackLeiblerBall(-log(1 - level))`.
@@ -69,19 +81,15 @@ class EntropicVaR(ConcaveRisk):
         converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
     )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """As in `KullbackLeiblerBall`."""
-        return _tilt(losses, probabilities, -jnp.log1p(-self.level)).density
-
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """As in `KullbackLeiblerBall`."""
-        return _tilt(losses, probabilities, -jnp.log1p(-self.level)).influence
+    def _radius(self) -> Any:
+        return -jnp.log1p(-self.level)
 
 
 class _Sample(NamedTuple):
-    """Losses y in [-1, 0] along the first axis, which of them are the worst, and the divergence wanted.
+    """Losses y in [-1, 0] along the first axis, which of them are the worst, and the divergence K that is wanted.
 
-    In JAX for one sample, in NumPy for many side by side; the arithmetic is the same.
+    In JAX for one sample, in NumPy for many side by side; the arithmetic is the same. The target is `log(K / (L - K))`
+    with the limit L of the divergence.
     """
 
     y: Array
@@ -90,7 +98,6 @@ class _Sample(NamedTuple):
     top: Array
     radius: Array
     target: Array
-    """`log(K / (L - K))` at the divergence K that is wanted, L its limit."""
 
     @staticmethod
     def of(losses: Array, probabilities: Array, given: Array) -> tuple[_Sample, Array, Array]:

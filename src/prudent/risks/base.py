@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ from ..arrays import (
 )
 from ..errors import InputError
 from ..settings import check_settings
-from .intervals import Estimate, confidence_interval, effective_draws
+from .intervals import Estimate, confidence_interval, effective_draws, norm
 
 # An infinite loss counts as so many times the largest finite one when the weights are found.
 LARGE = 1e6
@@ -92,54 +92,32 @@ class Mixable:
 class Risk(eqx.Module, Mixable):
     """A coherent risk measure: monotone, convex, positively homogeneous, translation equivariant.
 
-    Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1.
+    Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1. A risk of your
+    own declares where it differs from what is said of any below; a mixture is what its parts are.
+
+    Attributes:
+        monotone: whether losses that are no larger at any draw are never riskier, as of every coherent risk: what
+            `rho(min_pi C)` needs to be a bound.
+        coherent: whether the value is the largest mean over a set of densities, so that each of them bounds it from
+            below.
+        biased_low: whether the value on a sample is on average at most that of the distribution it was drawn from, as
+            of every risk that is concave in the distribution: the mean, CVaR and what is mixed from them.
+        is_program: whether every assessment is a convex program, which costs more than the losses do.
+        ignores_weightless: whether draws of weight 0 change nothing, as in every function of the losses' distribution,
+            so that a sample may be filled up with them, and is compiled less often.
+        on_host: whether density and influence take NumPy arrays, too, as those do that take their functions from
+            `losses.__array_namespace__()`: nothing has to be compiled for a sample.
     """
+
+    monotone: ClassVar[bool] = True
+    coherent: ClassVar[bool] = True
+    biased_low: ClassVar[bool] = False
+    is_program: ClassVar[bool] = False
+    ignores_weightless: ClassVar[bool] = False
+    on_host: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         check_settings(self)
-
-    @property
-    def monotone(self) -> bool:
-        """Whether losses that are no larger at any draw are never riskier: what `rho(min_pi C)` needs to be a bound.
-
-        Every coherent risk is. A risk of your own that is not says so here.
-        """
-        return True
-
-    @property
-    def coherent(self) -> bool:
-        """Whether the value is the largest mean over a set of densities, so that each of them bounds it from below."""
-        return True
-
-    @property
-    def biased_low(self) -> bool:
-        """Whether the value on a sample is on average at most that of the distribution it was drawn from.
-
-        So it is of every risk that is concave in the distribution: the mean, CVaR and what is mixed from them.
-        """
-        return False
-
-    @property
-    def is_program(self) -> bool:
-        """Whether every assessment is a convex program, which costs more than the losses do."""
-        return False
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """Whether draws of weight 0 change nothing, so that a sample may be filled up with them.
-
-        Every function of the losses' distribution does. A risk of your own is not taken at that unless it says so here;
-        it is then compiled less often.
-        """
-        return False
-
-    @property
-    def on_host(self) -> bool:
-        """Whether density and influence take NumPy arrays, too, so that nothing has to be compiled for a sample.
-
-        So do those that take their functions from `losses.__array_namespace__()`.
-        """
-        return False
 
     @abc.abstractmethod
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
@@ -180,7 +158,8 @@ class Risk(eqx.Module, Mixable):
         if sample[0].shape[0] == 1:
             return np.asarray(np.nan)  # one draw says nothing of the spread
         if any(isinstance(part, Tracer) for part in sample):
-            return _error(self, *sample)
+            slope = self.influence(*sample)
+            return norm(sample[1] * (slope - (sample[1] * slope).sum()))
         return np.asarray(_estimate(self, losses, probabilities).error)
 
     @in_float64
@@ -269,14 +248,6 @@ def weights_of(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Flo
         return np.asarray(_weighed(risk, losses, probabilities)[1])
 
 
-def _error(risk: Risk, losses: Array, probabilities: Array) -> Any:
-    slope = risk.influence(losses, probabilities)
-    parts = probabilities * (slope - (probabilities * slope).sum())
-    largest = jnp.max(jnp.abs(parts))
-    scale = jnp.where(largest > 0, largest, 1.0)  # squares of very small or large numbers would be lost
-    return scale * jnp.sqrt(((parts / scale) ** 2).sum())
-
-
 def _closely(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any, Any]:
     xp: Any = losses.__array_namespace__()
     value, density = risk_value(risk, losses, probabilities)
@@ -285,7 +256,7 @@ def _closely(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any
     return value, density, risk.influence(losses, probabilities), share
 
 
-_compiled_value, _compiled_closely = eqx.filter_jit(risk_value), eqx.filter_jit(_closely)
+compiled_value, _compiled_closely = eqx.filter_jit(risk_value), eqx.filter_jit(_closely)
 
 
 def _filled(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -309,7 +280,7 @@ def _by(risk: Risk, plain: Callable, compiled: Callable, losses: np.ndarray, pro
 def assess_sample(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
     """Value and xi* of a sample: by NumPy, or compiled for few sizes, whatever the sample's."""
     losses, probabilities = np.asarray(losses), np.asarray(probabilities)
-    value, density = _by(risk, risk_value, _compiled_value, losses, probabilities)
+    value, density = _by(risk, risk_value, compiled_value, losses, probabilities)
     return value, density[: len(losses)]
 
 
@@ -343,15 +314,8 @@ def _estimate(risk: Risk, losses: Any, probabilities: Any) -> Estimate:
 class ConcaveRisk(Risk):
     """A risk that is concave in the distribution of the losses, as the least of expectations over some number."""
 
-    @property
-    def biased_low(self) -> bool:
-        """By Jensen's inequality."""
-        return True
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """A function of the distribution does."""
-        return True
+    biased_low: ClassVar[bool] = True  # by Jensen's inequality
+    ignores_weightless: ClassVar[bool] = True
 
 
 def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ..arrays import require_number, require_size
 from ..errors import InputError
-from .envelope_programs import KEPT_PROGRAMS, EnvelopeSolver, EnvelopeStatus, Program, Raw
+from .envelope_programs import KEPT_PROGRAMS, EnvelopeSolution, EnvelopeSolver, EnvelopeStatus, Program
 
 # Iterations between two looks at residual and gap.
 CHECKED_EVERY = 64
@@ -49,7 +49,7 @@ class DescentAscent(EnvelopeSolver):
         require_number("DescentAscent step", self.step, "(0, 1]")
         require_number("DescentAscent tolerance", self.tolerance, "(0, 1)")
 
-    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:
+    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> EnvelopeSolution:
         """The density at the saddle point, at losses of range 1."""
         problem = _lagrangian(program)
         cost = problem.cost(losses)
@@ -86,7 +86,7 @@ class DescentAscent(EnvelopeSolver):
                 past, total_z, total_duals, count = duals, np.zeros_like(z), np.zeros_like(duals), 0
         converged, xi = max(residual, gap) <= self.tolerance, problem.xi(found)
         status = EnvelopeStatus.OPTIMAL if converged else EnvelopeStatus.NOT_CONVERGED
-        return Raw(status, float((program.probabilities * losses) @ xi), xi, gap, residual, made)
+        return EnvelopeSolution(float((program.probabilities * losses) @ xi), xi, gap, residual, status, made)
 
 
 class Lagrangian:

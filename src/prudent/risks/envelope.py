@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,10 +17,10 @@ from ..errors import InputError
 from .base import Risk, checked_sample
 from .envelope_programs import (
     Clarabel,
+    EnvelopeSolution,
     EnvelopeSolver,
     EnvelopeStatus,
     Program,
-    Raw,
     SetOfDensities,
     load_cvxpy,
     program_of,
@@ -32,29 +32,6 @@ LARGEST_SIGN_CHECK = 64
 
 # How far a set of densities may stray from mass 1 and from xi >= 0, by the solver's accuracy.
 SLACK = 1e-5
-
-
-class EnvelopeSolution(NamedTuple):
-    """The worst density of an envelope at one sample, and how well it was found.
-
-    >>> import prudent as pr
-    >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0]).solve([1.0, 2.0, 3.0, 6.0])
-    >>> solution.status.ok, round(solution.value, 4), solution.weights.round(4).tolist()
-    (True, 4.5, [0.0, 0.0, 2.0, 2.0])
-    """
-
-    value: float
-    """The worst mean, `sum p xi C`; NaN when there is no solution."""
-    weights: Float[np.ndarray, " R"]
-    """The density xi, cleaned: not negative, of mass 1."""
-    gap: float
-    """Dual less primal value, in units of the losses: the worst mean is no larger than `value + gap`."""
-    residual: float
-    """The largest violation of a constraint, of mass 1 or of `xi >= 0`, before cleaning."""
-    status: EnvelopeStatus
-    """How the solver ended."""
-    iterations: int
-    """How many iterations it made."""
 
 
 class Envelope(Risk):
@@ -80,6 +57,8 @@ class Envelope(Risk):
     4.5
     """
 
+    is_program: ClassVar[bool] = True
+
     constraints: Callable[[Any, np.ndarray], Sequence[Any]] = eqx.field(static=True)
     norm_bound: float | None = eqx.field(static=True, default=None)
     order: float = eqx.field(static=True, default=2.0)
@@ -96,11 +75,6 @@ class Envelope(Risk):
         if self.norm_bound is not None:
             fix = "the norm of xi = 1 is 1; leave it out for no bound"
             require_number("Envelope norm_bound", self.norm_bound, "[1, inf)", fix)
-
-    @property
-    def is_program(self) -> bool:
-        """It is one."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The worst density by a convex program; NaN where the solver fails."""
@@ -157,16 +131,14 @@ def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:
     scale = width if width > 0 else 1.0
     scaled = np.where(p > 0, (losses - middle) / scale, 0.0)
     raw = _checked(program, program.solve(scaled), scaled)
-    weights = np.maximum(raw.xi, 0.0)
+    weights = np.maximum(raw.weights, 0.0)
     if not p @ weights > 0:
-        return EnvelopeSolution(np.nan, nothing, np.nan, raw.residual, raw.status, raw.iterations)
+        return raw._replace(value=np.nan, weights=nothing, gap=np.nan)
     weights = np.where(p > 0, weights, np.minimum(weights, 1.0)) / (p @ weights)
-    return EnvelopeSolution(
-        float((p * weights) @ losses), weights, float(scale * raw.gap), raw.residual, raw.status, raw.iterations
-    )
+    return raw._replace(value=float((p * weights) @ losses), weights=weights, gap=float(scale * raw.gap))
 
 
-def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
+def _checked(program: Program, raw: EnvelopeSolution, losses: np.ndarray) -> EnvelopeSolution:
     """With how far the worst xi is from a density; where the user's set is all there is, its worst xi must be one.
 
     Descent-ascent never leaves the densities, so the worst xi of the user's own set is looked for besides.
@@ -174,13 +146,15 @@ def _checked(program: Program, raw: Raw, losses: np.ndarray) -> Raw:
     whole, worst = not program.densities.impose, raw
     if whole and not program.densities.solver.leaves_densities:
         worst = program.extreme(program.probabilities * losses)
-    if np.isnan(worst.xi).any():
+    if np.isnan(worst.weights).any():
         return worst
-    carried = worst.xi[program.probabilities > 0]
-    stray = max(-carried.min(), abs(program.probabilities @ worst.xi - 1.0))
+    carried = worst.weights[program.probabilities > 0]
+    stray = max(-carried.min(), abs(program.probabilities @ worst.weights - 1.0))
     residual = max(raw.residual, float(stray))
     if whole and stray > SLACK * max(1.0, np.abs(carried).max()):
-        return raw._replace(xi=np.full_like(raw.xi, np.nan), residual=residual, status=EnvelopeStatus.NOT_A_DENSITY)
+        return raw._replace(
+            weights=np.full_like(raw.weights, np.nan), residual=residual, status=EnvelopeStatus.NOT_A_DENSITY
+        )
     return raw._replace(residual=residual)
 
 
@@ -204,8 +178,7 @@ def _check_feasible(program: Program) -> None:
         return
     if found is not EnvelopeStatus.INFEASIBLE:
         raise InputError(f"the envelope's program could not be solved ({found.value}); rescale its constraints")
-    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
-        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
+    _require_any(program)
     draws = program.probabilities.size
     if program.extreme(0.0, sign=True).status is EnvelopeStatus.INFEASIBLE:
         for k in range(min(draws, LARGEST_SIGN_CHECK)):
@@ -232,8 +205,7 @@ def _check_feasible(program: Program) -> None:
 
 def _check_coherent(program: Program) -> None:
     """The constraints alone must imply mass 1 and xi >= 0."""
-    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
-        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
+    _require_any(program)
     low, high = _mass_range(program)
     if low < 1.0 - SLACK or high > 1.0 + SLACK:
         raise InputError(
@@ -249,6 +221,11 @@ def _check_coherent(program: Program) -> None:
                 f"the envelope is not coherent: its constraints allow xi = {value} at draw {k}, and a density is >= 0; "
                 "add xi >= 0, or use impose=True"
             )
+
+
+def _require_any(program: Program) -> None:
+    if program.extreme(0.0).status is EnvelopeStatus.INFEASIBLE:
+        raise InputError("no xi satisfies the envelope's constraints: they contradict each other; drop one of them")
 
 
 def _mass_range(program: Program, sign: bool = False) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import require_number
+from ..conformance import explained
 from ..errors import InputError
 
 # Compiled programs that are kept, least recently used first to go.
@@ -47,14 +48,39 @@ class EnvelopeStatus(enum.Enum):
         return self in (EnvelopeStatus.OPTIMAL, EnvelopeStatus.INACCURATE)
 
 
+class EnvelopeSolution(NamedTuple):
+    """The worst density of an envelope at one sample, and how well it was found.
+
+    >>> import prudent as pr
+    >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0]).solve([1.0, 2.0, 3.0, 6.0])
+    >>> solution.status.ok, round(solution.value, 4), solution.weights.round(4).tolist()
+    (True, 4.5, [0.0, 0.0, 2.0, 2.0])
+
+    Attributes:
+        value: the worst mean, `sum p xi C`; NaN when there is no solution.
+        weights: the density xi, cleaned: not negative, of mass 1.
+        gap: dual less primal value, in units of the losses: the worst mean is no larger than `value + gap`.
+        residual: the largest violation of a constraint, of mass 1 or of `xi >= 0`, before cleaning.
+        status: how the solver ended.
+        iterations: how many it made.
+    """
+
+    value: float
+    weights: Float[np.ndarray, " R"]
+    gap: float
+    residual: float
+    status: EnvelopeStatus
+    iterations: int
+
+
 class EnvelopeSolver(eqx.Module):
     """What finds the worst density of an envelope: `Clarabel()`, or the paper's `DescentAscent()`."""
 
+    # Whether it finds a worst xi that is no density, where the user's constraints allow one.
     leaves_densities: ClassVar[bool] = True
-    """Whether it finds a worst xi that is no density, where the user's constraints allow one."""
 
     @abc.abstractmethod
-    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:
+    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> EnvelopeSolution:
         """The density that maximises `sum p xi losses`, at losses of range 1."""
 
 
@@ -75,7 +101,7 @@ class Clarabel(EnvelopeSolver):
     def __check_init__(self) -> None:
         require_number("Clarabel tolerance", self.tolerance, "(0, 1)")
 
-    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> Raw:
+    def worst(self, program: Program, losses: Float[np.ndarray, " R"]) -> EnvelopeSolution:
         """By one program."""
         return program.largest(program.probabilities * losses, self.tolerance, imposed=program.densities.impose)
 
@@ -99,17 +125,6 @@ class SetOfDensities(NamedTuple):
     solver: EnvelopeSolver
 
 
-class Raw(NamedTuple):
-    """A program's answer."""
-
-    status: EnvelopeStatus
-    value: float
-    xi: np.ndarray
-    gap: float
-    residual: float
-    iterations: int
-
-
 class Program:
     """An envelope at given weights, with the losses as the only parameter."""
 
@@ -126,12 +141,12 @@ class Program:
         self._norm = _norm_constraint(densities, self.xi, probabilities)
         self._problems: dict[tuple[bool, bool], Any] = {}
 
-    def solve(self, losses: np.ndarray) -> Raw:
+    def solve(self, losses: np.ndarray) -> EnvelopeSolution:
         """The density that maximises `sum p xi losses`, at losses of range 1."""
         with self._lock:
             return self.densities.solver.worst(self, losses)
 
-    def extreme(self, direction: Any, imposed: bool = False, sign: bool = False) -> Raw:
+    def extreme(self, direction: Any, imposed: bool = False, sign: bool = False) -> EnvelopeSolution:
         """The largest `direction @ xi` over the user's constraints, with the requirements of a density or without."""
         with self._lock:
             direction = np.broadcast_to(np.asarray(direction, float), self.probabilities.shape)
@@ -147,7 +162,9 @@ class Program:
             self._problems[imposed, sign] = cvxpy.Problem(objective, [*self.own, *added, *bounded])
         return self._problems[imposed, sign]
 
-    def largest(self, direction: np.ndarray, tolerance: float, imposed: bool = False, sign: bool = False) -> Raw:
+    def largest(
+        self, direction: np.ndarray, tolerance: float, imposed: bool = False, sign: bool = False
+    ) -> EnvelopeSolution:
         """As `extreme`, by Clarabel and for who holds the lock."""
         cvxpy, problem = load_cvxpy(), self._problem(imposed, sign)
         self._direction.value = direction
@@ -157,16 +174,16 @@ class Program:
             data, chain, inverse = problem.get_problem_data(cvxpy.CLARABEL, solver_opts=settings)
             answer = chain.solve_via_data(problem, data, solver_opts=settings)
         except cvxpy.SolverError:
-            return Raw(EnvelopeStatus.FAILED, np.nan, nothing, np.nan, np.nan, 0)
+            return EnvelopeSolution(np.nan, nothing, np.nan, np.nan, EnvelopeStatus.FAILED, 0)
         residual, gap = max(float(answer.r_prim), float(answer.r_dual)), abs(answer.obj_val - answer.obj_val_dual)
         stopped = EnvelopeStatus.INACCURATE if max(residual, gap) <= 1e-5 else EnvelopeStatus.FAILED
         status = _STATUSES.get(str(answer.status), stopped)
         if not status.usable:
-            return Raw(status, np.nan, nothing, np.nan, np.nan, int(answer.iterations))
+            return EnvelopeSolution(np.nan, nothing, np.nan, np.nan, status, int(answer.iterations))
         # `Problem.unpack_results` would warn of inaccuracy; the status says so here.
         solution = chain.invert(answer, inverse)
         xi = np.asarray(solution.primal_vars[self.xi.id], dtype=float)
-        return Raw(status, float(direction @ xi), xi, float(gap), residual, int(answer.iterations))
+        return EnvelopeSolution(float(direction @ xi), xi, float(gap), residual, status, int(answer.iterations))
 
 
 _STATUSES = {
@@ -181,12 +198,9 @@ _STATUSES = {
 
 def _user_constraints(densities: SetOfDensities, xi: Any, probabilities: np.ndarray) -> list[Any]:
     cvxpy = load_cvxpy()
-    try:
+    where = f"for {probabilities.size} draws"
+    with explained(lambda error: f"the envelope's constraints(xi, probabilities) fail {where}: {error!r}", ()):
         constraints = densities.constraints(xi, probabilities)
-    except Exception as error:
-        raise InputError(
-            f"the envelope's constraints(xi, probabilities) fail for {probabilities.size} draws: {error!r}"
-        ) from error
     kind = cvxpy.constraints.constraint.Constraint
     if not isinstance(constraints, list | tuple) or not all(isinstance(each, kind) for each in constraints):
         raise InputError(

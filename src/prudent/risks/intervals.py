@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from ..arrays import require_number
+from ..arrays import Array, require_number
 
 # Fewer draws in effect than this give no interval: in tails of one or two draws 95 % cover as little as 84 %.
 LEAST_DRAWS = 3.0
@@ -36,26 +36,28 @@ def effective_draws(weights: Any, probabilities: Any = None) -> float:
 
 
 class Estimate(NamedTuple):
-    """A number estimated from a sample, with all that its interval needs."""
+    """A number estimated from a sample, with all that its interval needs.
+
+    Attributes:
+        value: the number.
+        contributions: what each draw adds to the error: its weight times its influence less the mean influence.
+        effective: how many draws the number rests on.
+        share: how much of the number one draw can be.
+        spread: the range of the losses.
+        difference: whether it is the difference of two.
+    """
 
     value: float
     contributions: Float[np.ndarray, " R"]
-    """What each draw adds to the error: its weight times its influence less the mean influence."""
     effective: float
-    """How many draws the number rests on."""
     share: float
-    """How much of the number one draw can be."""
     spread: float
-    """The range of the losses."""
     difference: bool = False
-    """Whether it is the difference of two."""
 
     @property
     def error(self) -> float:
-        """The standard error: the norm of the contributions; squares of very small or large numbers would be lost."""
-        largest = np.abs(self.contributions).max()
-        scale = largest if largest > 0 else 1.0
-        return float(scale * np.sqrt(((self.contributions / scale) ** 2).sum()))
+        """The standard error."""
+        return float(norm(self.contributions))
 
     def less(self, other: Estimate) -> Estimate:
         """The difference of two numbers from the same draws."""
@@ -67,6 +69,14 @@ class Estimate(NamedTuple):
             max(self.spread, other.spread),
             True,
         )
+
+
+def norm(contributions: Float[Array, " R"]) -> Any:
+    """Of what draws add to an error; squares of very small or large numbers would be lost."""
+    xp: Any = contributions.__array_namespace__()
+    largest = xp.max(xp.abs(contributions))
+    scale = xp.where(largest > 0, largest, 1.0)
+    return scale * xp.sqrt(((contributions / scale) ** 2).sum())
 
 
 def confidence_interval(estimate: Estimate, confidence: float) -> tuple[float, float]:

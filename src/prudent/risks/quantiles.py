@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_number, is_concrete, require_finite
+from ..conformance import explained
 from ..errors import InputError, hinted
 from ..settings import number
 from .base import ConcaveRisk, Risk
@@ -34,10 +35,7 @@ class Expectation(ConcaveRisk):
     3.0
     """
 
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
+    on_host: ClassVar[bool] = True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """1 everywhere."""
@@ -60,14 +58,11 @@ class CVaR(ConcaveRisk):
     4.666667
     """
 
+    on_host: ClassVar[bool] = True
+
     level: Float[Array, "*batch"] = eqx.field(
         converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
     )
-
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`clip((tail - mass above) / mass at the same loss, 0, 1) / tail` with `tail = 1 - level`."""
@@ -93,10 +88,7 @@ class WorstCase(ConcaveRisk):
     [0.0, 1.5, 1.5]
     """
 
-    @property
-    def on_host(self) -> bool:
-        """Written for both."""
-        return True
+    on_host: ClassVar[bool] = True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """All mass on the worst draws, shared in proportion to their weights."""
@@ -196,13 +188,11 @@ class Distortion(ConcaveRisk):
             raise InputError(f"Distortion needs a function from [0, 1] to [0, 1], got {self.function!r}")
         # Finer towards 0, the worst losses, where a distortion is steepest.
         grid = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 60)[:-1], np.linspace(0.01, 1.0, 500)])
-        try:
-            # At once even when the risk is made inside someone's compiled function.
-            with jax.enable_x64(True), jax.ensure_compile_time_eval():
-                jax.eval_shape(self.function, jnp.asarray(grid))
-                values = np.asarray(self.function(jnp.asarray(grid)))
-        except Exception as error:
-            raise InputError(f"Distortion cannot compile its function ({error}); write it with jax.numpy") from error
+        # At once even when the risk is made inside someone's compiled function.
+        refused = explained(lambda why: f"Distortion cannot compile its function ({why}); write it with jax.numpy", ())
+        with refused, jax.enable_x64(True), jax.ensure_compile_time_eval():
+            jax.eval_shape(self.function, jnp.asarray(grid))
+            values = np.asarray(self.function(jnp.asarray(grid)))
         if values.shape != grid.shape:
             raise InputError(f"Distortion's function turns shape {grid.shape} into {values.shape}; keep the shape")
         _check_distortion(grid, values)
@@ -273,6 +263,9 @@ class SmoothedVaR(Risk):
     [0.5, 1.5, 1.5, 0.5]
     """
 
+    coherent: ClassVar[bool] = False  # two densities it attains do not bound each other's values
+    ignores_weightless: ClassVar[bool] = True
+
     level: Float[Array, "*batch"] = eqx.field(
         converter=as_number, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
     )
@@ -281,16 +274,6 @@ class SmoothedVaR(Risk):
         default=0.05,
         metadata=number("(0, 1]", "of the average over nearby quantiles", "0.05 averages over a tenth of the draws"),
     )
-
-    @property
-    def coherent(self) -> bool:
-        """No: two densities it attains do not bound each other's values."""
-        return False
-
-    @property
-    def ignores_weightless(self) -> bool:
-        """A function of the distribution does."""
-        return True
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`(W(mass above + mass at the same loss) - W(mass above)) / mass at the same loss`, W the integral of w."""

@@ -4,14 +4,3 @@ from .environments import EnvironmentFamily
 from .family import AbstractSimulated, SimulatedFamily, SimulatedModel
 from .objective import SimulatedObjective, SimulatedOccupancy
 from .policies import Network, NetworkPolicy
-
-__all__ = [
-    "AbstractSimulated",
-    "EnvironmentFamily",
-    "Network",
-    "NetworkPolicy",
-    "SimulatedFamily",
-    "SimulatedModel",
-    "SimulatedObjective",
-    "SimulatedOccupancy",
-]

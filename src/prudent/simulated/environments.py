@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,9 +12,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_whole, require_number, require_size
+from ..arrays import Array, require_size
+from ..conformance import explained
 from ..errors import InputError
-from .family import AbstractSimulated, action_covariance
+from .family import AbstractSimulated
 from .policies import Controller
 from .rollouts import Feature
 
@@ -62,12 +63,14 @@ class EnvironmentFamily(AbstractSimulated):
         seed: from which those of the episodes are drawn.
     """
 
+    differentiable: ClassVar[bool] = False
+
     make: Callable[[np.ndarray], Any] = eqx.field(static=True)
     convert: Callable[[np.ndarray], Any] | None = eqx.field(static=True)
     discount: Float[Array, ""]
     action_noise: Float[Array, "m m"]
     horizon: int = eqx.field(static=True)
-    seen_numbers: int = eqx.field(static=True)
+    seen: int = eqx.field(static=True)
     actions: int = eqx.field(static=True)
     particles: int = eqx.field(static=True)
     seed: Int[Array, ""]
@@ -87,22 +90,8 @@ class EnvironmentFamily(AbstractSimulated):
     ):
         if not callable(make):
             raise InputError(f"make must be a function theta -> environment, got {make!r}")
-        self.make, self.convert = make, convert
-        self.discount = require_number("discount", discount, "[0, 1]")
-        self.horizon, self.actions = require_size("horizon", as_whole(horizon), 0), require_size("actions", actions)
-        self.seen_numbers, self.particles = require_size("seen", seen), require_size("particles", particles)
-        self.seed = np.asarray(require_size("seed", as_whole(seed), 0))
-        self.action_noise = action_covariance(action_noise, self.actions)
-
-    @property
-    def seen(self) -> int:
-        """Of an observation."""
-        return self.seen_numbers
-
-    @property
-    def differentiable(self) -> bool:
-        """No: it is plain Python."""
-        return False
+        self.make, self.convert, self.seen = make, convert, require_size("seen", seen)
+        self._begin(discount, horizon, actions, action_noise, particles, seed)
 
     def chance(self, random: np.random.Generator, particles: int) -> Seeds:
         """Seeds of episodes, and noise of actions."""
@@ -162,13 +151,9 @@ class EnvironmentFamily(AbstractSimulated):
 
     def check(self, theta: Float[np.ndarray, ...]) -> None:
         """An environment that can be reset, and whose observations have so many numbers."""
-        try:
+        refused = f"make(theta) at theta = {np.asarray(theta)} gave no environment with reset(seed=): "
+        with explained(lambda error: refused + " ".join(str(error).split())[:200], ()):
             observation = self.make(np.asarray(theta)).reset(seed=0)[0]
-        except Exception as error:
-            raise InputError(
-                f"make(theta) at theta = {np.asarray(theta)} gave no environment with reset(seed=): "
-                f"{' '.join(str(error).split())[:200]}"
-            ) from error
         size = np.size(np.asarray(observation, float))
         if size != self.seen:
             raise InputError(f"an observation has {size} numbers, seen= says {self.seen}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_float, as_whole, generator, in_float64, require_kind, require_number, require_size
+from ..arrays import Array, as_float, as_whole, generator, in_float64, require_number, require_size
+from ..conformance import explained
 from ..errors import InputError
+from ..linear import covariance, require_log, root
 from ..vector_log import VectorLog
-from .density import check_noise, log_density
 from .policies import Controller, held
-from .rollouts import Chance, Feature, Walk, discounted_sums, segment, walked
+from .rollouts import Chance, Feature, Walk, check_noise, discounted_sums, log_density, segment, walked
 
 # A walk takes long for what it keeps: chunks are cut down to a few models, so that not many are filled up.
 LEAST_BYTES = 2**17
@@ -54,7 +55,11 @@ class AbstractSimulated(eqx.Module):
         action_noise: `[m, m]` covariance of what is added to every action, whatever the policy.
         particles: walks behind one loss.
         seed: of the noise that they meet.
+        seen: how many numbers a policy sees.
+        differentiable: whether JAX can go backwards through a walk.
     """
+
+    differentiable: ClassVar[bool] = True
 
     discount: eqx.AbstractVar[Float[Array, ""]]
     horizon: eqx.AbstractVar[int]
@@ -62,16 +67,15 @@ class AbstractSimulated(eqx.Module):
     action_noise: eqx.AbstractVar[Float[Array, "m m"]]
     particles: eqx.AbstractVar[int]
     seed: eqx.AbstractVar[Int[Array, ""]]
+    seen: eqx.AbstractVar[int]
 
-    @property
-    @abc.abstractmethod
-    def seen(self) -> int:
-        """How many numbers a policy sees."""
-
-    @property
-    @abc.abstractmethod
-    def differentiable(self) -> bool:
-        """Whether JAX can go backwards through a walk."""
+    def _begin(self, discount: Any, horizon: int, actions: int, action_noise: Any, particles: int, seed: int) -> None:
+        """Fields that all families have, checked."""
+        self.discount = require_number("discount", discount, "[0, 1]")
+        self.horizon, self.actions = require_size("horizon", as_whole(horizon), 0), require_size("actions", actions)
+        self.action_noise = covariance("the covariance action_noise", action_noise, self.actions)
+        self.particles = require_size("particles", particles)
+        self.seed = np.asarray(require_size("seed", as_whole(seed), 0))
 
     @abc.abstractmethod
     def chance(self, random: np.random.Generator, particles: int) -> Any:
@@ -106,8 +110,7 @@ class AbstractSimulated(eqx.Module):
 
     def root(self) -> Float[Array, "m m"]:
         """A square root of the covariance of actions; traced."""
-        values, vectors = jnp.linalg.eigh(jnp.asarray(self.action_noise))
-        return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
+        return root(jnp.asarray(self.action_noise))
 
     def objective(self, loss: Any = None, policy: Any = None, occupancy: Any = None) -> Any:
         """What is minimised over the policies of a class; the expected discounted cost when no loss is given."""
@@ -170,7 +173,7 @@ class SimulatedFamily(AbstractSimulated):
     particles: int = eqx.field(static=True)
     seed: Int[Array, ""]
     states: int = eqx.field(static=True)
-    seen_numbers: int = eqx.field(static=True)
+    seen: int = eqx.field(static=True)
 
     @in_float64
     def __init__(
@@ -194,34 +197,17 @@ class SimulatedFamily(AbstractSimulated):
             if not callable(function):
                 raise InputError(f"{name} must be a function, got {function!r}")
         self.step, self.cost, self.start, self.observe, self.density = step, cost, start, observe, density
-        self.discount = require_number("discount", discount, "[0, 1]")
-        self.horizon, self.actions = require_size("horizon", as_whole(horizon), 0), require_size("actions", actions)
+        self._begin(discount, horizon, actions, action_noise, particles, seed)
         self.noise = require_size("noise", as_whole(noise), 0)
         self.start_noise = require_size("start_noise", as_whole(start_noise), 0)
-        self.particles = require_size("particles", particles)
-        self.seed = np.asarray(require_size("seed", as_whole(seed), 0))
-        self.action_noise = action_covariance(action_noise, self.actions)
         first = _shape("start(noise)", start, _vector(self.start_noise))
         if len(first.shape) != 1:
             raise InputError(f"start must return a state, a vector, got shape {first.shape}")
         self.states = int(first.shape[0])
-        if observe is None:
-            self.seen_numbers = self.states
-            return
-        looked = _shape("observe(state)", observe, _vector(self.states))
+        looked = first if observe is None else _shape("observe(state)", observe, _vector(self.states))
         if len(looked.shape) != 1:
             raise InputError(f"observe must return a vector, got shape {looked.shape}")
-        self.seen_numbers = int(looked.shape[0])
-
-    @property
-    def seen(self) -> int:
-        """Of `observe`, or of the state."""
-        return self.seen_numbers
-
-    @property
-    def differentiable(self) -> bool:
-        """As far as `step` is."""
-        return True
+        self.seen = int(looked.shape[0])
 
     def chance(self, random: np.random.Generator, particles: int) -> Chance:
         """Standard normal numbers for every step of every particle."""
@@ -299,22 +285,16 @@ class SimulatedFamily(AbstractSimulated):
         known = np.asarray(as_float(theta, "theta"))
         self.check(known)
         extra = np.asarray(getattr(policy, "covariance", np.zeros((self.actions, self.actions))))
-        values, vectors = np.linalg.eigh(np.asarray(self.action_noise) + extra)
         chance = self.chance(generator(seed), require_size("rollouts", rollouts))
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        found = _walked(self, controller, point, known, root, chance, length)
+        jitter = root(np.asarray(self.action_noise) + extra)
+        found = _walked(self, controller, point, known, jitter, chance, length)
         # One walk after the other.
         return VectorLog(*(np.asarray(part).swapaxes(0, 1).reshape(rollouts * length, -1) for part in found))
 
     @in_float64
     def check_log(self, log: Any) -> None:
         """Refuse a log of another system."""
-        require_kind("log", log, VectorLog, "a VectorLog, such as family.simulate(...)")
-        sizes = log.state.shape[1], log.action.shape[1]
-        if sizes != (self.states, self.actions):
-            raise InputError(
-                f"the log has {sizes[0]} states and {sizes[1]} actions, the family {self.states} and {self.actions}"
-            )
+        require_log(log, self.states, self.actions, "family.simulate(...)")
         if self.density is None and self.noise == 0:
             raise InputError("without noise a log says theta for certain or not at all; give noise= or density=")
 
@@ -351,30 +331,18 @@ def _walked(
     return walked(family.walk(controller, point, jnp.asarray(theta), root), chance, steps)
 
 
-def action_covariance(value: Any, actions: int) -> Float[np.ndarray, "m m"]:
-    """The covariance of what is added to actions, checked; 0 where there is none."""
-    matrix = np.zeros((actions, actions)) if value is None else np.asarray(as_float(value, "action_noise"))
-    if matrix.shape != (actions, actions):
-        raise InputError(f"action_noise must have shape {(actions, actions)}, got {matrix.shape}")
-    if not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] < -1e-10 * max(1.0, np.abs(matrix).max()):
-        raise InputError("action_noise must be a covariance matrix: symmetric, without negative eigenvalues")
-    return matrix
-
-
 def _vector(size: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((size,), np.float64)
 
 
 def _shape(called: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """The shape that a user's function returns; refused in words where it cannot be traced."""
-    try:
-        return jax.eval_shape(lambda *given: jnp.asarray(function(*given)), *arguments)
-    except InputError:
-        raise
-    except Exception as error:
-        shapes = [argument.shape for argument in arguments]
-        raise InputError(
+    shapes = [argument.shape for argument in arguments]
+    with explained(
+        lambda error: (
             f"{called} could not be traced by JAX with arguments of shapes {shapes}: "
             f"{' '.join(str(error).split())[:200]}; write it with jax.numpy, or use EnvironmentFamily for a "
             "simulator in plain Python"
-        ) from error
+        )
+    ):
+        return jax.eval_shape(lambda *given: jnp.asarray(function(*given)), *arguments)

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, generator, in_float64, require_finite, require_kind
+from ..conformance import explained
 from ..errors import InputError
 from ..objectives import Losses, Objective, Size, Unit, losses_on
 from ..parameter_sets import ParameterSet
-from ..posteriors import Posterior
 from .family import AbstractSimulated, SimulatedModel
 from .policies import Controller, controller_of, held
 
@@ -56,7 +56,6 @@ SimulatedLoss = Callable[[SimulatedOccupancy, SimulatedModel], Any]
 
 def expected_cost(occupancy: SimulatedOccupancy, model: SimulatedModel) -> Any:
     """The default."""
-    del model
     return occupancy.cost
 
 
@@ -90,7 +89,7 @@ class SimulatedObjective(Objective):
         self.family, self.loss = family, expected_cost if loss is None else loss
         if not callable(self.loss):
             raise InputError(f"loss must be a function (occupancy, model) -> number, got {loss!r}")
-        self.controller = policy if isinstance(policy, Controller) else controller_of(policy)
+        self.controller = controller_of(policy)
         self.fitted = family.chance(generator(int(family.seed), FITTED), family.particles)
         each = max(1, int(np.ceil(BATCH_SHARE * family.particles)))
         self.judged = family.chance(generator(int(family.seed), JUDGED), BATCHES * each)
@@ -146,6 +145,11 @@ class SimulatedObjective(Objective):
         loss = jnp.asarray(self.loss(SimulatedOccupancy(self.family.mass, cost, lambda _: next(left)), model))
         return loss / self.unit
 
+    def _fitted(self, point: Array, theta: Array) -> Array:
+        """The loss on the particles that policies are fitted to."""
+        model, sums = self._sums(point, theta, self.fitted)
+        return self._loss(model, [total.mean(axis=0) for total in sums])
+
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """Losses in units of what the starting policy loses at a few draws."""
         scale = float(np.mean(np.abs(losses_on(self, self.initial()[None], thetas))))
@@ -155,13 +159,8 @@ class SimulatedObjective(Objective):
 
     def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
         """The loss at every draw."""
-
-        def one(point: Array, theta: Array) -> Array:
-            model, sums = self._sums(point, theta, self.fitted)
-            return self._loss(model, [total.mean(axis=0) for total in sums])
-
         repeats = thetas.shape[0] // points.shape[0]
-        return Losses(jax.vmap(one)(jnp.repeat(points, repeats, axis=0), thetas), None)
+        return Losses(jax.vmap(self._fitted)(jnp.repeat(points, repeats, axis=0), thetas), None)
 
     @property
     def by_chance(self) -> bool:
@@ -184,10 +183,6 @@ class SimulatedObjective(Objective):
 
         return jax.vmap(one)(points, thetas)
 
-    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
-        """As they are."""
-        return np.asarray(thetas)
-
     def size(self) -> Size:
         """What is kept of the particles' walks."""
         family = self.family
@@ -196,7 +191,6 @@ class SimulatedObjective(Objective):
 
     def policy(self, point: Float[np.ndarray, " D"], parameters: Any = None) -> Any:
         """A `LinearGaussianPolicy`, a `NetworkPolicy`, or the function that was given."""
-        del parameters
         return self.controller.policy(point, self.family.seen, self.family.actions)
 
     def holding(self, policy: Any) -> Objective:
@@ -206,18 +200,14 @@ class SimulatedObjective(Objective):
 
     def point_from(self, policy: Any) -> Float[np.ndarray, " D"]:
         """The parameters of a gain or a network of this class."""
-        controller, point = held(policy, self.family.seen, self.family.actions)
-        if len(point) != self.controller.entries(self.family.seen, self.family.actions):
+        _, point = held(policy, self.family.seen, self.family.actions)
+        entries = self.controller.entries(self.family.seen, self.family.actions)
+        if len(point) != entries:
             raise InputError(
                 f"the policy has {len(point)} parameters, a {type(self.controller).__name__} of this objective "
-                f"{self.controller.entries(self.family.seen, self.family.actions)}"
+                f"{entries}"
             )
-        del controller
         return point
-
-    def check_belief(self, belief: Posterior) -> None:
-        """Any belief may be about the theta of a simulator."""
-        del belief
 
     @in_float64
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
@@ -226,17 +216,13 @@ class SimulatedObjective(Objective):
         self.family.check(thetas[0])
         family = self.family
         point = self.initial() if parameters is None else np.asarray(parameters)
-        try:
-            shape = jax.eval_shape(
-                lambda at, theta: self._loss(*_meant(self._sums(at, theta, self.fitted))), point, thetas[0]
-            )
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
+        with explained(
+            lambda error: (
                 f"the loss could not be evaluated: {' '.join(str(error).split())[:300]}; it is called as "
                 "loss(occupancy, model), and may use occupancy.cost, occupancy.mass and occupancy.expect(function)"
-            ) from error
+            )
+        ):
+            shape = jax.eval_shape(self._fitted, point, thetas[0])
         if shape.shape != () or not jnp.issubdtype(shape.dtype, jnp.floating):
             raise InputError(f"the loss must return one real number, got {shape}; sum or average it")
         if parameters is None:
@@ -271,11 +257,6 @@ def _looked(objective: SimulatedObjective, point: Array, theta: Array, different
         return objective.losses(at[None], jnp.asarray(theta)[None]).losses[0]
 
     return jax.value_and_grad(value)(point) if differentiable else (value(point), jnp.zeros(()))
-
-
-def _meant(found: tuple[SimulatedModel, list[Array]]) -> tuple[SimulatedModel, list[Array]]:
-    model, sums = found
-    return model, [total.mean(axis=0) for total in sums]
 
 
 def _floats(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Array]:

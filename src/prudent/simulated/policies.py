@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, in_float64, require_finite, require_kind, require_size
 from ..errors import InputError
-from ..linear import LinearGain, LinearGaussianPolicy
+from ..linear import LinearGain, LinearGaussianPolicy, point_of
 from ..parameter_sets import Everywhere, ParameterSet
 
 # Size of the entries of gains that are drawn at random.
@@ -263,8 +263,4 @@ def held(policy: Any, seen: int, actions: int) -> tuple[Controller, Float[np.nda
         return policy.network, np.asarray(policy.weights)
     if callable(policy) and not isinstance(policy, LinearGaussianPolicy):
         return Given(policy), np.zeros(0)
-    known = policy if isinstance(policy, LinearGaussianPolicy) else LinearGaussianPolicy(policy)
-    if known.gain.shape != (actions, seen):
-        raise InputError(f"the gain has shape {known.gain.shape}, the model needs {(actions, seen)}")
-    matrix = np.concatenate([np.asarray(known.bias)[:, None], np.asarray(known.gain)], axis=1)
-    return Affine(LinearGain(bias=True)), matrix.ravel()
+    return Affine(LinearGain(bias=True)), point_of(policy, seen, actions).ravel()

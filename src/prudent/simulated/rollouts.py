@@ -1,4 +1,4 @@
-"""Walks of particles through a simulated model, and the discounted sums along them.
+"""Walks of particles through a simulated model, the discounted sums along them, and the density of a single step.
 
 Particles walk side by side. Derivatives go backwards through the walk: its steps are cut into about as many segments as
 a segment has steps, of which only the first states are kept, and everything else is computed again on the way back. So
@@ -13,10 +13,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array
+from ..arrays import Array, in_float64
+from ..errors import InputError
+
+# A next state may be off what any noise reaches by this share of its size, as from a log in single precision.
+REACHED = 1e-5
+
+# Noise enters linearly if a step differs from a straight line by at most this share of what the noise moves.
+STRAIGHT = 1e-6
 
 Feature = Callable[[Any, Any], Any]
 """`(state [n], action [m]) -> number` or array, traceable."""
@@ -107,3 +115,46 @@ def walked(walk: Walk, chance: Chance, steps: int) -> tuple[Array, Array, Array]
         return after, (states, actions, after)
 
     return lax.scan(body, jax.vmap(walk.start)(chance.start), (chance.step[:steps], chance.action[:steps]))[1]
+
+
+def log_density(step: Callable[[Array], Any], noise: int, after: Float[Array, " n"]) -> Float[Array, ""]:
+    """`log p(s')` of `s' = f + G w`, `w ~ N(0, I)`; -inf off what the noise reaches.
+
+    Where there are fewer noises than states, as where a position follows from a velocity, it is the density within the
+    plane that they reach.
+    """
+    nothing = jnp.zeros(noise)
+    centre, matrix = jnp.asarray(step(nothing)), jax.jacfwd(lambda w: jnp.asarray(step(w)))(nothing)
+    off = after - centre
+    if noise >= len(after):
+        root = jnp.linalg.cholesky(matrix @ matrix.T)
+        scaled = jax.scipy.linalg.solve_triangular(root, off, lower=True)
+        level = jnp.log(jnp.diagonal(root)).sum()
+        return -0.5 * scaled @ scaled - level - 0.5 * len(after) * jnp.log(2.0 * jnp.pi)
+    square = matrix.T @ matrix
+    scaled = jnp.linalg.solve(square, matrix.T @ off)
+    left = jnp.abs(off - matrix @ scaled).max()
+    value = -0.5 * scaled @ scaled - 0.5 * jnp.linalg.slogdet(square)[1] - 0.5 * noise * jnp.log(2.0 * jnp.pi)
+    return jnp.where(left <= REACHED * (1.0 + jnp.abs(after).max()), value, -jnp.inf)
+
+
+@in_float64
+def check_noise(step: Callable[..., Any], noise: int, theta: Any, states: Any, actions: Any) -> None:
+    """Refuse a step that is not a straight line in its noise at some of these states and actions."""
+    draws = np.random.default_rng(0).normal(size=noise)
+
+    def bend(state: Array, action: Array) -> tuple[Array, Array]:
+        at = lambda w: jnp.asarray(step(jnp.asarray(theta), state, action, w))  # noqa: E731
+        nothing = jnp.zeros(noise)
+        moved = jax.jvp(at, (nothing,), (jnp.asarray(draws),))[1]
+        return jnp.abs(at(jnp.asarray(draws)) - at(nothing) - moved).max(), jnp.abs(moved).max()
+
+    off, moved = (np.asarray(part) for part in jax.vmap(bend)(jnp.asarray(states), jnp.asarray(actions)))
+    bad = ~(off <= STRAIGHT * moved + 1e-12) | ~(moved > 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"the density of a step is found from its noise only where that enters linearly, and at row {row} of the "
+            f"log it {'moves nothing' if not moved[row] > 0 else 'does not'}; give density=(theta, state, action, next "
+            "state) -> log-density"
+        )
