@@ -13,7 +13,6 @@ from prudent.arrays import in_float64
 from prudent.objectives import objective_of
 from prudent.objectives.swept_boxes import SweptBoxes
 from prudent.proofs import search
-from prudent.proofs.case import SearchedSample
 from prudent.proofs.relaxation import bounded
 from prudent.proofs.tree import Tree, tightened
 
@@ -178,9 +177,9 @@ def test_boxes_that_are_still_being_bounded_count(monkeypatch):
         monkeypatch.setattr(search, name, number)
     problem = AtomProblem(10_004, states=2, actions=3, most=12)
     objective, even = objective_of(problem.family, None, None, None), np.full((2, 3), 1.0 / 3.0)
-    case = SearchedSample(objective, pr.CVaR(problem.level), problem.belief().as_atoms(), False, even)
-    question = case.question()._replace(polish=lambda table: table)
-    begun = search.BranchAndBound(question, search.IncumbentTable(even, case.judge(even[None])[0]))
+    monkeypatch.setattr(search.SearchedSample, "polish", lambda self, table: table)
+    case = search.SearchedSample(objective, pr.CVaR(problem.level), problem.belief().as_atoms(), False, even)
+    begun = search.BranchAndBound(case)
     ahead = 0
     for moment in itertools.islice(begun.rounds(0.0), 12):
         leaves = min(begun.tree.bound[leaf] for leaf in begun.tree.leaves())

@@ -23,8 +23,9 @@ from ..occupancies import Method
 from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
 from ..risks import CVaR, Risk
-from ..solvers import Job, JobDraws, Parts, SampleAverage, solve_grid
+from ..solvers import Job, JobDraws, Parts, SampleAverage, Solution, solve_grid
 from ..transitions import Transitions, Trials
+from .frontier import in_table
 
 # Solves of the nested samples: one sample each, from the answer to the present belief and a few plans.
 NESTED = SampleAverage(samples=256, largest=256, starts=4, evaluation=1)
@@ -77,9 +78,10 @@ class WorthOfData(eqx.Module):
 
     def __str__(self) -> str:
         lines = [("observe", "worth", "s.e.")]
-        lines += [(str(list(row.place)), f"{row.worth:.4g}", _error_text(row.standard_error)) for row in self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(3)]
-        return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}" for a, b, c in lines)
+        for row in self.rows:
+            error = f"{row.standard_error:.2g}" if np.isfinite(row.standard_error) else "unknown"
+            lines.append((str(list(row.place)), f"{row.worth:.4g}", error))
+        return in_table(lines)
 
 
 @in_float64
@@ -140,8 +142,7 @@ def worth_of_data(
     solver = NESTED if solver is None else solver
     require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
     key = as_key(seed)
-    places = _places(model, belief) if places is None else [tuple(int(i) for i in place) for place in places]
-    _check_places(model, belief, places)
+    places = _checked_places(model, belief, places)
     question = WorthQuestion(model, belief, CVaR(0.9) if risk is None else risk, key, solver, loss, policy, occupancy)
     simulated = not (isinstance(belief, Beta) and observations < replications)
     if isinstance(belief, Beta) and not simulated:
@@ -211,7 +212,8 @@ class WorthQuestion:
         self.objective = objective_of(model, loss, policy, occupancy)
         self.parts = Parts(self.objective, self.risks, None, solver, False)
         self.base = solve_grid([belief], self.risks, [key], self.parts, None, None, False)[0][0]
-        self.risk_now = _objective(self.base)
+        self.table = np.asarray(self.base.policy.probabilities)
+        self.risk_now = _optimum(self.base)
         self.mean_now = self._mean(belief)
 
     def falls(self, answers: Sequence[Answer]) -> np.ndarray:
@@ -226,37 +228,35 @@ class WorthQuestion:
         """
         names = [_name(belief) for belief in beliefs]
         different = dict(zip(names, zip(beliefs, answers, strict=True), strict=True))
-        now = np.asarray(self.base.policy.probabilities)
         rows = []
         for number in range(RESAMPLES):
             key = jax.random.fold_in(self.key, number)
             nets = {name: self._net(belief, answer.policy, key) for name, (belief, answer) in different.items()}
-            rows.append(self._net(self.belief, now, key) - np.array([nets[name] for name in names]))
+            rows.append(self._net(self.belief, self.table, key) - np.array([nets[name] for name in names]))
         return np.stack(rows)
 
     def _net(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> float:
         """A policy's risk under a belief, less the present policy's mean loss."""
         value = self.risks[0](self._losses(belief, table, key)).value
-        return float(value) - float(self._losses(belief, np.asarray(self.base.policy.probabilities), key).mean())
+        return float(value) - float(self._losses(belief, self.table, key).mean())
 
     def answers(self, beliefs: Sequence[Posterior]) -> list[Answer]:
         """What would be done under each belief."""
         names = [_name(belief) for belief in beliefs]
         # Observations that come out alike leave the same belief, which is solved once.
         different = dict(zip(names, beliefs, strict=True))
-        count = len(different)
+        some, count = list(different.values()), len(different)
         starts, keys = [[self.base.parameters]] * count, [self.key] * count
-        some = list(different.values())
         grid = solve_grid(some, self.risks, keys, self.parts, starts, None, False)
         after = {
-            name: Answer(_objective(row[0]), self._mean(belief), np.asarray(row[0].policy.probabilities))
-            for (name, belief), row in zip(different.items(), grid, strict=True)
+            name: Answer(_optimum(run), self._mean(belief), np.asarray(run.policy.probabilities))
+            for (name, belief), [run] in zip(different.items(), grid, strict=True)
         }
         return [after[name] for name in names]
 
     def _mean(self, belief: Posterior) -> float:
         """The present policy's mean loss under a belief, on the draws of its solve."""
-        return float(self._losses(belief, np.asarray(self.base.policy.probabilities), self.key).mean())
+        return float(self._losses(belief, self.table, self.key).mean())
 
     def _losses(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> np.ndarray:
         job = Job(belief, self.risks[0], key_words(key), None)
@@ -275,35 +275,30 @@ def _error_of_mean(falls: np.ndarray) -> np.ndarray:
     return falls.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(falls), np.nan)
 
 
-def _error_text(error: float) -> str:
-    return f"{error:.2g}" if np.isfinite(error) else "unknown"
-
-
-def _objective(solution: Any) -> float:
+def _optimum(solution: Solution) -> float:
     """The optimum on the sample: its draws are the same uniform numbers under every belief."""
     return float(solution.history.objective[-1])
 
 
-def _places(model: AbstractFamily, belief: Posterior) -> list[tuple[int, ...]]:
-    """Coordinates of a Beta belief; else the pairs that can lead to more than one state."""
-    if isinstance(belief, Beta):
-        return [(k,) for k in range(len(np.asarray(belief.counts)))]
-    states, actions, successors = model.support.shape
-    if successors == 1:
-        raise InputError("every pair has a single successor, so there is nothing to observe; give places=")
-    return [(s, a) for s in range(states) for a in range(actions)]
-
-
-def _check_places(model: AbstractFamily, belief: Posterior, places: Sequence[tuple[int, ...]]) -> None:
-    if not places:
-        raise InputError("places is empty; name at least one, or leave it out for all")
+def _checked_places(
+    model: AbstractFamily, belief: Posterior, places: Sequence[tuple[int, ...]] | None
+) -> list[tuple[int, ...]]:
+    """The candidates; where none are named all coordinates of a Beta belief, else the pairs with several successors."""
     if isinstance(belief, Beta):
         sizes, name = np.asarray(belief.counts).shape[:1], "places of a Beta belief are (coordinate,)"
     else:
         sizes, name = model.support.shape[:2], "places are (state, action)"
-    for place in places:
+    if places is None:
+        if len(sizes) == 2 and model.support.shape[2] == 1:
+            raise InputError("every pair has a single successor, so there is nothing to observe; give places=")
+        return list(np.ndindex(*sizes))
+    if not places:
+        raise InputError("places is empty; name at least one, or leave it out for all")
+    named = [tuple(int(i) for i in place) for place in places]
+    for place in named:
         if len(place) != len(sizes) or not all(0 <= i < size for i, size in zip(place, sizes, strict=True)):
             raise InputError(f"{name} below {', '.join(map(str, sizes))}, got {place}")
+    return named
 
 
 def _observed(

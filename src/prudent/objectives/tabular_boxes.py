@@ -11,6 +11,7 @@ because T is monotone and contracts; policy iteration only makes it tight. Round
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ..kernels import Kernel, Support, pull_batch
 from ..losses import ConvexLoss
 from ..models import MDP
 from ..occupancies import LinearSolver
-from .boxes import Boxes, Relaxed
+from .base import Boxes, Relaxed
 
 # Boxes that are worked on together: so few that their models stay in the processor's cache.
 BLOCK = 8
@@ -66,19 +67,27 @@ class Models(eqx.Module):
     discount: Float[Array, ""]
 
 
-class LinearBoxes(Boxes):
-    """Boxes of a loss that is linear in the occupancy."""
+class TableBoxes(Boxes):
+    """Boxes of a loss of the occupancy, by vector operations."""
 
-    models: Models
-    cost: Float[Array, "S A R"]
+    models: eqx.AbstractVar[Models]
+    cost: eqx.AbstractVar[Float[Array, "S A R"]]
+
+    @abc.abstractmethod
+    def block(self, batch: _Batch, values: Float[Array, "S M"]) -> Relaxed:
+        """The relaxation of a few boxes, models on the last axis."""
+
+    @abc.abstractmethod
+    def losses(self, batch: _Batch) -> Callable[[Float[Array, "S A M"]], Float[Array, " M"]]:
+        """Of occupancies."""
 
     @eqx.filter_jit
     def relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
-        """One policy iteration for every box and model, begun at the rows that are greedy for the given values."""
+        """Of all boxes, begun at the rows that are greedy for the given values."""
 
         def block(low: Array, high: Array, values: Array) -> Relaxed:
             batch = _Batch(self.models, low, high)
-            return batch.unpacked(batch.iterated(batch.tiled(self.cost), batch.packed(values)))
+            return Relaxed(*(batch.apart(part) for part in self.block(batch, batch.packed(values))))
 
         return _in_blocks(block, low, high, values)
 
@@ -89,10 +98,24 @@ class LinearBoxes(Boxes):
         def block(tables: Array) -> tuple[Array, Array]:
             batch = _Batch(self.models, tables, tables)
             visits = batch.visits(batch.low)
-            losses = (visits[:, None] * batch.low * batch.tiled(self.cost)).sum(axis=(0, 1))
-            return batch.apart(losses), batch.apart(visits)
+            return batch.apart(self.losses(batch)(visits[:, None] * batch.low)), batch.apart(visits)
 
         return _in_blocks(block, tables)
+
+
+class LinearBoxes(TableBoxes):
+    """Boxes of a loss that is linear in the occupancy."""
+
+    models: Models
+    cost: Float[Array, "S A R"]
+
+    def block(self, batch: _Batch, values: Array) -> Relaxed:
+        """One policy iteration for every box and model."""
+        return batch.iterated(batch.tiled(self.cost), values)
+
+    def losses(self, batch: _Batch) -> Callable[[Array], Array]:
+        """What is paid."""
+        return lambda occupancy: (occupancy * batch.tiled(self.cost)).sum(axis=(0, 1))
 
     def listed(self) -> dict[str, np.ndarray]:
         """Successors, probabilities and costs with the models in front, start and discount."""
@@ -119,7 +142,7 @@ class LinearBoxes(Boxes):
         return _in_blocks(block, low, high, values)
 
 
-class ConvexBoxes(Boxes):
+class ConvexBoxes(TableBoxes):
     """Boxes of a convex loss: bounds by tangents, `F(m) >= F(l) + <z, m - l>` with `z = F'(l)`.
 
     So a box's least loss is at least a constant more than the least of an MDP with cost z, whatever l is; projected
@@ -130,23 +153,15 @@ class ConvexBoxes(Boxes):
     cost: Float[Array, "S A R"]
     loss: ConvexLoss
 
-    @eqx.filter_jit
-    def relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
+    def block(self, batch: _Batch, values: Array) -> Relaxed:
         """The best bound of the tangents met, and the table that they ended at."""
-        return _in_blocks(self._relaxed, low, high, values)
-
-    def _relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
-        batch = _Batch(self.models, low, high)
-        losses, tangent = self._losses(batch)
+        losses, tangent = self.losses(batch), self._tangent(batch)
 
         def cut(state: _Descent) -> _Descent:
             value, slope = tangent(state.occupancy)
-            found = batch.iterated(slope, state.values)
+            found = batch.iterated(slope, state.found.values)
             bound = value - (slope * state.occupancy).sum(axis=(0, 1)) + found.least
-            visits = state.occupancy.sum(axis=1)
-            rows = jnp.where(
-                (visits > 0)[:, None], state.occupancy / jnp.where(visits > 0, visits, 1.0)[:, None], found.rows
-            )
+            _, rows = _rows(state.occupancy, found)
             # A gradient step on each row in units of what its actions differ by, and the least linear loss beside it.
             spread = jnp.ptp(found.quality, axis=1, keepdims=True)
             stepped = nearest_rows(
@@ -165,43 +180,40 @@ class ConvexBoxes(Boxes):
                 (best == 0) & (step > 0.0), 2.0 * state.length, jnp.where(step < 0.5, 0.5 * state.length, state.length)
             )
             moved = state.occupancy + step * (to - state.occupancy)
-            return _Descent(state.cuts + 1, moved, length, found.values, jnp.maximum(state.bound, bound), value, found)
+            return _Descent(state.cuts + 1, moved, length, jnp.maximum(state.bound, bound), value, found)
 
         def unfinished(state: _Descent) -> Array:
             return (state.cuts < CUTS) & jnp.any(state.value - state.bound > CONVEX_GAP * jnp.abs(state.value))
 
-        first = batch.iterated(batch.tiled(self.cost), batch.packed(values))
+        first = batch.iterated(batch.tiled(self.cost), values)
         nothing, ones = jnp.full(first.least.shape, -jnp.inf), jnp.ones(first.least.shape)
-        state = _Descent(0, first.visits[:, None] * first.rows, ones, first.values, nothing, ones, first)
+        state = _Descent(0, first.visits[:, None] * first.rows, ones, nothing, ones, first)
         state = lax.while_loop(unfinished, cut, cut(state))
-        visits = state.occupancy.sum(axis=1)
-        rows = state.occupancy / jnp.where(visits > 0, visits, 1.0)[:, None]
-        found = state.found
-        rows = jnp.where((visits > 0)[:, None], rows, found.rows)
-        return batch.unpacked(_Iterated(state.bound, found.values, rows, found.quality, visits))
+        visits, rows = _rows(state.occupancy, state.found)
+        return state.found._replace(least=state.bound, rows=rows, visits=visits)
 
-    @eqx.filter_jit
-    def followed(self, tables: Array) -> tuple[Array, Array]:
-        """By one solve each, and the loss at the occupancy."""
+    def losses(self, batch: _Batch) -> Callable[[Array], Array]:
+        """Of each model by itself."""
+        values, cost = jax.vmap(self._loss, in_axes=-1), batch.tiled(self.cost)
+        return lambda occupancy: values(occupancy, batch.probability, cost)
 
-        def block(tables: Array) -> tuple[Array, Array]:
-            batch = _Batch(self.models, tables, tables)
-            visits = batch.visits(batch.low)
-            return batch.apart(self._losses(batch)[0](visits[:, None] * batch.low)), batch.apart(visits)
+    def _tangent(self, batch: _Batch) -> Callable[[Array], tuple[Array, Array]]:
+        """Losses with their derivatives."""
+        slopes = jax.vmap(jax.value_and_grad(self._loss), in_axes=-1, out_axes=(0, -1))
+        cost = batch.tiled(self.cost)
+        return lambda occupancy: slopes(occupancy, batch.probability, cost)
 
-        return _in_blocks(block, tables)
+    def _loss(self, occupancy: Array, moves: Array, paid: Array) -> Array:
+        models = self.models
+        mdp = MDP(Kernel(models.support, moves), paid, models.start, models.discount)
+        return jnp.asarray(self.loss(occupancy, mdp))
 
-    def _losses(self, batch: _Batch) -> tuple[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]]]:
-        """Losses `[M]` of occupancies `[S, A, M]`, and losses with their derivatives."""
-        models, cost = self.models, batch.tiled(self.cost)
 
-        def loss(occupancy: Array, moves: Array, paid: Array) -> Array:
-            mdp = MDP(Kernel(models.support, moves), paid, models.start, models.discount)
-            return jnp.asarray(self.loss(occupancy, mdp))
-
-        values = jax.vmap(loss, in_axes=-1)
-        slopes = jax.vmap(jax.value_and_grad(loss), in_axes=-1, out_axes=(0, -1))
-        return lambda it: values(it, batch.probability, cost), lambda it: slopes(it, batch.probability, cost)
+def _rows(occupancy: Float[Array, "S A M"], found: Relaxed) -> tuple[Array, Array]:
+    """Visits and rows of an occupancy; of a state that it does not meet, those that were found."""
+    visits = occupancy.sum(axis=1)
+    met = visits > 0
+    return visits, jnp.where(met[:, None], occupancy / jnp.where(met, visits, 1.0)[:, None], found.rows)
 
 
 class _Descent(NamedTuple):
@@ -210,20 +222,9 @@ class _Descent(NamedTuple):
     cuts: int | Array
     occupancy: Float[Array, "S A M"]
     length: Float[Array, " M"]
-    values: Float[Array, "S M"]
     bound: Float[Array, " M"]
     value: Float[Array, " M"]
-    found: _Iterated
-
-
-class _Iterated(NamedTuple):
-    """Where policy iteration ended, models of all boxes on the last axis."""
-
-    least: Float[Array, " M"]
-    values: Float[Array, "S M"]
-    rows: Float[Array, "S A M"]
-    quality: Float[Array, "S A M"]
-    visits: Float[Array, "S M"]
+    found: Relaxed
 
 
 class _Batch:
@@ -243,8 +244,8 @@ class _Batch:
         """`c + discount P v`."""
         return cost + self.models.discount * pull_batch(self.models.support, self.probability, values)
 
-    def iterated(self, cost: Float[Array, "S A M"], values: Float[Array, "S M"]) -> _Iterated:
-        """Policy iteration from the greedy rows of these values."""
+    def iterated(self, cost: Float[Array, "S A M"], values: Float[Array, "S M"]) -> Relaxed:
+        """Policy iteration from the greedy rows of these values, models of all boxes on the last axis."""
         models = self.models
         largest = jnp.abs(cost).max(axis=(0, 1)) / (1.0 - models.discount)
 
@@ -264,7 +265,7 @@ class _Batch:
         rows = cheapest_rows(self.quality(cost, values), self.low, self.high)
         state = lax.while_loop(unfinished, improve, improve((0, rows)))
         _, _, rows, values, quality, visits, residual = state
-        return _Iterated(self.proved(cost, values, residual), values, rows, quality, visits)
+        return Relaxed(self.proved(cost, values, residual), values, rows, quality, visits)
 
     @eqx.filter_jit
     def proved(self, cost: Array, values: Array, residual: Array) -> Float[Array, " M"]:
@@ -287,10 +288,6 @@ class _Batch:
     def apart(self, array: Float[Array, "... M"]) -> Float[Array, "N ... R"]:
         """Boxes in front and models last."""
         return jnp.moveaxis(array.reshape(*array.shape[:-1], self.boxes, self.draws), -2, 0)
-
-    def unpacked(self, found: _Iterated) -> Relaxed:
-        """Of every box and model."""
-        return Relaxed(*(self.apart(part) for part in found))
 
 
 def hidden(support: Support, size: Any) -> Any:

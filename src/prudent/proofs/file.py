@@ -6,16 +6,16 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from ..arrays import Array, in_float64, to_numpy
 from ..errors import InputError
 from ..files import write_whole
-from ..objectives import Boxes
+from ..objectives import Boxes, Relaxed
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .prove import Proof
 from .relaxation import risk_of_least, shared
@@ -122,14 +122,14 @@ class _Shown(NamedTuple):
         bound: of each.
         values, weights: behind it.
         charged: whether tolls are behind it, too.
-        paid: their values.
+        paid: the values of these.
     """
 
     bound: Float[np.ndarray, " N"]
     values: Float[np.ndarray, "N S R"]
     weights: Float[np.ndarray, "N R"]
     charged: Bool[np.ndarray, " N"]
-    paid: Float[np.ndarray, "N V S R"]
+    paid: Float[np.ndarray, "C V S R"]
 
 
 def _arrays(
@@ -137,78 +137,50 @@ def _arrays(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The least bound of all leaves, and what shows it; tolls only of those whose bound is not enough without."""
     leaves, tolls = np.array(tree.leaves()), tree.cuts().tolls
-    numbers = len(leaves) * tree.shape[0] * len(share)
-    kind = np.float64 if 8 * numbers <= DOUBLE_BYTES else np.float32
-    bounds, values, weights, charged, paid = [], [], [], [], []
+    kind = np.float64 if 8 * len(leaves) * tree.shape[0] * len(share) <= DOUBLE_BYTES else np.float32
     # Every leaf's search begins where that of the box of all tables ended.
     shape = (BATCH, *tree.shape)
     begin = np.asarray(boxes.relaxed(np.zeros(shape), np.ones(shape), np.zeros((*shape[:2], len(share)))).values)
 
     @in_float64  # by thread
     def work(rows: np.ndarray) -> _Shown:
-        return _shown(boxes, risk, share, tree.boxes(leaves[rows]), tolls[leaves[rows]], begin, kind, enough)
+        """Of some leaves, without those that fill up their batch, in numbers of that kind."""
+        real, state = len(leaves) - rows[0], tolls[leaves[rows]]
+        low, high = tightened(*tree.boxes(leaves[rows]))
+        found = boxes.relaxed(low, high, begin)
+        values = np.asarray(found.values).astype(kind)
+        least, quality = boxes.proved(low, high, values.astype(float))
+        found = found._replace(least=least, values=values.astype(float), quality=quality)
+        every, visits = np.ones(least.shape, bool), np.zeros((*state.shape, len(share)))
+        paid = np.zeros((len(low), 0, *values.shape[1:]), kind)
+        charges = boxes.tolls(low, high, values, state, every)
+        if charges is not None:
+            paid = np.asarray(charges.paid, kind)
+            again = boxes.tolls(low, high, values, state, every, paid)
+            assert again is not None
+            visits = again.visits
+        told, bound, weights = to_numpy(_bounds(risk, share, low, high, found, state, visits))
+        charged = (told < enough) & (bound > told)
+        bound = np.where(charged, bound, told)
+        return _Shown(bound[:real], values[:real], weights[:real], charged[:real], paid[:real][charged[:real]])
 
-    parts = batches(len(leaves))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(work, parts))
-    for rows, shown in zip(parts, found, strict=True):
-        real = slice(0, len(leaves) - rows[0])
-        bounds.append(shown.bound.min())
-        values.append(shown.values[real])
-        weights.append(shown.weights[real])
-        charged.append(rows[real][shown.charged[real]])
-        paid.append(shown.paid[real][shown.charged[real]])
-    which = np.concatenate(charged)
-    return float(min(bounds)), {
-        "values": np.concatenate(values).swapaxes(1, 2),
-        "weights": np.concatenate(weights),
+        found = list(pool.map(work, batches(len(leaves))))
+    shown = _Shown(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    which = np.flatnonzero(shown.charged)
+    return float(shown.bound.min()), {
+        "values": shown.values.swapaxes(1, 2),
+        "weights": shown.weights,
         "toll_leaf": which.astype(np.int32),
         "toll_state": tolls[leaves[which]],
-        "toll_values": np.concatenate(paid).swapaxes(2, 3),
+        "toll_values": shown.paid.swapaxes(2, 3),
     }
-
-
-def _shown(
-    boxes: Boxes,
-    risk: Risk,
-    share: Float[np.ndarray, " R"],
-    ends: tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]],
-    state: Int[np.ndarray, "N K"],
-    begin: Float[np.ndarray, "N S R"],
-    kind: Any,
-    enough: float,
-) -> _Shown:
-    """Of leaves with these bounds and tolls at these states, in numbers of a kind."""
-    low, high = tightened(*ends)
-    found = boxes.relaxed(low, high, begin)
-    values = np.asarray(found.values).astype(kind)
-    least, quality = boxes.proved(low, high, values.astype(float))
-    every = np.ones(least.shape, bool)
-    tolls = boxes.tolls(low, high, values, state, every)
-    if tolls is None:
-        visits, paid = np.zeros((*state.shape, len(share))), np.zeros((len(low), 0, *values.shape[1:]), kind)
-    else:
-        paid = np.asarray(tolls.paid, kind)
-        again = boxes.tolls(low, high, values, state, every, paid)
-        assert again is not None
-        visits = again.visits
-    told, bound, weights = to_numpy(_bounds(risk, share, low, high, least, values, quality, state, visits))
-    charged = (told < enough) & (bound > told)
-    return _Shown(np.where(charged, bound, told), values, weights, charged, paid)
 
 
 @eqx.filter_jit
 def _bounds(
-    risk: Risk,
-    share: Array,
-    low: Array,
-    high: Array,
-    least: Array,
-    values: Array,
-    quality: Array,
-    state: Array,
-    visits: Array,
+    risk: Risk, share: Array, low: Array, high: Array, found: Relaxed, state: Array, visits: Array
 ) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, "N R"]]:
     """Bounds of boxes without and with what sharing a table adds to them, and the weights behind the latter."""
-    sharing, _, weights = shared(risk, share, low, high, least, values.astype(least.dtype), quality, state, visits)
-    return risk_of_least(risk, share, least)[0], sharing, weights
+    sharing, _, weights = shared(risk, share, low, high, found, state, visits)
+    return risk_of_least(risk, share, found.least)[0], sharing, weights

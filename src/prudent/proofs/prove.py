@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
 from scipy.special import stdtrit
 
 from ..arrays import as_key, in_float64, key_words, require_kind, require_number, require_size
 from ..errors import InputError
 from ..evaluation import check_question, in_columns, judge, usual_draws
 from ..objectives import Objective, Unit, objective_of
-from ..posteriors import Posterior, WeightedDraws
+from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..risks import CVaR, Risk
 from ..solvers import Solution, digest_of, fresh_draws
-from .case import SearchedSample, check_measure
-from .search import BranchAndBound, IncumbentTable, Moment
+from .search import BranchAndBound, Moment, SearchedSample, check_measure
 from .tree import Cuts, Tree
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -180,11 +178,8 @@ def prove(
     risk = CVaR(0.9) if risk is None else risk
     objective = objective_of(model, loss, None, None)
     check_question(objective, [belief], [risk])
-    limits = _Limits(
-        float(require_number("gap", gap, "[0, inf)")),
-        float(require_number("seconds", seconds, "(0, inf]")),
-        None if nodes is None else require_size("nodes", nodes),
-    )
+    gap, seconds = float(require_number("gap", gap, "[0, inf)")), float(require_number("seconds", seconds, "(0, inf]"))
+    nodes = None if nodes is None else require_size("nodes", nodes)
     samples, replications = require_size("samples", samples), require_size("replications", replications)
     key = as_key(seed)
     check_measure(risk)
@@ -193,15 +188,19 @@ def prove(
     if belief.as_atoms() is not None:
         replications = 1
     threads = require_size("workers", workers or os.cpu_count() or 1)
+    limits = _Limits(gap, seconds / replications, nodes)
     with ThreadPoolExecutor(threads) as pool:
         found = []
         for number in range(replications):
             draws = resume.draws if resume is not None else fresh_draws(belief, (*key_words(key), number), samples)
-            shared = limits._replace(seconds=limits.seconds / replications)
             case = SearchedSample(objective, risk, draws, deterministic, resume if start is None else start)
-            found.append(_searched(case, shared, resume if number == 0 else None, (pool.map, threads), progress))
-    case, search, reason = found[0]
-    return _proof(found, case, search, reason, belief, key_words(key), time.perf_counter() - clock)
+            cuts = None
+            if resume is not None and number == 0:
+                bound = (resume.cuts.bound - case.unit.offset) / case.unit.scale
+                cuts = Tree(case.start.shape, deterministic, resume.cuts._replace(bound=bound))
+            search = BranchAndBound(case, cuts, pool.map, threads)
+            found.append((search, _searched(search, limits, progress)))
+    return _proof(found, belief, key_words(key), time.perf_counter() - clock)
 
 
 def _require_same(
@@ -232,71 +231,60 @@ class _Limits(NamedTuple):
     nodes: int | None
 
 
-def _searched(
-    case: SearchedSample, limits: _Limits, resume: Proof | None, mapped: tuple[Any, int], progress: Any
-) -> tuple[SearchedSample, BranchAndBound, str]:
-    """A search up to its limits, and why it ended."""
-    tree = None if resume is None else Tree(case.start.shape, case.deterministic, _in_units(resume.cuts, case.unit))
-    incumbent = IncumbentTable(case.start, float(case.judge(case.start[None])[0]))
-    search = BranchAndBound(case.question(), incumbent, tree, *mapped)
-
-    clock = time.perf_counter()
+def _searched(search: BranchAndBound, limits: _Limits, progress: Callable[[Moment], None] | None) -> str:
+    """Search up to the limits; why it ended."""
+    clock, unit = time.perf_counter(), search.case.unit
 
     def enough() -> float:
-        return limits.gap * abs(case.unit.loss(search.incumbent.risk)) / case.unit.scale
+        return limits.gap * abs(unit.loss(search.incumbent.risk)) / unit.scale
 
     for moment in search.rounds(enough()):
         if progress is not None:
-            progress(_in_loss(moment, case.unit))
+            progress(_in_loss(moment, unit))
         if search.gap <= enough():
             break
         if time.perf_counter() - clock > limits.seconds:
-            return case, search, "time was up"
+            return "time was up"
         if limits.nodes is not None and len(search.tree) >= limits.nodes:
-            return case, search, "all boxes asked for were made"
+            return "all boxes asked for were made"
     if search.gap <= enough():
-        return case, search, "the gap is as small as asked for"
-    return case, search, "no box can be cut any further within rounding"
+        return "the gap is as small as asked for"
+    return "no box can be cut any further within rounding"
 
 
-def _proof(
-    found: list,
-    case: SearchedSample,
-    search: BranchAndBound,
-    reason: str,
-    belief: Posterior,
-    words: tuple[int, ...],
-    seconds: float,
-) -> Proof:
-    replicates = tuple(_replicate(case, search) for case, search, _ in found)
+def _proof(found: list[tuple[BranchAndBound, str]], belief: Posterior, words: tuple[int, ...], seconds: float) -> Proof:
+    search, reason = found[0]
+    case, unit, searches = search.case, search.case.unit, [each for each, _ in found]
+    replicates = tuple(_replicate(each) for each in searches)
     risk, bound = replicates[0]
-    table, optimum = search.incumbent.table, (bound, risk) if case.draws.exact else None
+    optimum = (bound, risk) if case.draws.exact else None
     # Limits of a posterior that is itself a sample would have to be as wide as its own error.
     if not case.draws.exact and len(replicates) > 1 and case.risk.biased_low and np.isinf(case.draws.behind):
-        optimum = _optimum(replicates, case, [it.incumbent.table for _, it, _ in found], belief, words)
+        optimum = _optimum(replicates, case, [each.incumbent.table for each in searches], belief, words)
     cuts = search.tree.cuts()
     return Proof(
-        policy=case.own.policy(table),
+        policy=case.own.policy(search.incumbent.table),
         risk=risk,
         lower_bound=bound,
-        known_bound=min(float(_lower(case.unit, search.root_bound)), bound),
+        known_bound=min(float(_lower(unit, search.root_bound)), bound),
         draws=case.draws,
         deterministic=case.deterministic,
         reason=reason,
-        nodes=sum(len(it.tree) for _, it, _ in found),
+        nodes=sum(len(each.tree) for each in searches),
         seconds=seconds,
-        history=tuple(_in_loss(moment, case.unit) for moment in search.history),
+        history=tuple(_in_loss(moment, unit) for moment in search.history),
         optimum=optimum,
         replicates=replicates,
-        cuts=cuts._replace(bound=_lower(case.unit, cuts.bound)),
+        cuts=cuts._replace(bound=_lower(unit, cuts.bound)),
         objective=case.own,
         measure=case.risk,
     )
 
 
-def _replicate(case: SearchedSample, search: BranchAndBound) -> Replicate:
-    risk = float(case.unit.loss(search.incumbent.risk))
-    return Replicate(risk, min(float(_lower(case.unit, search.bound)), risk))
+def _replicate(search: BranchAndBound) -> Replicate:
+    unit = search.case.unit
+    risk = float(unit.loss(search.incumbent.risk))
+    return Replicate(risk, min(float(_lower(unit, search.bound)), risk))
 
 
 def _lower(unit: Unit, bound: Any) -> Any:
@@ -324,17 +312,9 @@ def _optimum(
     risks = [judge(case.own, case.risk, table, half).risk for table in tables]
     best = tables[int(np.argmin(risks))]
     # Chosen on other draws than it is judged on.
-    rest = WeightedDraws(draws.thetas[len(half) :], *_equal(len(draws) - len(half)), draws.behind)
+    rest = equally_weighted(draws.thetas[len(half) :], draws.behind)
     high = judge(case.own, case.risk, best, rest).interval[1]
     return (float(low), float(high)) if np.isfinite([low, high]).all() else None
-
-
-def _equal(count: int) -> tuple[Float[np.ndarray, " M"], bool]:
-    return np.full(count, 1.0 / count), False
-
-
-def _in_units(cuts: Cuts, unit: Unit) -> Cuts:
-    return cuts._replace(bound=(cuts.bound - unit.offset) / unit.scale)
 
 
 def _in_loss(moment: Moment, unit: Unit) -> Moment:

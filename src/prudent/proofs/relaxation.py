@@ -127,7 +127,7 @@ def risk_of_least(
 
     Risks are monotone, so it is below the risk of any one policy of the box.
     """
-    weights = probabilities * jax.vmap(lambda losses: risk.density(losses, probabilities))(least)
+    weights = _weights(risk, probabilities, least)
     bound = (weights * least).sum(axis=1) - ROUNDING * jnp.abs(least).max(axis=1)
     # A loss without a finite derivative somewhere has no tangent there, and proves nothing.
     return jnp.where(jnp.isnan(bound), -jnp.inf, bound), weights
@@ -147,28 +147,23 @@ def weighed(
     return Weighed(bound, weights, table)
 
 
-def _lost(often: Float[Array, "N S R"], table: Float[Array, "N S A"], found: Relaxed) -> Float[Array, "N S"]:
-    return jnp.maximum((often * ((table[..., None] - found.rows) * found.quality).sum(axis=2)).sum(axis=2), 0.0)
-
-
 def shared(
     risk: Risk,
     probabilities: Float[Array, " R"],
     low: Float[Array, "N S A"],
     high: Float[Array, "N S A"],
-    least: Float[Array, "N R"],
-    values: Float[Array, "N S R"],
-    quality: Float[Array, "N S A R"],
+    found: Relaxed,
     state: Int[Array, "N K"],
     visits: Float[Array, "N K R"],
 ) -> tuple[Float[Array, " N"], Float[Array, "N K"], Float[Array, "N R"]]:
     """The bound of tables that all draws share, what sharing costs by state, and the weights behind both; traced.
 
-    `least` is what the values prove of each draw, `visits` are those of `Tolls`.
+    What was `found` is least losses, and the values and qualities that prove them; `visits` are those of `Tolls`.
     """
+    least = found.least
     there = (jnp.arange(len(state))[:, None], state)
     low, high = low[there], high[there]
-    costs = visits[:, :, None] * (quality[there] - values[there][:, :, None])
+    costs = visits[:, :, None] * (found.quality[there] - found.values[there][:, :, None])
 
     def priced(weights: Array) -> tuple[Array, Array, Array]:
         price = (weights[:, None, None] * costs).sum(axis=3)
@@ -177,12 +172,11 @@ def shared(
         losses = least + (rows[..., None] * costs).sum(axis=(1, 2))
         return (weights * least).sum(axis=1) + by_state.sum(axis=1), by_state, losses
 
-    weigh = jax.vmap(lambda losses: probabilities * risk.density(losses, probabilities))
-    weights = best_weights = weigh(least)
+    weights = best_weights = _weights(risk, probabilities, least)
     best, by_state, losses = priced(weights)
     for _ in range(MOVES):
         # Halfway stays in the envelope, which is convex.
-        weights = 0.5 * (weights + weigh(losses))
+        weights = 0.5 * (weights + _weights(risk, probabilities, losses))
         bound, other, losses = priced(weights)
         better = (bound > best)[:, None]
         by_state, best_weights = jnp.where(better, other, by_state), jnp.where(better, weights, best_weights)
@@ -217,10 +211,11 @@ def _cut(
     at = _rows(either, found.rows)
     disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)
     followed = (worst * losses).sum(axis=1)
-    sharing, known, _ = shared(risk, probabilities, low, high, found.least, found.values, found.quality, state, charged)
+    sharing, known, _ = shared(risk, probabilities, low, high, found, state, charged)
     bound = jnp.maximum(own.bound, sharing)
     there = (jnp.arange(len(state))[:, None], state)
-    lost = jnp.maximum(jnp.asarray(_lost(either, at, found)).at[there].add(-known), 0.0)
+    lost = jnp.maximum((either * ((at[..., None] - found.rows) * found.quality).sum(axis=2)).sum(axis=2), 0.0)
+    lost = jnp.maximum(lost.at[there].add(-known), 0.0)
     gap = jnp.maximum(followed - bound, 0.0)
     missing = jnp.maximum(gap - lost.sum(axis=1), 0.0)
     unexplained = jnp.where(gap > 0.0, missing / jnp.where(gap > 0.0, gap, 1.0), 0.0)

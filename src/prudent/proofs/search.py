@@ -1,4 +1,7 @@
-"""Branch and bound over boxes of policies: best bound first, cut where the draws' own policies disagree most."""
+"""Branch and bound over boxes of policies: best bound first, cut where the draws' own policies disagree most.
+
+What is searched is one sample, on which tables are judged and polished; what cannot be searched is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import in_float64, to_numpy
-from ..objectives import Boxes
+from ..errors import InputError
+from ..objectives import Boxes, Objective, losses_on, objective_of
+from ..posteriors import Draws, Posterior, WeightedDraws
 from ..risks import Risk
+from ..solvers import SampleAverage, solve
 from .relaxation import Bounded, bounded
 from .tree import NONE, Tree, tightened
 
@@ -53,26 +59,6 @@ class Moment(NamedTuple):
     risk: float
 
 
-class ProofQuestion(NamedTuple):
-    """What is to be proved.
-
-    Attributes:
-        boxes: relaxations at the draws.
-        risk: monotone.
-        probabilities: of the draws.
-        deterministic: whether only deterministic policies count.
-        judge: `[K, S, A]` tables to their risks `[K]`.
-        polish: a table to one that is at least as good.
-    """
-
-    boxes: Boxes
-    risk: Risk
-    probabilities: Float[np.ndarray, " R"]
-    deterministic: bool
-    judge: Callable[[np.ndarray], np.ndarray]
-    polish: Callable[[np.ndarray], np.ndarray]
-
-
 class Leaf(NamedTuple):
     """What is kept of an open box: what was lost to the average in its state, and values to begin at."""
 
@@ -97,13 +83,67 @@ class Round(NamedTuple):
     parts: Iterable[Bounded]
 
 
+class SearchedSample:
+    """One sample to be searched: the objective in units of its own, and how tables are judged and polished on it.
+
+    Attributes:
+        own, objective: as given, and in units.
+        risk: monotone.
+        deterministic: whether only deterministic policies count.
+        boxes: relaxations at the draws.
+        start: a table to begin at; deterministic if only such are looked for.
+    """
+
+    def __init__(self, objective: Objective, risk: Risk, draws: WeightedDraws, deterministic: bool, start: Any):
+        self.risk, self.draws, self.deterministic = risk, draws, deterministic
+        self.own = objective
+        self.objective, self.unit = objective.in_units(draws.thetas)
+        self.boxes = boxes_of(self.objective, draws.thetas)
+        self.belief = Draws(draws.thetas, draws.probabilities)
+        self.start = self._first(start)
+
+    def judge(self, tables: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, " K"]:
+        """Risks of tables on the draws, in units."""
+        losses = losses_on(self.objective, tables, self.draws.thetas)
+        return np.array([float(self.risk(row, self.draws.probabilities).value) for row in losses])
+
+    def polish(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
+        """A table near this one that is at least as good."""
+        if self.deterministic:
+            return self._exchanged(table)
+        start = self.own.from_point(table)
+        solver = SampleAverage(starts=1)
+        better = solve(self.own, self.belief, risk=self.risk, solver=solver, start=start, progress=False, certify=False)
+        return self.own.point_from(better.policy)
+
+    def _first(self, start: Any) -> Float[np.ndarray, "S A"]:
+        if start is None:
+            solution = solve(self.own, self.belief, risk=self.risk, progress=False, certify=False)
+            table = self.own.point_from(solution.policy)
+        else:
+            table = self.own.point_from(getattr(start, "policy", start))
+        return self._exchanged(np.eye(table.shape[1])[table.argmax(axis=1)]) if self.deterministic else table
+
+    def _exchanged(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
+        """The best deterministic table that exchanging one action at a time leads to."""
+        value, (states, actions) = self.judge(table[None])[0], table.shape
+        while True:
+            near = np.broadcast_to(table, (states * actions, states, actions)).copy()
+            where = np.arange(states * actions)
+            near[where, where // actions] = np.eye(actions)[where % actions]
+            risks = self.judge(near)
+            best = int(risks.argmin())
+            if not risks[best] < value:
+                return table
+            table, value = near[best], risks[best]
+
+
 class BranchAndBound:
     """A search that can be carried on; all that it has proved is in its tree."""
 
     def __init__(
         self,
-        question: ProofQuestion,
-        incumbent: IncumbentTable,
+        case: SearchedSample,
         tree: Tree | None = None,
         executor: Callable[..., Iterable[Any]] = map,
         workers: int = 1,
@@ -111,32 +151,33 @@ class BranchAndBound:
         """Begin, or go on from a tree.
 
         Args:
-            question: what is to be proved.
-            incumbent: a policy to begin with; deterministic if only such are looked for.
-            tree: of an earlier search for the same question.
+            case: of which something is to be proved.
+            tree: of an earlier search for the same.
             executor: how batches of boxes are mapped.
             workers: how many batches are worked on at once.
         """
-        self.question, self.incumbent, self.executor, self.workers = question, incumbent, executor, workers
-        shape = incumbent.table.shape
+        self.case, self.executor, self.workers = case, executor, workers
+        self.incumbent = IncumbentTable(case.start, float(case.judge(case.start[None])[0]))
+        shape, draws = case.start.shape, len(case.draws)
         self.gains = np.full((2, shape[0]), BELIEVED * USUAL_GAIN)
         self.cuts = np.full((2, shape[0]), BELIEVED)
         self.open: dict[int, Leaf] = {}
-        self.most_values = max(1, VALUE_BYTES // (2 * len(question.probabilities) * shape[0]))
+        self.most_values = max(1, VALUE_BYTES // (2 * draws * shape[0]))
         self.queue: list[tuple[float, int]] = []
         self.begun: list[Round] = []
         # Of the boxes that are not cut again, the least bound.
         self.closed = np.inf
         low, high = np.zeros((1, *shape)), np.ones((1, *shape))
-        nothing = np.zeros((1, shape[0], len(question.probabilities)), np.float16)
+        nothing = np.zeros((1, shape[0], draws), np.float16)
         root = self._found(Round([], [], low, high, self._bounded(low, high, nothing)))
         self.root_values, self.root_bound = root.values[0], float(root.told[0])
-        self.tree = Tree(shape, question.deterministic) if tree is None else tree
+        self.tree = Tree(shape, case.deterministic) if tree is None else tree
         if tree is None:
             self._consider(root)
             self._enter([NONE], root, low, high)
-        for node in [] if tree is None else tree.leaves():
-            self._queue(node, Leaf(0.0, None))
+        else:
+            for node in tree.leaves():
+                self._queue(node, Leaf(0.0, None))
         self.history = [Moment(0.0, len(self.tree), self.bound, self.incumbent.risk)]
 
     @property
@@ -239,14 +280,12 @@ class BranchAndBound:
 
     def _bounded(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Iterable[Bounded]:
         """Bounds of any number of boxes, in batches of one shape."""
-        question = self.question
+        case = self.case
 
         @in_float64  # by thread, and the executor may have threads of its own
         def work(rows: np.ndarray) -> Bounded:
             arrays = (part[rows] for part in (low, high, values))
-            found = to_numpy(
-                bounded(question.boxes, question.risk, question.probabilities, question.deterministic, *arrays)
-            )
+            found = to_numpy(bounded(case.boxes, case.risk, case.draws.probabilities, case.deterministic, *arrays))
             # A quarter of the digits will do where a search begins, and there are many of them.
             short = np.clip(found.values, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
             return found._replace(values=short)
@@ -264,8 +303,8 @@ class BranchAndBound:
         if not found.risk[best] < self.incumbent.risk - BETTER * abs(self.incumbent.risk):
             return
         table = np.asarray(found.table[best])
-        tables = [table, self.question.polish(table)]
-        risks = self.question.judge(np.stack(tables))
+        tables = [table, self.case.polish(table)]
+        risks = self.case.judge(np.stack(tables))
         best = int(risks.argmin())
         if risks[best] < self.incumbent.risk:
             self.incumbent = IncumbentTable(tables[best], float(risks[best]))
@@ -274,3 +313,29 @@ class BranchAndBound:
 def batches(count: int) -> list[Int[np.ndarray, " N"]]:
     """Rows of one compiled call each; the last is filled up with its last row."""
     return [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
+
+
+def check_measure(risk: Risk) -> None:
+    """Refuse a risk of which nothing can be proved."""
+    if not risk.monotone:
+        raise InputError("prove needs a monotone risk: smaller losses must not be riskier; CVaR and the mean are")
+    if risk.is_program:
+        raise InputError("prove bounds thousands of boxes, each a convex program under an Envelope; use CVaR or a mean")
+
+
+@in_float64
+def check_provable(model: Any, belief: Posterior, risk: Risk, loss: Any = None) -> None:
+    """Refuse what `prove` would, before the work that comes before it."""
+    check_measure(risk)
+    boxes_of(objective_of(model, loss, None, None), np.asarray(belief.sample(0, 1)))
+
+
+def boxes_of(objective: Objective, thetas: Float[np.ndarray, "R ..."]) -> Boxes:
+    """The relaxations at these draws; refused where the objective has none."""
+    boxes = objective.boxes(thetas)
+    if boxes is None:
+        raise InputError(
+            "prove needs tables of at most 48 states with an exact occupancy and a loss that is known to be convex; "
+            + (objective.no_bound() or "this model is larger, or its occupancy is truncated")
+        )
+    return boxes

@@ -53,15 +53,17 @@ class Tree:
 
     def __init__(self, shape: tuple[int, int], deterministic: bool, cuts: Cuts | None = None):
         self.shape, self.deterministic = shape, deterministic
-        self.child: list[int] = []
-        self.state: list[int] = []
-        self.action: list[int] = []
-        self.at: list[float] = []
-        self.bound: list[float] = []
-        self.parent: list[int] = []
-        self.tolls: list[list[int]] = []
-        if cuts is not None:
-            self._read(cuts)
+        # As in `Cuts`.
+        self.columns: list[list] = [[] for _ in Cuts._fields] if cuts is None else [part.tolist() for part in cuts]
+        self.child, self.state, self.action, self.at, self.bound, self.tolls = self.columns
+        self.parent = [NONE] * len(self)
+        for node, child in enumerate(self.child):
+            if child != NONE:
+                if not node < child < len(self) - 1:
+                    raise InputError(
+                        f"node {node} of the proof names child {child}, which is not after it; it is damaged"
+                    )
+                self.parent[child] = self.parent[child + 1] = node
 
     def __len__(self) -> int:
         return len(self.bound)
@@ -71,16 +73,12 @@ class Tree:
 
         The two children of a parent are added one after the other.
         """
-        node = len(self.bound)
+        node = len(self)
         if parent != NONE and self.child[parent] == NONE:
             self.child[parent] = node
-        self.child.append(NONE)
         self.parent.append(parent)
-        self.state.append(state)
-        self.action.append(action)
-        self.at.append(at)
-        self.bound.append(bound)
-        self.tolls.append(tolls)
+        for column, value in zip(self.columns, (NONE, state, action, at, bound, tolls), strict=True):
+            column.append(value)
         return node
 
     def cut_of(self, node: int) -> tuple[int, int, float]:
@@ -117,19 +115,5 @@ class Tree:
 
     def cuts(self) -> Cuts:
         """As arrays."""
-        child, state, action = (np.array(column, np.int32) for column in (self.child, self.state, self.action))
-        return Cuts(child, state, action, np.array(self.at), np.array(self.bound), np.array(self.tolls, np.int32))
-
-    def _read(self, cuts: Cuts) -> None:
-        count = len(cuts.bound)
-        self.parent = [NONE] * count
-        for node, child in enumerate(cuts.child.tolist()):
-            if child != NONE:
-                if not node < child < count - 1:
-                    raise InputError(
-                        f"node {node} of the proof names child {child}, which is not after it; it is damaged"
-                    )
-                self.parent[child] = self.parent[child + 1] = node
-        self.child, self.state, self.action = (column.tolist() for column in cuts[:3])
-        self.at, self.bound = cuts.at.tolist(), cuts.bound.tolist()
-        self.tolls = cuts.tolls.tolist()
+        kinds = (np.int32, np.int32, np.int32, float, float, np.int32)
+        return Cuts(*(np.array(column, kind) for column, kind in zip(self.columns, kinds, strict=True)))

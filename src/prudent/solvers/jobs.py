@@ -139,11 +139,9 @@ def _limited(
         check_question(each, [belief], [risk])
     initial = to_numpy(projected(objectives[0].within, objectives[0].initial()))
     first = initial if start is None else start_at(start, initial, objectives[0])
-    settings.check(objectives[0], parts.gradient, JobDraws([Job(belief, risk, key_words(key), first)]).first(1)[0])
-    given = start is not None
-    return solve_limited(
-        objectives, limits, belief, risk, settings, key_words(key), first, given, progress, parts.certify
-    )
+    job = Job(belief, risk, key_words(key), first, start is not None)
+    settings.check(objectives[0], parts.gradient, JobDraws([job]).first(1)[0])
+    return solve_limited(objectives, limits, job, settings, progress, parts.certify)
 
 
 @hinted

@@ -84,6 +84,31 @@ class TrustRegion(NamedTuple):
         """Whether `lowest` keeps to the radius."""
         return bool(np.isinf(self.rows.ratio)) or self.radius >= 1.0
 
+    def bounds(self) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+        """The least and the largest change of each entry."""
+        low, high = self.rows.bounds(self.table, self.radius)
+        return (low - self.table).ravel(), (high - self.table).ravel()
+
+    @property
+    def extra(self) -> int:
+        """Variables of rows in a ratio: the least entry of each."""
+        return len(self.table) if np.isfinite(self.rows.ratio) else 0
+
+    def program(self, cost: Float[np.ndarray, " V"], low: Float[np.ndarray, " V"]) -> CutProgram:
+        """Over the changes within reach, followed by the extra variables and V more of these costs and least values."""
+        (lows, highs), table, extra, more = self.bounds(), self.table, self.extra, len(cost)
+        each = np.arange(table.size), table.shape[1] * np.arange(len(table) + 1)
+        sums = sparse.csr_matrix((np.ones(table.size), *each), shape=(len(table), table.size + extra + more))
+        program = CutProgram(
+            np.concatenate([np.zeros(table.size + extra), cost]),
+            np.concatenate([lows, np.zeros(extra), low]),
+            np.concatenate([highs, np.ones(extra), np.full(more, np.inf)]),
+            sums,
+        )
+        if extra:
+            program.add(*_ratios(table, self.rows.ratio, more))
+        return program
+
 
 class Planes(NamedTuple):
     """Linear functions of the direction below the model: `offset + <slope, direction>`, 0 being the model's value.
@@ -180,34 +205,14 @@ class _Program:
         return direction, min(0.0, self._dual_bound(answer, shares)), shares
 
     def _solve(self) -> Optimum | None:
-        program = self.program = self._begun() if self.program is None else self.program
+        if self.program is None:
+            self.program = self.reach.program(np.ones(1), np.full(1, -np.inf))
         slopes = np.stack(self.planes.slopes[self.known :]) / self.unit
-        extra = np.zeros((len(slopes), self._extra))
+        extra = np.zeros((len(slopes), self.reach.extra))
         rows = np.concatenate([slopes, extra, -np.ones((len(slopes), 1))], axis=1)
-        program.add(rows, -np.array(self.planes.offsets[self.known :]) / self.unit)
+        self.program.add(rows, -np.array(self.planes.offsets[self.known :]) / self.unit)
         self.known = len(self.planes.slopes)
-        return program.solve()
-
-    @property
-    def _extra(self) -> int:
-        """Variables of rows in a ratio: the least entry of each."""
-        return len(self.reach.table) if np.isfinite(self.reach.rows.ratio) else 0
-
-    def _begun(self) -> CutProgram:
-        """Tables within reach, no plane yet."""
-        table, extra = self.reach.table, self._extra
-        low, high = self.reach.rows.bounds(table, self.reach.radius)
-        each = np.arange(table.size), table.shape[1] * np.arange(len(table) + 1)
-        sums = sparse.csr_matrix((np.ones(table.size), *each), shape=(len(table), table.size + extra + 1))
-        program = CutProgram(
-            np.append(np.zeros(table.size + extra), 1.0),
-            np.concatenate([(low - table).ravel(), np.zeros(extra), [-np.inf]]),
-            np.concatenate([(high - table).ravel(), np.ones(extra), [np.inf]]),
-            sums,
-        )
-        if extra:
-            program.add(*_ratios(table, self.reach.rows.ratio))
-        return program
+        return self.program.solve()
 
     def _dual_bound(self, answer: Optimum, shares: Float[np.ndarray, " J"]) -> float:
         """A lower bound that does not trust the program: the least of the plane its multipliers mix, in closed form."""
@@ -217,9 +222,11 @@ class _Program:
         return float(shares @ self.planes.offsets) + self.reach.lowest(mixed)[1]
 
 
-def _ratios(table: Float[np.ndarray, "S A"], ratio: float) -> tuple[Float[np.ndarray, "J N"], Float[np.ndarray, " J"]]:
+def _ratios(
+    table: Float[np.ndarray, "S A"], ratio: float, more: int
+) -> tuple[Float[np.ndarray, "J N"], Float[np.ndarray, " J"]]:
     """Rows whose largest entry is at most `ratio` times the least m: `m <= pi + d <= ratio m`."""
     entries, leasts = np.eye(table.size), np.kron(np.eye(len(table)), np.ones((table.shape[1], 1)))
-    nothing = np.zeros((table.size, 1))
+    nothing = np.zeros((table.size, more))
     rows = np.block([[-entries, leasts, nothing], [entries, -ratio * leasts, nothing]])
     return rows, np.concatenate([table.ravel(), -table.ravel()])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ..objectives import Objective, slopes_on
 from ..parameter_sets import RowSet
@@ -61,10 +61,16 @@ class PointLosses(NamedTuple):
 
     def at(self, tables: Float[np.ndarray, "K S A"]) -> tuple[Float[np.ndarray, "K R"], Float[np.ndarray, "K R S A"]]:
         """Losses and slopes at several."""
-        which, place = np.divmod(np.arange(len(tables) * len(self.draws)), len(self.draws))
-        losses, slopes, _ = slopes_on(self.objective, tables, self.draws.thetas, which, place)
-        shape = (len(tables), len(self.draws))
-        return losses.reshape(shape), slopes.reshape(*shape, *tables.shape[1:])
+        return slopes_at(self.objective, tables, self.draws.thetas)
+
+
+def slopes_at(
+    objective: Objective, points: Float[np.ndarray, "K ..."], thetas: Float[np.ndarray, "R ..."]
+) -> tuple[Float[np.ndarray, "K R"], Float[np.ndarray, "K R ..."]]:
+    """Losses of each point at each draw, and their derivatives by the point."""
+    shape = (len(points), len(thetas))
+    losses, slopes, _ = slopes_on(objective, points, thetas, *np.divmod(np.arange(shape[0] * shape[1]), shape[1]))
+    return losses.reshape(shape), slopes.reshape(*shape, *points.shape[1:])
 
 
 def polish(losses: PointLosses, table: Float[np.ndarray, "S A"], rows: RowSet) -> Polished | None:
@@ -76,8 +82,9 @@ def polish(losses: PointLosses, table: Float[np.ndarray, "S A"], rows: RowSet) -
     kink = supporting(here, TrustRegion(table, rows, RADIUS))
     if kink is None:
         return None
-    densities, shares = _different(*kink)
-    free = _free(table, np.tensordot(shares @ densities, here.slopes, axes=1), rows.floor)
+    kept, shares = different(*kink, np.zeros(len(kink[1]), int))
+    densities = kink[0][kept]
+    free = free_entries(table, np.tensordot(shares @ densities, here.slopes, axes=1), rows.floor)
     moved = table
     for _ in range(table.size):
         moved = _newton(losses, here, densities, shares, free, rows.floor)
@@ -98,24 +105,55 @@ def _judged(model: Linearised, rows: RowSet) -> Polished:
     return Polished(model.table, value, improve(model, TrustRegion(model.table, rows)).most)
 
 
-def _different(
-    densities: Float[np.ndarray, "J R"], shares: Float[np.ndarray, " J"]
-) -> tuple[Float[np.ndarray, "J R"], Float[np.ndarray, " J"]]:
-    """Densities that tie, those that are alike as one, and their multipliers."""
+def different(
+    densities: Float[np.ndarray, "J R"], shares: Float[np.ndarray, " J"], group: Int[np.ndarray, " J"]
+) -> tuple[list[int], Float[np.ndarray, " kept"]]:
+    """Which of the densities that tie are kept, those of a group that are alike as one, and their multipliers."""
     kept: list[int] = []
     total = np.zeros(len(shares))
     for j in np.argsort(-shares, kind="stable"):
-        same = [k for k in kept if np.abs(densities[j] - densities[k]).max() <= ALIKE * densities[k].max()]
+        same = [
+            k
+            for k in kept
+            if group[j] == group[k] and np.abs(densities[j] - densities[k]).max() <= ALIKE * densities[k].max()
+        ]
         total[same[0] if same else j] += shares[j]
         kept += [] if same or shares[j] <= 0 else [int(j)]
-    return densities[kept], total[kept]
+    return kept, total[kept]
 
 
-def _free(table: np.ndarray, slope: np.ndarray, floor: float) -> Bool[np.ndarray, "S A"]:
+def free_entries(table: np.ndarray, slope: np.ndarray, floor: float) -> Bool[np.ndarray, "S A"]:
     """Entries that are not held at their least value: away from it, or with nothing to lose by leaving it."""
     away = table > floor + NEAR
     level = np.where(away, slope, -np.inf).max(axis=1, keepdims=True)
     return away | (slope - level <= COSTLY * np.abs(slope).max())
+
+
+def row_basis(free: Bool[np.ndarray, "S A"], first: Bool[np.ndarray, "S A"]) -> Float[np.ndarray, "F S A"]:
+    """From one entry of each row to each other one that is free."""
+    moving = np.argwhere(free & ~first)
+    basis = np.zeros((len(moving), *free.shape))
+    basis[np.arange(len(moving)), moving[:, 0], moving[:, 1]] = 1.0
+    return basis - basis.sum(axis=2, keepdims=True) * first
+
+
+def tied_step(
+    bend: Float[np.ndarray, "F F"],
+    normals: Float[np.ndarray, "J F"],
+    heights: Float[np.ndarray, " J"],
+    level: Bool[np.ndarray, " J"],
+) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " J"]]:
+    """Newton's step along F directions for J planes that tie, and their multipliers.
+
+    Those of one `level` have the same height after it, and multipliers that sum to 1; the others have height 0.
+    """
+    count, tied = normals.shape[1], len(normals)
+    system = np.zeros((count + tied + 1, count + tied + 1))
+    system[:count, :count] = bend
+    system[:count, count:-1], system[count:-1, :count] = normals.T, normals
+    system[count:-1, -1] = system[-1, count:-1] = np.where(level, -1.0, 0.0)
+    found = np.linalg.lstsq(system, np.concatenate([np.zeros(count), -heights, [-1.0]]), rcond=1e-14)[0]
+    return found[:count], found[count:-1]
 
 
 def _newton(
@@ -128,17 +166,12 @@ def _newton(
 ) -> Float[np.ndarray, "S A"] | None:
     """The table that solves the equations with these entries free and these densities tied; None without success."""
     # The first free entry of a row is what the others leave of it.
-    states, actions = free.shape
-    first = np.eye(actions, dtype=bool)[free.argmax(axis=1)] & free
-    moving = np.argwhere(free & ~first)
+    first = np.eye(free.shape[1], dtype=bool)[free.argmax(axis=1)] & free
     table = np.where(free, np.asarray(model.table), floor)
     table += first * (1.0 - table.sum(axis=1, keepdims=True))
-    if len(moving) * len(model.losses) > MOST_MODELS:
+    if (free & ~first).sum() * len(model.losses) > MOST_MODELS:
         return None
-    basis = np.zeros((len(moving), states, actions))
-    basis[np.arange(len(moving)), moving[:, 0], moving[:, 1]] = 1.0
-    basis -= basis.sum(axis=2, keepdims=True) * first
-    length = np.inf
+    basis, length = row_basis(free, first), np.inf
     for _ in range(STEPS):
         model = losses.near(table)
         step, shares = _step(losses, model, densities, shares, basis)
@@ -172,11 +205,6 @@ def _step(
     bend = (slope[:count] - slope[count:]) / (2.0 * DIFFERENCE)
     normals = np.einsum("jr,rsa,fsa->jf", densities, model.slopes, basis)
     heights = densities @ (model.losses - model.losses.mean())
-    system = np.zeros((count + tied + 1, count + tied + 1))
-    system[:count, :count] = 0.5 * (bend + bend.T)
-    system[:count, count:-1], system[count:-1, :count] = normals.T, normals
-    system[count:-1, -1] = system[-1, count:-1] = -1.0
-    right = np.concatenate([np.zeros(count), -heights, [-1.0]])
-    found = np.linalg.lstsq(system, right, rcond=1e-14)[0]
-    step = np.tensordot(found[:count], basis, axes=1)
-    return (step if np.all(np.isfinite(step)) else None), found[count:-1]
+    along, shares = tied_step(0.5 * (bend + bend.T), normals, heights, np.ones(tied, bool))
+    step = np.tensordot(along, basis, axes=1)
+    return (step if np.all(np.isfinite(step)) else None), shares

@@ -82,7 +82,7 @@ def _plans(objective: Objective, job: Job, draws: WeightedDraws, most: int) -> t
     plans = objective.plans()
     if plans is None:
         return [], float("nan")
-    draws = _heaviest(draws)
+    draws = heaviest(draws, PLANNED)
 
     def weigh(losses: np.ndarray) -> np.ndarray:
         return draws.probabilities * assessed(job.risk, losses[None], draws.probabilities)[1][0]
@@ -94,11 +94,11 @@ def _plans(objective: Objective, job: Job, draws: WeightedDraws, most: int) -> t
     return list(points[order[:most]]), float(assessed(job.risk, least[None], draws.probabilities)[0][0])
 
 
-def _heaviest(draws: WeightedDraws) -> WeightedDraws:
-    """As many of the draws as are planned for; of atoms, those of the largest probability."""
-    if len(draws) <= PLANNED:
+def heaviest(draws: WeightedDraws, most: int) -> WeightedDraws:
+    """As many of the draws; of atoms, those of the largest probability."""
+    if len(draws) <= most:
         return draws
-    kept = np.sort(np.argsort(-draws.probabilities, kind="stable")[:PLANNED])
+    kept = np.sort(np.argsort(-draws.probabilities, kind="stable")[:most])
     share = draws.probabilities[kept]
     return WeightedDraws(draws.thetas[kept], share / share.sum(), False)
 

@@ -1,4 +1,7 @@
-"""What is said of each limit: its value on fresh draws, whether it is kept, how surely, and what it costs."""
+"""What is said of each limit: its value on fresh draws, whether it is kept, how surely, and what it costs.
+
+And what a search keeps to spare, so that draws and particles it has not seen show a limit kept.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,20 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
-from scipy.special import betaincinv, stdtrit
+from scipy.special import betaincinv, ndtri, stdtrit
 
-from ...evaluation import Evaluation
+from ...evaluation import Evaluation, stretched
 from ...risks import widened
 from .limit import ROUNDING, Limit
 
 # Prices that differ by a larger share are those of a corner; one below this share of the other is none.
 CORNER, NOTHING = 0.05, 1e-3
+
+# What fresh draws may differ from held-out ones by, in standard errors, before they no longer show a limit kept.
+BETWEEN_SAMPLES = 1.8
+
+# The same for a simulated model's particles; of the eight batches that tell their error, too.
+BETWEEN_PARTICLES = 2.5
 
 
 class Verdict(enum.Enum):
@@ -68,12 +77,12 @@ class LimitAnswer(eqx.Module):
     upper: float
     kept: float
     kept_interval: tuple[float, float]
-    multiplier: float
-    prices: tuple[float, float]
-    least: float
-    unreachable: float
-    proved: bool
-    level: float | None
+    multiplier: float = float("nan")
+    prices: tuple[float, float] = (float("nan"), float("nan"))
+    least: float = float("nan")
+    unreachable: float = float("nan")
+    proved: bool = False
+    level: float | None = None
 
     @property
     def value(self) -> float:
@@ -161,38 +170,25 @@ def independent(evaluation: Evaluation) -> float:
     return len(evaluation.losses) / evaluation.draws.stretch**2
 
 
-def answer_of(
-    limit: Limit,
-    evaluation: Evaluation,
-    *,
-    multiplier: float = float("nan"),
-    prices: tuple[float, float] = (float("nan"), float("nan")),
-    least: float = float("nan"),
-    unreachable: float = float("nan"),
-    proved: bool = False,
-    level: float | None = None,
-) -> LimitAnswer:
-    """The verdict on fresh draws, or on all atoms; what is known beside it is handed on."""
+def limit_answer(limit: Limit, evaluation: Evaluation, **known: Any) -> LimitAnswer:
+    """The verdict on fresh draws, or on all atoms; what is known beside it, by its field, is handed on."""
     losses = np.asarray(evaluation.losses)
     at_most = float(limit.at_most) + ROUNDING * float(np.abs(losses).max(initial=0.0))
     confidence = limit.confidence or 0.95
-    kept = _share(evaluation, at_most)
+    kept = share_within(evaluation, at_most)
     if is_exact(evaluation):
-        inside = (kept, kept)
-        upper = evaluation.risk
+        inside, upper = (kept, kept), evaluation.risk
         good = upper <= at_most if limit.chance is None else kept >= limit.chance - 1e-12
-        verdict = Verdict.KEPT if good else Verdict.BROKEN
+        broken = not good
     else:
         inside = _kept_between(evaluation, at_most, 0.95)
         low, upper = limits_of(evaluation, limit.risk, confidence)
+        good, broken = upper <= at_most, low > at_most
         if limit.chance is not None:
             low, high = _kept_between(evaluation, at_most, 2.0 * confidence - 1.0)
-            verdict = Verdict.KEPT if low >= limit.chance else Verdict.BROKEN if high < limit.chance else Verdict.OPEN
-        else:
-            verdict = Verdict.KEPT if upper <= at_most else Verdict.BROKEN if low > at_most else Verdict.OPEN
-    return LimitAnswer(
-        limit, evaluation, verdict, float(upper), kept, inside, multiplier, prices, least, unreachable, proved, level
-    )
+            good, broken = low >= limit.chance, high < limit.chance
+    verdict = Verdict.KEPT if good else Verdict.BROKEN if broken else Verdict.OPEN
+    return LimitAnswer(limit, evaluation, verdict, float(upper), kept, inside, **known)
 
 
 def is_exact(evaluation: Evaluation) -> bool:
@@ -208,7 +204,7 @@ def particle_errors(evaluation: Evaluation) -> Float[np.ndarray, " M"]:
     return np.sqrt((len(left) - 1) * left.var(axis=0))
 
 
-def _share(evaluation: Evaluation, at_most: Any) -> float:
+def share_within(evaluation: Evaluation, at_most: Any) -> float:
     """Posterior probability of losses that are at most that."""
     return min(float(np.asarray(evaluation.probabilities)[np.asarray(evaluation.losses) <= at_most].sum()), 1.0)
 
@@ -218,7 +214,7 @@ def _kept_between(evaluation: Evaluation, at_most: float, confidence: float) -> 
     reach = particle_errors(evaluation)
     if evaluation.without is not None:
         reach *= float(stdtrit(len(evaluation.without) - 1, 0.5 + 0.5 * confidence))
-    least, most = (_share(evaluation, at_most - reach), _share(evaluation, at_most + reach))
+    least, most = (share_within(evaluation, at_most - reach), share_within(evaluation, at_most + reach))
     if evaluation.exact:
         return least, most
     count = independent(evaluation)
@@ -232,8 +228,33 @@ def limits_of(evaluation: Evaluation, risk: Any, confidence: float) -> tuple[flo
         return (value, value) if is_exact(evaluation) else (float("nan"), float("nan"))
     ends: tuple[float, float] = (value, value)
     if not evaluation.exact:
-        low, high = risk.interval(evaluation.losses, evaluation.probabilities, between)
-        ends = value + evaluation.draws.stretch * (low - value), value + evaluation.draws.stretch * (high - value)
+        inside = risk.interval(evaluation.losses, evaluation.probabilities, between)
+        ends = stretched(value, inside, evaluation.draws)
     if evaluation.without is None:
         return ends
     return widened(value, ends, evaluation.particle_standard_error, len(evaluation.without), between)
+
+
+def to_spare(limit: Limit, held: Evaluation) -> float:
+    """What is kept to spare so that other draws show a limit kept: in its unit, or of a chance."""
+    if limit.confidence is None or is_exact(held):
+        return 0.0
+    margin = float(ndtri(limit.confidence)) + BETWEEN_SAMPLES
+    if limit.chance is not None:
+        share = limit.chance * (1.0 - limit.chance)
+        return 0.0 if held.exact else margin * np.sqrt(max(share, 1e-12) / independent(held))
+    chance = particle_margin(limit.confidence) * held.particle_standard_error
+    error = float(np.hypot(margin * held.risk_standard_error, chance))
+    return error if np.isfinite(error) else 0.0
+
+
+def particle_margin(confidence: float) -> float:
+    """What twice as many other particles may differ by, and leave open themselves, in their standard errors."""
+    return float(ndtri(confidence)) + BETWEEN_PARTICLES
+
+
+def level_shown(limit: Limit, held: Evaluation) -> float:
+    """The least level of a limit that a policy with these losses keeps with that to spare."""
+    if limit.chance is not None:
+        return float(held.quantile(min(limit.chance + to_spare(limit, held), 1.0)))
+    return held.risk + to_spare(limit, held)

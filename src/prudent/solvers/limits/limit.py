@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import equinox as eqx
@@ -104,14 +105,12 @@ def checked_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
         if limit.called(number) in names:
             raise InputError(f"two limits are called {limit.called(number)!r}; give each a name of its own")
         names.add(limit.called(number))
-    for second in range(len(limits)):
-        for first in range(second):
-            one, other = limits[first], limits[second]
-            if _question(one) == _question(other):
-                raise InputError(
-                    f"{one.called(first)} and {other.called(second)} limit the same loss in the same way, to "
-                    f"{float(one.at_most):g} and {float(other.at_most):g}; leave out the one that the other implies"
-                )
+    for (first, one), (second, other) in combinations(enumerate(limits), 2):
+        if _question(one) == _question(other):
+            raise InputError(
+                f"{one.called(first)} and {other.called(second)} limit the same loss in the same way, to "
+                f"{float(one.at_most):g} and {float(other.at_most):g}; leave out the one that the other implies"
+            )
     return tuple(limits)
 
 

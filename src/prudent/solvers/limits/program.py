@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import sparse
 
 from ...programs import CutProgram, Optimum
-from .problem import LimitLosses, LimitQuestion, Variables
+from ..linear_model import TrustRegion
+from .problem import BoxReach, LimitLosses, LimitQuestion, Variables
 
 # A minimum is good enough if the planes leave this share of the predicted decrease open; most planes of one loss.
 ACCURACY, MOST_PLANES = 0.1, 40
@@ -27,9 +27,21 @@ ACCURACY, MOST_PLANES = 0.1, 40
 # of the objective for one of the limit.
 RAISES, DEARER, DEAREST = 3, 8.0, 1e7
 
+# For a price a limit is moved so far, in units of its loss: on a sample, across the many small kinks of its risk.
+NEAR, NEAR_ON_SAMPLES = 1e-4, 1e-3
+
+# In units of the objective for one of the limit, what is smaller is the program's rounding.
+NOTHING = 1e-4
+
+# How far a policy may move with the limit, and what its planes leave open.
+PRICED_RADIUS, PRICED_ACCURACY = 0.05, 1e-5
+
+# What these differences are off by, as a share: the multipliers of a point that was polished are closer.
+ROUGH = 0.01
+
 
 class Plane(NamedTuple):
-    """`offset + <slope, d>`, below one of the linearised risks; 0 is its value at x."""
+    """`offset + <slope, d>`, below the linearised risk of a group; 0 is its value at x."""
 
     group: int
     slope: Float[np.ndarray, " N"]
@@ -42,6 +54,7 @@ class ModelMinimum(NamedTuple):
 
     Attributes:
         change: of x.
+        values: the risks of the linearised losses there.
         decrease: of the model there.
         most: what its decrease exceeds nowhere within the radius.
         prices: `[L]` what a breach of each limit costs in it.
@@ -50,6 +63,7 @@ class ModelMinimum(NamedTuple):
     """
 
     change: Float[np.ndarray, " N"]
+    values: Float[np.ndarray, " G"]
     decrease: float
     most: float
     prices: Float[np.ndarray, " L"]
@@ -63,57 +77,42 @@ def merit(question: LimitQuestion, values: Float[np.ndarray, " G"], prices: Floa
 
 
 def step_from(
-    question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, prices: np.ndarray, radius: float
-) -> ModelMinimum:
-    """The least of the model within a radius; prices are raised where they leave a limit broken that need not be."""
-    return minimum_near(question, variables, x, here, prices, radius, ACCURACY)[0]
-
-
-def minimum_near(
     question: LimitQuestion,
     variables: Variables,
-    x: np.ndarray,
     here: LimitLosses,
     prices: np.ndarray,
     radius: float,
-    accuracy: float,
-) -> tuple[ModelMinimum, Float[np.ndarray, " G"]]:
-    """The step, and the risks that the model has there; accurate to a share of the predicted decrease."""
-    model = _Model(question, variables, x, here, radius)
+    accuracy: float = ACCURACY,
+) -> ModelMinimum:
+    """The least of the model within a radius; prices are raised where they leave a limit broken that need not be."""
+    model = _Model(question, here, variables.reach(here.x, radius))
     step = model.minimum(prices, accuracy)
     for _ in range(RAISES):
-        after = question.breach(model.values(step.change))
+        after = question.breach(step.values)
         broken = after > 1e-9 * question.units[1:]
-        if not broken.any():
-            break
         dearest = DEAREST * question.units[0] / question.units[1:]
         dearer = np.where(broken, np.minimum(DEARER * step.prices, np.maximum(dearest, step.prices)), step.prices)
         if np.all(dearer <= step.prices):
             break
         again = model.minimum(dearer, accuracy)
-        still = question.breach(model.values(again.change))
+        still = question.breach(again.values)
         if not np.any(still[broken] < 0.99 * after[broken]):
             # No step within reach keeps it better: the price is not what holds it back.
             break
         step = again
-    return step, model.values(step.change)
+    return step
 
 
 class _Model:
     """Linearised losses near x, with the planes found so far."""
 
-    def __init__(self, question: LimitQuestion, variables: Variables, x: np.ndarray, here: LimitLosses, radius: float):
-        self.question, self.here, self.x = question, here, x
-        self.low, self.high = variables.bounds(x, radius)
-        self.equations, self.ratios = variables.equations(), variables.ratios(x)
-        self.planes = [self._plane(g, np.zeros(len(x))) for g in range(len(here.values))]
+    def __init__(self, question: LimitQuestion, here: LimitLosses, reach: TrustRegion | BoxReach):
+        self.question, self.here, self.reach = question, here, reach
+        self.planes = [self._plane(g, np.zeros(len(here.x))) for g in range(len(here.values))]
+        # What is left of each limit; of the objective, nothing.
+        self.room = np.concatenate([[0.0], question.aims - here.values[1:]])
         self.program: CutProgram | None = None
         self.known = 0
-
-    def values(self, change: np.ndarray) -> np.ndarray:
-        """Risks of the linearised losses."""
-        moved = self.here.losses + self.here.slopes @ change
-        return np.array([self.question.value(g, moved[g]) for g in range(len(moved))])
 
     def _plane(self, g: int, change: np.ndarray) -> Plane:
         losses, slopes = self.here.losses[g], self.here.slopes[g]
@@ -123,79 +122,49 @@ class _Model:
 
     def minimum(self, prices: np.ndarray, accuracy: float) -> ModelMinimum:
         """By cutting planes."""
-        question, now = self.question, merit(self.question, self.here.values, prices)
-        size, limits = len(self.x), question.limits
-        best, least = np.zeros(size), 0.0
-        bent = [risk.coherent for risk in question.risks]
+        question, here, limits = self.question, self.here, self.question.limits
+        now, breach = merit(question, here.values, prices), question.breach(here.values)
+        best, there, least = np.zeros(len(here.x)), here.values, 0.0
         while True:
             answer = self._solve(prices)
             if answer is None:
                 # As it may at the edge of rounding: then nothing is known of what is left to gain.
-                return ModelMinimum(best, -least, np.inf, prices, np.full(limits, np.nan), [])
-            change = np.clip(answer.x[:size], self.low, self.high)
-            values = self.values(change)
-            fall = values[0] - self.here.values[0]
-            gain = fall + prices @ (question.breach(values) - question.breach(self.here.values))
+                return ModelMinimum(best, there, -least, np.inf, prices, np.full(limits, np.nan), [])
+            change = np.clip(answer.x[: len(here.x)], *self.reach.bounds())
+            values = question.risks_of(here.losses + here.slopes @ change)
+            gain = values[0] - here.values[0] + prices @ (question.breach(values) - breach)
             if gain < least:
-                best, least = change, gain
+                best, there, least = change, values, gain
             shares, bound = self._bound(answer, prices)
-            bound = min(bound + self.here.values[0] - now, 0.0)
+            bound = min(bound + here.values[0] - now, 0.0)
             close = least - bound <= -accuracy * bound or -bound <= 1e-13 * (abs(now) + question.units[0])
-            counts = np.bincount([plane.group for plane in self.planes], minlength=limits + 1)
-            new = [
-                g
-                for g in range(limits + 1)
-                if bent[g]
-                and counts[g] < MOST_PLANES
-                and values[g] - self._below(g, change) > 1e-13 * question.units[g]
-            ]
-            if close or not new:
+            new = [] if close else [g for g in range(limits + 1) if self._lacking(g, change, values[g])]
+            if not new:
                 tied = [(plane, share) for plane, share in zip(self.planes, shares, strict=True) if share > 0]
                 multipliers = np.array([sum(s for p, s in tied if p.group == j + 1) for j in range(limits)])
-                return ModelMinimum(best, -least, max(-bound, -least), prices, multipliers, tied)
+                return ModelMinimum(best, there, -least, max(-bound, -least), prices, multipliers, tied)
             self.planes += [self._plane(g, change) for g in new]
 
-    def _below(self, g: int, change: np.ndarray) -> float:
-        """The largest of a loss's planes."""
-        return self.here.values[g] + max(p.offset + float(p.slope @ change) for p in self.planes if p.group == g)
+    def _lacking(self, g: int, change: np.ndarray, value: float) -> bool:
+        """Whether a risk's planes are below it at a change, and there may be more of them."""
+        own = [plane.offset + float(plane.slope @ change) for plane in self.planes if plane.group == g]
+        below = self.here.values[g] + max(own)
+        bent = self.question.risks[g].coherent
+        return bent and len(own) < MOST_PLANES and value - below > 1e-13 * self.question.units[g]
 
     def _solve(self, prices: np.ndarray) -> Optimum | None:
         """Minimise `t + w s` with `plane_0(d) <= t` and `plane_j(d) <= aim_j - value_j + s_j`, everything in units."""
-        units, limits = self.question.units, self.question.limits
-        cost = np.concatenate([np.zeros(len(self.x) + self._extra), [1.0], prices * units[1:] / units[0]])
-        program = self.program = self._begun(cost) if self.program is None else self.program
-        program.reprice(cost)
-        new = self.planes[self.known :]
-        if new:
-            groups = np.array([plane.group for plane in new])
-            slack = np.zeros((len(new), 1 + limits))
-            slack[np.arange(len(new)), groups] = -1.0
-            slopes = np.stack([plane.slope / units[plane.group] for plane in new])
-            room = np.concatenate([[0.0], self.question.aims - self.here.values[1:]])
-            most = np.array([(room[plane.group] - plane.offset) / units[plane.group] for plane in new])
-            program.add(np.concatenate([slopes, np.zeros((len(new), self._extra)), slack], axis=1), most)
-            self.known = len(self.planes)
-        return program.solve()
-
-    @property
-    def _extra(self) -> int:
-        """Variables of rows in a ratio."""
-        return 0 if self.ratios is None else self.ratios[1].shape[1]
-
-    def _begun(self, cost: np.ndarray) -> CutProgram:
-        """Changes within reach, no plane yet."""
-        extra, limits, equal = self._extra, self.question.limits, self.equations
-        program = CutProgram(
-            cost,
-            np.concatenate([self.low, np.zeros(extra), [-np.inf], np.zeros(limits)]),
-            np.concatenate([self.high, np.ones(extra), np.full(1 + limits, np.inf)]),
-            None if equal is None else sparse.hstack([equal, sparse.csr_matrix((equal.shape[0], extra + 1 + limits))]),
-        )
-        if self.ratios is not None:
-            changes, leasts, most = self.ratios
-            nothing = sparse.csr_matrix((changes.shape[0], 1 + limits))
-            program.add(sparse.hstack([changes, leasts, nothing]).toarray(), most)
-        return program
+        units, limits, extra = self.question.units, self.question.limits, self.reach.extra
+        cost = np.concatenate([[1.0], prices * units[1:] / units[0]])
+        if self.program is None:
+            self.program = self.reach.program(cost, np.concatenate([[-np.inf], np.zeros(limits)]))
+        self.program.reprice(np.concatenate([np.zeros(len(self.here.x) + extra), cost]))
+        for plane in self.planes[self.known :]:
+            unit = units[plane.group]
+            row = np.concatenate([plane.slope / unit, np.zeros(extra), -np.eye(1 + limits)[plane.group]])
+            self.program.add(row[None], np.array([(self.room[plane.group] - plane.offset) / unit]))
+        self.known = len(self.planes)
+        return self.program.solve()
 
     def _bound(self, answer: Optimum, prices: np.ndarray) -> tuple[np.ndarray, float]:
         """The shares of the planes, and what they prove of the model's change of merit from the objective's value on.
@@ -212,23 +181,38 @@ class _Model:
         factor = np.where(total > most, most / np.where(total > 0, total, 1.0), 1.0)
         factor[0] = 1.0 / total[0]
         shares = raw * factor[groups]
-        room = np.concatenate([[0.0], question.aims - self.here.values[1:]])
-        level = sum(s * (p.offset - room[p.group]) for p, s in zip(self.planes, shares, strict=True))
-        slope = sum(s * p.slope for p, s in zip(self.planes, shares, strict=True))
-        return shares, float(level) + self._lowest(np.asarray(slope), answer)
+        level = sum(s * (p.offset - self.room[p.group]) for p, s in zip(self.planes, shares, strict=True))
+        slope = np.asarray(sum(s * p.slope for p, s in zip(self.planes, shares, strict=True)))
+        least = self.reach.lowest(slope)[1] if self.reach.closed else float(slope @ answer.x[: len(slope)])
+        return shares, float(level) + least
 
-    def _lowest(self, slope: np.ndarray, answer: Optimum) -> float:
-        """The least of a linear function of the change within reach."""
-        if self.ratios is not None:
-            return float(slope @ answer.x[: len(slope)])
-        if self.equations is None:
-            return float(np.minimum(slope * self.low, slope * self.high).sum())
-        # Rows that keep their sum: what is taken from the dearest entries goes to the cheapest.
-        rows = self.equations.shape[0]
-        slope, low, high = (part.reshape(rows, -1) for part in (slope, self.low, self.high))
-        order = np.argsort(slope, axis=1, kind="stable")
-        room = np.take_along_axis(high - low, order, axis=1)
-        mass = -low.sum(axis=1, keepdims=True)
-        before = np.concatenate([np.zeros((rows, 1)), np.cumsum(room, axis=1)[:, :-1]], axis=1)
-        filled = np.clip(mass - before, 0.0, room)
-        return float((slope * low).sum() + (np.take_along_axis(slope, order, axis=1) * filled).sum())
+
+def prices_beside(
+    question: LimitQuestion, variables: Variables, here: LimitLosses, prices: np.ndarray
+) -> Float[np.ndarray, "L 2"]:
+    """For each limit what one more of it saves and what one less costs, to first order; infinite where none keeps it.
+
+    They differ at a corner of the frontier, where any number between the two is a multiplier, so that a multiplier
+    alone does not say what a looser limit saves. Both are differences of the least of the linearised problem, with that
+    limit moved and the others as they are.
+    """
+    wide = 1.0 if np.isfinite(variables.widest) else float(1.0 + np.abs(here.x).max())
+    near = (NEAR if question.draws.exact else NEAR_ON_SAMPLES) * question.units[1:]
+
+    def least(moved: np.ndarray) -> float:
+        asked = question._replace(aims=question.aims + moved)
+        step = step_from(asked, variables, here, prices, PRICED_RADIUS * wide, PRICED_ACCURACY)
+        broken = asked.breach(step.values) > 0.1 * near
+        return np.inf if broken.any() else merit(asked, step.values, step.prices)
+
+    middle, moves = least(np.zeros(question.limits)), np.diag(near)
+    found = [((middle - least(move)) / move[j], (least(-move) - middle) / move[j]) for j, move in enumerate(moves)]
+    prices = np.nan_to_num(np.array(found), nan=np.inf, posinf=np.inf, neginf=0.0)
+    prices = np.where(prices * question.units[1:, None] > NOTHING * question.units[0], prices, 0.0)
+    # The least is convex in the limits; rounding can cross the two.
+    return np.sort(prices, axis=1)
+
+
+def within_prices(multipliers: Float[np.ndarray, " L"], prices: Float[np.ndarray, "L 2"]) -> Float[np.ndarray, " L"]:
+    """Multipliers as they are, unless the newest step ended on one side of a corner and has none of it."""
+    return np.clip(multipliers, (1.0 - ROUGH) * prices[:, 0], (1.0 + ROUGH) * prices[:, 1])

@@ -9,29 +9,27 @@ CVaR, whose level is then lowered as far as held-out draws still show the chance
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import Stream, stream, to_numpy
+from ...arrays import Stream, stream
 from ...evaluation import Evaluation, judge, judged
-from ...objectives import Objective, Unit, losses_on
+from ...objectives import Objective, losses_on
 from ...posteriors import WeightedDraws
 from ...risks import CVaR, Risk
-from ..descent import flat
 from ..draws import Job, JobDraws
 from ..progress import Progress, Shown
 from ..sample_average import SampleAverage
-from .answer import particle_errors
+from ..starts import PLANNED, SPREAD, heaviest
+from .answer import particle_errors, particle_margin, to_spare
+from .bounds import RelaxedLimits, relaxed
 from .descent import FIRST_PRICE, LimitIterate, descend, finished, spread_of, started
 from .limit import Limit
-from .margins import particle_margin, to_spare
 from .problem import LimitLosses, LimitQuestion, Variables, variables_of
-from .starts import candidates, chosen
-from .wait_and_see import RelaxedLimits, relaxed
 
 # Rounds of all starts on the first sample; starts that go on to their end.
 EXPLORATION, FINALISTS = 30, 3
@@ -50,6 +48,9 @@ NUDGE = 1e-9
 
 # Where a limit is lacking after all, starts are ranked again on so many draws, a breach priced so many times higher.
 RANKED_DRAWS, DEARER = 1024, 100.0
+
+# Candidates by chance for each start that is wanted; draws whose own mixtures are candidates.
+BY_CHANCE, OWN_MIXTURES = 2, 6
 
 # Rounds in which aims are moved, and levels of one CVaR that are tried; rounds of descent for each.
 AIMS, LEVELS, AGAIN = 8, 7, 60
@@ -77,67 +78,56 @@ class Candidate:
         return lacking > 0.0, lacking, self.risk if lacking == 0.0 else 0.0
 
 
-@dataclass
 class LimitSearch:
-    """One problem with limits, from its parts to the policy that is judged."""
+    """One problem with limits, from its parts to the policy that is judged.
 
-    objectives: tuple[Objective, ...]
-    units: tuple[Unit, ...]
-    limits: tuple[Limit, ...]
-    risk: Risk
-    job: Job
-    settings: SampleAverage
-    held_out: int
-    history: list[tuple[float, float, float]] = field(default_factory=list)
-    models: int = 0
-    rounds: int = 0
-    moved: bool = False
-    hopeless: bool = False
+    Attributes:
+        units, scales: of each loss, in which all is searched.
+        variables: what is moved.
+        levels: of the CVaR that stands in for each limit's chance; None without one.
+        told: the problem of one who is told theta, on a few draws.
+        history, models, rounds: made so far.
+        moved: whether the largest sample still moved the answer.
+    """
 
-    def __post_init__(self) -> None:
-        self.draws = JobDraws([self.job])
-        self.theta = self.draws.first(1)[0]
-        self.variables: Variables = variables_of(self.objectives[0], self.theta)
-        self.bounds = np.array(
-            [
-                (float(limit.at_most) - unit.offset) / unit.scale
-                for limit, unit in zip(self.limits, self.units[1:], strict=True)
-            ]
-        )
-        self.levels = [limit.chance for limit in self.limits]
-        self.random = stream(self.job.words, Stream.SAMPLE)
-        table = self.objectives[0].table(self.theta)
-        free = table is not None and table.free
-        point = np.asarray(self.objectives[0].points(_one(self.job.start)))[0]
-        self.initial = point.ravel() if free else flat(_one(self.job.start))[0]
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        limits: tuple[Limit, ...],
+        job: Job,
+        settings: SampleAverage,
+        held_out: int,
+        thetas: np.ndarray,
+        hopeless: bool,
+    ):
+        """Begin; where it is `hopeless`, proved to be kept by no policy, for the one that breaks it least."""
+        self.limits, self.job, self.settings, self.held_out, self.hopeless = limits, job, settings, held_out, hopeless
+        self.objectives, self.units = zip(*(objective.in_units(thetas) for objective in objectives), strict=True)
+        self.scales = np.array([unit.scale for unit in self.units])
+        self.draws = JobDraws([job])
+        self.variables: Variables = variables_of(self.objectives[0], self.draws.first(1)[0])
+        pairs = zip(limits, self.units[1:], strict=True)
+        self.bounds = np.array([(float(limit.at_most) - unit.offset) / unit.scale for limit, unit in pairs])
+        self.levels = [limit.chance for limit in limits]
+        self.random = stream(job.words, Stream.SAMPLE)
+        self.initial = self.variables.from_parameters(jax.tree.map(lambda leaf: np.asarray(leaf)[None], job.start))[0]
         self.told: RelaxedLimits | None = None
-        self.seen = np.zeros((0, len(self.initial)))
+        self.history: list[tuple[float, float, float]] = []
+        self.models = self.rounds = 0
+        self.moved = False
 
     def risks(self) -> tuple[Risk, ...]:
         """Of all losses, a limit with a chance by CVaR at its present level."""
-        own = [
-            limit.risk if level is None else CVaR(level) for limit, level in zip(self.limits, self.levels, strict=True)
-        ]
-        return (self.risk, *own)
+        pairs = zip(self.limits, self.levels, strict=True)
+        return (self.job.risk, *(limit.risk if level is None else CVaR(level) for limit, level in pairs))
 
-    def sample(self, stage: int) -> WeightedDraws:
+    def _sample(self, stage: int) -> WeightedDraws:
         """The draws of a stage."""
         return self.draws.evenly(self.job, self.settings.size(stage), Stream.SAMPLE, stage + 1)
 
-    def largest(self) -> int:
-        """The last stage whose slopes can be kept."""
-        size = 8 * len(self.initial) * len(self.objectives) * 3
-        fit = [s for s in range(self.settings.stages()) if self.settings.size(s) * size <= KEPT_BYTES]
-        return max(fit, default=0)
-
-    def question(self, draws: WeightedDraws, aims: np.ndarray, units: np.ndarray) -> LimitQuestion:
-        """On a sample."""
-        return LimitQuestion(self.objectives, self.risks(), draws, aims, units)
-
     def found(self, progress: Shown) -> Candidate:
         """The best policy found that keeps the limits on held-out draws, or the one that lacks least."""
-        with Progress(progress, 0, self.settings.iterations) as bar:
-            self.bar = bar
+        with Progress(progress, 0, self.settings.iterations) as self.bar:
             point, question = self._first()
             if not question.draws.exact:
                 point, question = self._grown(point, question)
@@ -145,40 +135,49 @@ class LimitSearch:
 
     def _first(self) -> tuple[LimitIterate, LimitQuestion]:
         """All starts on the first sample; the best of them to its end."""
-        draws, count = self.sample(0), self.settings.starts
-        rough = self.question(draws, self.bounds, np.ones(len(self.objectives)))
-        seen = candidates(rough, self.variables, self.job.belief, self.initial, None, count, self.random)
-        units = self._units(rough, seen)
-        question = self.question(draws, self.bounds - NUDGE * units[1:], units)
-        point = self.variables.points(self.initial[None])[0]
-        some = heaviest(draws, TOLD_DRAWS)
-        self.told = relaxed(question._replace(draws=some, aims=self.bounds), point)
+        draws, count, first = self._sample(0), self.settings.starts, self.initial[None]
+        rough = LimitQuestion(self.objectives, self.risks(), draws, self.bounds, np.ones(len(self.objectives)))
+        self.seen = self._candidates(rough, count)
+        units = self._units(rough, self.seen)
+        question = rough._replace(aims=self.bounds - NUDGE * units[1:], units=units)
+        point = self.variables.points(first)[0]
+        self.told = relaxed(question._replace(draws=heaviest(draws, TOLD_DRAWS), aims=self.bounds), point)
         prices = FIRST_PRICE * units[0] / units[1:]
-        x = seen
         if self.told is not None:
             prices = np.maximum(prices, 2.0 * self.told.multipliers)
-            more = candidates(question, self.variables, self.job.belief, self.initial, self.told, 1, self.random)
-            x = np.concatenate([more, seen])
-        self.seen = x
-        best = chosen(question, self.variables, x, prices, count)
-        if self.job.given:
-            best = np.concatenate([self.initial[None], best])
-        points = started(question, self.variables, best, prices)
+            self.seen = np.concatenate([self._candidates(question, 1), self.seen])
+        best = chosen(question, self.variables, self.seen, prices, count)
+        points = started(question, self.variables, np.concatenate([first, best]) if self.job.given else best, prices)
         if not points:
-            points = started(question, self.variables, self._rescued(draws), prices)
+            finite = self.objectives[0].finite_point(point, draws.thetas)
+            rescued = None if finite is None else self.variables.from_points(finite[None])
+            points = [] if rescued is None else started(question, self.variables, rescued, prices)
         if not points:
             # Nothing has finite losses: the start is handed back as it is.
-            return LimitIterate(self.initial, _nothing(question, self.initial), prices, 1.0, done=False), question
+            return LimitIterate(_nothing(question, self.initial), prices, 1.0, done=False), question
         explored = self._descend(question, points, min(EXPLORATION, self.settings.iterations))
         order = sorted(explored, key=lambda p: _order(question, p))
         ended = [self._ended(question, p) for p in order[: FINALISTS if draws.exact else 1]]
         return min(ended, key=lambda p: _order(question, p)), question
 
-    def _rescued(self, draws: WeightedDraws) -> Float[np.ndarray, "K N"]:
-        point = self.variables.points(self.initial[None])[0]
-        finite = self.objectives[0].finite_point(point, draws.thetas)
-        found = None if finite is None else self.variables.from_points(finite[None])
-        return np.zeros((0, len(self.initial))) if found is None else found
+    def _candidates(self, question: LimitQuestion, count: int) -> Float[np.ndarray, "K N"]:
+        """Many choices, of which the best by merit and a few by chance are worth a descent.
+
+        The start, mixtures of plans of one who is told theta, plans, and policies by chance.
+        """
+        planned = [] if self.told is None else _mixtures(self.told)
+        for objective in question.objectives:
+            if (plans := objective.plans()) is not None:
+                few = question.draws.first(min(len(question.draws), PLANNED))
+                planned += list(plans.planned(self.job.belief, few, count).points[: 4 * count])
+        drawn = question.objectives[0].random_points(self.random, BY_CHANCE * count)
+        parts = [self.initial[None]]
+        for points in (np.stack(planned) if planned else None, drawn):
+            found = None if points is None else self.variables.from_points(points)
+            parts += [] if found is None else [found]
+        if drawn is None:
+            parts.append(self.initial + SPREAD * self.random.normal(size=(BY_CHANCE * count, len(self.initial))))
+        return np.concatenate(parts)
 
     def _units(self, question: LimitQuestion, x: np.ndarray) -> np.ndarray:
         """How much each loss differs over draws and over policies; of policies without bounds, over better ones."""
@@ -196,7 +195,7 @@ class LimitSearch:
     def _descend(self, question: LimitQuestion, points: list[LimitIterate], rounds: int) -> list[LimitIterate]:
         left = max(self.settings.iterations - self.rounds, 0)
         done = descend(question, self.variables, points, min(rounds, left), float(self.settings.tolerance))
-        self.rounds += done.rounds
+        self.rounds += len(done.history)
         self.models += done.models
         unit = self.units[0]
         lines = [(float(unit.loss(v)), float(unit.scale * gap), r) for v, gap, r in done.history]
@@ -212,34 +211,33 @@ class LimitSearch:
 
     def _again(self, question: LimitQuestion, before: LimitIterate) -> LimitIterate:
         """From a point found for a question that was nearly the same."""
-        points = started(question, self.variables, before.x[None], before.prices)
-        if not points:
-            return before
-        return self._ended(question, self._descend(question, points, AGAIN)[0])
+        points = started(question, self.variables, before.here.x[None], before.prices)
+        return self._ended(question, self._descend(question, points, AGAIN)[0]) if points else before
 
     def _grown(self, point: LimitIterate, question: LimitQuestion) -> tuple[LimitIterate, LimitQuestion]:
         """Larger samples until held-out draws no longer tell the answers apart."""
-        held, before = self._held(point), point
-        for stage in range(1, self.largest() + 1):
-            question = question._replace(draws=self.sample(stage))
-            point = self._again(question, before)
-            now = self._held(point)
-            moved = False
-            for g, (new, old) in enumerate(zip(now, held, strict=True)):
-                change, noise = new.risk - old.risk, new.error_of_difference(old)
-                near = float(self.settings.tolerance) * (
-                    spread_of(question, point.here) if g == 0 else question.units[g]
-                )
-                moved = moved or not abs(change) <= max(noise if np.isfinite(noise) else 0.0, near)
-            held, before, self.moved = now, point, moved
-            if not moved:
+        held = self._held(point)
+        # As far as the slopes of all losses can be kept.
+        size = 8 * len(self.initial) * len(self.objectives) * 3
+        for stage in range(1, self.settings.stages()):
+            if self.settings.size(stage) * size > KEPT_BYTES:
+                break
+            question = question._replace(draws=self._sample(stage))
+            point, before = self._again(question, point), held
+            held, self.moved = self._held(point), False
+            for new, old, spread in zip(
+                held, before, (spread_of(question, point.here), *question.units[1:]), strict=True
+            ):
+                noise, near = new.error_of_difference(old), float(self.settings.tolerance) * spread
+                self.moved |= not abs(new.risk - old.risk) <= max(noise if np.isfinite(noise) else 0.0, near)
+            if not self.moved:
                 break
         return point, question
 
     def _held(self, point: LimitIterate) -> list[Evaluation]:
         """The policy on held-out draws, in units."""
         draws = self.draws.evenly(self.job, self.held_out, Stream.HELD_OUT)
-        place, found = self.variables.points(point.x[None]), []
+        place, found = self.variables.points(point.here.x[None]), []
         for objective, risk in zip(self.objectives, self.risks(), strict=True):
             held = judged(risk, losses_on(objective, place, draws.thetas)[0], draws)
             if objective.by_chance:
@@ -252,20 +250,8 @@ class LimitSearch:
 
     def _candidate(self, point: LimitIterate, question: LimitQuestion) -> Candidate:
         held = self._held(point)
-        short = [
-            self._short(limit, bound, each)
-            for limit, bound, each in zip(self.limits, self.bounds, held[1:], strict=True)
-        ]
+        short = [_short(*each) for each in zip(self.limits, self.bounds, held[1:], strict=True)]
         return Candidate(point, question, np.array(short), held[0].risk)
-
-    def _short(self, limit: Limit, bound: float, held: Evaluation) -> float:
-        """What a limit lacks: in its unit, or for a chance in probability, by the unit of its loss."""
-        if limit.chance is not None:
-            spared = 0.0 if limit.confidence is None else particle_margin(limit.confidence) * particle_errors(held)
-            kept = float(np.asarray(held.probabilities)[np.asarray(held.losses) + spared <= bound].sum())
-            lacking = limit.chance + to_spare(limit, held) - kept
-            return lacking if lacking > 1e-12 else 0.0
-        return held.risk + to_spare(limit, held) - bound if np.isfinite(held.risk) else np.inf
 
     def _adjusted(self, point: LimitIterate, question: LimitQuestion) -> Candidate:
         """Aims and levels moved until held-out draws show what was asked for, at the least cost."""
@@ -297,7 +283,7 @@ class LimitSearch:
         prices = DEARER * FIRST_PRICE * question.units[0] / question.units[1:]
         ranked = question if question.draws.exact else question._replace(draws=question.draws.first(RANKED_DRAWS))
         x = chosen(ranked, self.variables, self.seen, prices, FINALISTS)
-        points = started(question, self.variables, x, prices) if len(x) else []
+        points = started(question, self.variables, x, prices)
         if not points or self.rounds >= self.settings.iterations:
             return None
         explored = self._descend(question, points, AGAIN)
@@ -306,29 +292,25 @@ class LimitSearch:
 
     def _next_aims(self, candidate: Candidate) -> Float[np.ndarray, " L"] | None:
         """Aims that would just do; None where these do, within what is worth another descent."""
-        question, aims, again = candidate.question, np.array(candidate.question.aims), False
+        question, aims = candidate.question, np.array(candidate.question.aims)
+        breach = question.breach(candidate.point.here.values)
         for j, limit in enumerate(self.limits):
-            if limit.chance is not None or not np.isfinite(candidate.short[j]):
-                continue
             short, unit = candidate.short[j], question.units[j + 1]
+            if limit.chance is not None or not np.isfinite(short):
+                continue
             if question.draws.exact:
-                if short > 0.0:
-                    aims[j] -= 1.5 * short
-                    again = True
+                aims[j] -= 1.5 * max(short, 0.0)
+            elif limit.confidence is None or breach[j] > 1e-3 * unit:
+                # An aim that is out of reach on the sample: one below it would be, too.
                 continue
-            if limit.confidence is None:
-                continue
-            near = 0.25 * abs(self.bounds[j] - aims[j]) + 1e-4 * unit
-            if question.breach(candidate.point.here.values)[j] > 1e-3 * unit:
-                # The aim is out of reach on the sample: one below it would be, too.
-                continue
-            if short > 0.0:
+            elif short > 0.0:
                 aims[j] -= 1.05 * short + 0.5e-4 * unit
-                again = True
-            elif short < -near and np.nan_to_num(candidate.point.multipliers[j]) > 0.0:
+            elif (
+                short < -0.25 * abs(self.bounds[j] - aims[j]) - 1e-4 * unit
+                and np.nan_to_num(candidate.point.multipliers[j]) > 0.0
+            ):
                 aims[j] = min(aims[j] - 0.9 * short, self.bounds[j] + unit)
-                again = True
-        return aims if again else None
+        return aims if np.any(aims != question.aims) else None
 
     def _tightened(self, j: int, chance: float, first: Candidate) -> Candidate:
         """Other levels of CVaR for one chance: lower ones are cheaper, higher ones safer."""
@@ -352,26 +334,20 @@ class LimitSearch:
                     break
                 middle = 0.5 * (low + high)
                 other = at(middle)
-                if other.short[j] <= 0.0:
-                    high = middle
-                else:
-                    low = middle
+                low, high = (low, middle) if other.short[j] <= 0.0 else (middle, high)
                 best = min(best, other, key=Candidate.rank)
         self.levels[j] = float(np.asarray(best.question.risks[j + 1].level))  # pyright: ignore[reportAttributeAccessIssue]
         return best
 
 
-def heaviest(draws: WeightedDraws, most: int) -> WeightedDraws:
-    """As many of the draws; of atoms, those of the largest probability."""
-    if len(draws) <= most:
-        return draws
-    kept = np.sort(np.argsort(-draws.probabilities, kind="stable")[:most])
-    share = draws.probabilities[kept]
-    return WeightedDraws(draws.thetas[kept], share / share.sum(), False)
-
-
-def _one(start: Any) -> Any:
-    return to_numpy(jax.tree.map(lambda leaf: np.asarray(leaf)[None], start))
+def _short(limit: Limit, bound: float, held: Evaluation) -> float:
+    """What a limit lacks: in its unit, or for a chance in probability, by the unit of its loss."""
+    if limit.chance is not None:
+        spared = 0.0 if limit.confidence is None else particle_margin(limit.confidence) * particle_errors(held)
+        kept = float(np.asarray(held.probabilities)[np.asarray(held.losses) + spared <= bound].sum())
+        lacking = limit.chance + to_spare(limit, held) - kept
+        return lacking if lacking > 1e-12 else 0.0
+    return held.risk + to_spare(limit, held) - bound if np.isfinite(held.risk) else np.inf
 
 
 def _order(question: LimitQuestion, point: LimitIterate) -> tuple[bool, float, float]:
@@ -380,6 +356,57 @@ def _order(question: LimitQuestion, point: LimitIterate) -> tuple[bool, float, f
     return broken, breach if broken else 0.0, float(point.here.values[0])
 
 
-def _nothing(question: LimitQuestion, x: np.ndarray) -> Any:
+def _nothing(question: LimitQuestion, x: np.ndarray) -> LimitLosses:
     shape = (len(question.objectives), len(question.draws))
-    return LimitLosses(np.full(shape, np.inf), np.zeros((*shape, len(x))), np.full(shape[0], np.inf))
+    return LimitLosses(x, np.full(shape, np.inf), np.zeros((*shape, len(x))), np.full(shape[0], np.inf))
+
+
+def chosen(
+    question: LimitQuestion,
+    variables: Variables,
+    x: Float[np.ndarray, "K N"],
+    prices: np.ndarray,
+    count: int,
+) -> Float[np.ndarray, "chosen N"]:
+    """The best candidates by merit that differ, and some that are far away: the best may all lie in one valley."""
+    values = question.values(variables.points(x))
+    finite = np.all(np.isfinite(values), axis=1)
+    x, values = x[finite], values[finite]
+    score = values[:, 0] + question.breach(values) @ prices
+    order = np.argsort(score, kind="stable")
+    kept: list[int] = []
+    for k in order:
+        if len(kept) < (count + 1) // 2 and all(np.abs(x[k] - x[j]).max() > 0.05 for j in kept):
+            kept.append(int(k))
+    while len(kept) < min(count, len(x)):
+        # The farthest of the rest, among the better half.
+        rest = [int(k) for k in order[: max(count, len(order) // 2)] if k not in kept]
+        if not rest:
+            break
+        away = [min(float(np.abs(x[k] - x[j]).max()) for j in kept) for k in rest]
+        if max(away) <= 1e-9:
+            break
+        kept.append(rest[int(np.argmax(away))])
+    return x[kept]
+
+
+def _mixtures(told: RelaxedLimits) -> list[np.ndarray]:
+    """Tables that visit pairs as the mixtures do: of all draws, under the risks' weights, and of the heaviest draws."""
+    if told.visits.shape[1] == 0:
+        heavy = np.argsort(-told.share, kind="stable")[:OWN_MIXTURES]
+        return [told.points[k] for k in heavy]
+    draws = told.weights.shape[1]
+    mass = np.bincount(told.owner, told.share, minlength=draws)
+    each = told.share / np.where(mass[told.owner] > 0, mass[told.owner], 1.0)
+    weightings = [mass, *(row for row in told.weights if row.sum() > 0), told.weights.sum(axis=0)]
+    heavy = np.argsort(-told.weights.sum(axis=0), kind="stable")[:OWN_MIXTURES]
+    weightings += [np.eye(draws)[k] for k in heavy]
+    return [_table(told, each * weighting[told.owner]) for weighting in weightings if weighting.sum() > 0]
+
+
+def _table(told: RelaxedLimits, share: np.ndarray) -> np.ndarray:
+    visits = share[:, None] * told.visits
+    met = np.einsum("ps,psa->sa", visits, told.points)
+    total = met.sum(axis=1, keepdims=True)
+    plain = np.einsum("p,psa->sa", share / share.sum(), told.points)
+    return np.where(total > 1e-14 * total.max(), met / np.where(total > 0, total, 1.0), plain)

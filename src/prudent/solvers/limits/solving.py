@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from ...arrays import in_float64, require_kind
 from ...errors import InputError
-from ...evaluation import CHEAP_DRAWS, CHEAP_KERNELS, CHEAP_WORK, judge, usual_draws
+from ...evaluation import CHEAP_DRAWS, CHEAP_KERNELS, CHEAP_WORK, Evaluation, judge, usual_draws
 from ...objectives import Objective, point_at
-from ...posteriors import Posterior
 from ...risks import Risk
 from ..draws import Job, fresh_draws
 from ..progress import Shown
 from ..sample_average import SampleAverage
 from ..solution import Asked, Checkpoint, History, Solution, Status
-from .answer import LimitAnswer, Verdict, answer_of
-from .bounds import Infeasibility, certified, infeasible
+from .answer import LimitAnswer, Verdict, limit_answer
+from .bounds import certified, infeasible
 from .limit import Limit, refuse_idle
-from .prices import prices_beside, within_prices
+from .program import prices_beside, within_prices
 from .search import Candidate, LimitSearch
 
 # Fresh and held-out draws, where that is cheap: what is kept to spare shrinks with them.
@@ -42,12 +42,8 @@ class LimitedState(eqx.Module):
 def solve_limited(
     objectives: Sequence[Objective],
     limits: tuple[Limit, ...],
-    belief: Posterior,
-    risk: Risk,
+    job: Job,
     settings: SampleAverage,
-    words: tuple[int, ...],
-    start: Any,
-    given: bool,
     progress: Shown,
     certify: bool,
 ) -> Solution:
@@ -56,21 +52,17 @@ def solve_limited(
     Args:
         objectives: of the loss that is minimised, then of each limit.
         limits: what is to be kept.
-        belief: posterior of theta.
-        risk: of the loss that is minimised.
+        job: belief, risk and start.
         settings: of the search.
-        words: of the random key.
-        start: parameters to begin at.
-        given: whether the user chose them.
         progress: as in `solve`.
         certify: as in `solve`.
     """
     clock = time.perf_counter()
+    belief, risk, words, start, _ = job
     count = settings.evaluation or _many(objectives, [risk, *(limit.risk for limit in limits)])
-    job = Job(belief, risk, words, start, given)
     fresh = fresh_draws(belief, words, count)
-    thetas = fresh.thetas[:4]
-    objectives[0].check(thetas, start)
+    thetas, own = fresh.thetas[:4], objectives[0]
+    own.check(thetas, start)
     for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
         try:
             objective.check(thetas, start)
@@ -78,37 +70,38 @@ def solve_limited(
             raise InputError(f"{limit.called(number)}: {error}") from None
     for number, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
         refuse_idle(limit, number, *objective.loss_range(fresh.thetas if fresh.exact else thetas))
-    scaled = [objective.in_units(thetas) for objective in objectives]
-    search = LimitSearch(
-        tuple(each for each, _ in scaled), tuple(unit for _, unit in scaled), limits, risk, job, settings, count
-    )
     # What no policy keeps is searched for all the same, for the policy that breaks it least.
-    proofs = infeasible(objectives, limits, fresh, np.asarray(point_at(objectives[0], start)))
-    search.hopeless = proofs.proved
+    proofs = infeasible(objectives, limits, fresh, np.asarray(point_at(own, start)))
+    search = LimitSearch(objectives, limits, job, settings, count, thetas, proofs.proved)
     candidate = search.found(progress)
-    parameters = search.variables.parameters(candidate.point.x)
-    point = np.asarray(point_at(objectives[0], parameters))
-    answer = judge(objectives[0], risk, point, fresh)
-    answer = dataclasses.replace(answer, notes=objectives[0].notes(belief, point, fresh))
-    multipliers, prices = _multipliers(search, candidate, proofs.proved)
-    kept = []
-    for j, (limit, objective) in enumerate(zip(limits, objectives[1:], strict=True)):
-        level = search.levels[j]
-        own = judge(objective, search.risks()[j + 1], point, fresh)
-        proof = proofs.single[j]
-        beside = (float(prices[j, 0]), float(prices[j, 1]))
-        kept.append(
-            answer_of(limit, own, multiplier=float(multipliers[j]), prices=beside, level=level, **proof._asdict())
+    parameters = jax.tree.map(
+        lambda leaf: np.asarray(leaf)[0], search.variables.parameters(candidate.point.here.x[None])
+    )
+    point = np.asarray(point_at(own, parameters))
+    answer = judge(own, risk, point, fresh)
+    answer = dataclasses.replace(answer, notes=own.notes(belief, point, fresh))
+    multipliers, prices = _multipliers(search, candidate)
+    kept = [
+        limit_answer(
+            limit,
+            judge(objectives[j + 1], search.risks()[j + 1], point, fresh),
+            multiplier=float(multipliers[j]),
+            prices=(float(prices[j, 0]), float(prices[j, 1])),
+            level=search.levels[j],
+            **proofs.single[j]._asdict(),
         )
+        for j, limit in enumerate(limits)
+    ]
     certificate = None
     if certify and answer.finite():
-        certificate = certified(search, objectives, limits, point, answer, candidate, proofs)
-        footing = objectives[0].footing(belief, risk, point, answer, words)
-        answer = dataclasses.replace(answer, footing=footing)
+        in_sample, scales = float(search.units[0].loss(candidate.point.here.values[0])), search.scales
+        told = None if search.told is None else search.told.multipliers * scales[0] / scales[1:]
+        certificate = certified(objectives, limits, risk, point, answer, in_sample, told, proofs.proved)
+        answer = dataclasses.replace(answer, footing=own.footing(belief, risk, point, answer, words))
     history = np.array(search.history).reshape(-1, 3)
     return Solution(
-        status=_status(search, candidate, answer, kept, proofs, objectives[0]),
-        policy=objectives[0].policy(point),
+        status=_status(search, candidate, answer, kept, own),
+        policy=own.policy(point),
         evaluation=answer,
         history=History(*history.T),
         iterations=len(history),
@@ -118,7 +111,7 @@ def solve_limited(
         models=search.models,
         certificate=certificate,
         limits=tuple(kept),
-        asked=Asked(objectives[0], belief, risk, words),
+        asked=Asked(own, belief, risk, words),
     )
 
 
@@ -139,9 +132,7 @@ def limit_objectives(limits: tuple[Limit, ...], made: Any) -> tuple[Objective, .
     return tuple(found)
 
 
-def _multipliers(
-    search: LimitSearch, candidate: Candidate, hopeless: bool
-) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
+def _multipliers(search: LimitSearch, candidate: Candidate) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, "L 2"]]:
     """Multipliers and prices on both sides, in the user's units: of the objective for one of the limit.
 
     NaN where a limit is broken on the sample itself, or no policy keeps them. A CVaR that stands in for a chance need
@@ -151,36 +142,27 @@ def _multipliers(
     chances = np.array([limit.chance is not None for limit in search.limits])
     values = point.here.values[1:]
     over = question.breach(point.here.values) > 1e-6 * question.units[1:]
-    if hopeless or point.step is None or np.any(over & ~chances):
+    if search.hopeless or point.step is None or np.any(over & ~chances):
         return np.full(question.limits, np.nan), np.full((question.limits, 2), np.nan)
-    scales = np.array([unit.scale for unit in search.units])
-    ratio = scales[0] / scales[1:]
+    ratio = search.scales[0] / search.scales[1:]
     asked = question._replace(aims=np.where(over, values, question.aims))
-    prices = prices_beside(asked, search.variables, point)
+    prices = prices_beside(asked, search.variables, point.here, point.prices)
     multipliers = within_prices(np.where(over, 0.0, np.maximum(point.multipliers, 0.0)), prices)
     return multipliers * ratio, prices * ratio[:, None]
 
 
 def _status(
-    search: LimitSearch,
-    candidate: Candidate,
-    answer: Any,
-    kept: list[LimitAnswer],
-    proofs: Infeasibility,
-    objective: Objective,
+    search: LimitSearch, candidate: Candidate, answer: Evaluation, kept: list[LimitAnswer], objective: Objective
 ) -> Status:
     if answer.infinite() and objective.infinite():
         return Status.INFINITE
     if not answer.finite() or not all(each.evaluation.finite() for each in kept):
         return Status.NON_FINITE
-    if proofs.proved:
+    if search.hopeless:
         return Status.INFEASIBLE
-    if any(each.verdict is Verdict.BROKEN for each in kept):
-        return Status.LIMIT_BROKEN
-    if any(each.verdict is Verdict.OPEN for each in kept):
-        return Status.LIMIT_OPEN
-    if candidate.point.done is None:
-        return Status.ITERATION_LIMIT
+    verdicts = {each.verdict for each in kept}
+    if verdicts != {Verdict.KEPT}:
+        return Status.LIMIT_BROKEN if Verdict.BROKEN in verdicts else Status.LIMIT_OPEN
     if not candidate.point.done:
-        return Status.STALLED
+        return Status.ITERATION_LIMIT if candidate.point.done is None else Status.STALLED
     return Status.SAMPLE_LIMIT if search.moved else Status.CONVERGED_WITHIN_LIMITS
