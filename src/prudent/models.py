@@ -31,7 +31,7 @@ def start_distribution(value: Any, support: Support) -> Any:
     """A start state's name or number, or a distribution, as a distribution `[S]`."""
     states = support.states
     if isinstance(value, str):
-        value = support.names.state(value)
+        value = support.names.number("state", value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not 0 <= value < states:
             raise InputError(f"start state {value} is unknown: there are {states} states, numbered 0 to {states - 1}")

@@ -81,7 +81,7 @@ class TabularPolicy(eqx.Module):
             seed: of the random choice, where the policy makes one: a whole number (the same seed, the same action), or
                 a NumPy generator, which goes on. When left out, every call makes a choice of its own.
         """
-        row = np.asarray(self.probabilities)[self.labels.state(state)]
+        row = np.asarray(self.probabilities)[self.labels.number("state", state)]
         chosen = int(chosen_by(row[None], seed)[0])
         return self.labels.name("action", chosen) if isinstance(state, str) else chosen
 
