@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import prudent as pr
-from prudent.posteriors.mcmc import Settings, _diagnose, _status
+from prudent.posteriors.points import Settings, _diagnose, _status
 
 LAKE = pr.envs.frozen_lake()
 TRIALS = pr.Trials([[4, 11], [2, 13]])

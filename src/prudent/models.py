@@ -31,7 +31,7 @@ def start_distribution(value: Any, support: Support) -> Any:
     """A start state's name or number, or a distribution, as a distribution `[S]`."""
     states = support.states
     if isinstance(value, str):
-        value = support.names.state(value)
+        value = support.names.number("state", value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not 0 <= value < states:
             raise InputError(f"start state {value} is unknown: there are {states} states, numbered 0 to {states - 1}")
@@ -192,10 +192,7 @@ class Family(AbstractFamily):
         require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
         self.probability_of = probability if callable(probability) else Kernel(support, probability).probability
-        self.cost_of = cost if callable(cost) else as_float(cost)
-        if is_concrete(self.cost_of):
-            require_finite("cost", np.asarray(self.cost_of))
-            _require_cost_shape(self.cost_of.shape, support)
+        self.cost_of = cost if callable(cost) else _checked_cost(cost, support)
         self.start = start_distribution(start, support)
         self.discount = require_number("discount", discount, "[0, 1)")
         self.unknowns = None if unknowns is None else tuple(map(str, unknowns))
@@ -223,6 +220,14 @@ class Family(AbstractFamily):
 def _at(part: Any, theta: Array) -> Any:
     """A part of a family at theta: a function's value, or the array it is."""
     return part(theta) if callable(part) else part
+
+
+def _checked_cost(cost: Any, support: Support) -> Any:
+    array = as_float(cost)
+    if is_concrete(array):
+        require_finite("cost", array)
+    _require_cost_shape(array.shape, support)
+    return array
 
 
 def _require_cost_shape(shape: tuple[int, ...], support: Support) -> None:
@@ -260,11 +265,7 @@ class TabularFamily(AbstractFamily):
     def __init__(self, support: Support, cost: ArrayLike | None, start: str | int | ArrayLike, discount: Any):
         require_kind("support", support, Support, "a Support, such as Support.lists(...)")
         self.support = support
-        self.costs = None if cost is None else as_float(cost)
-        if self.costs is not None:
-            if is_concrete(self.costs):
-                require_finite("cost", np.asarray(self.costs))
-            _require_cost_shape(self.costs.shape, support)
+        self.costs = None if cost is None else _checked_cost(cost, support)
         self.start = start_distribution(start, support)
         self.discount = require_number("discount", discount, "[0, 1)")
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import abc
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from .arrays import Array, as_float, in_float64, require_finite, require_indices, require_kind, require_size
 from .errors import InputError
 from .kernels import Support
 from .models import AbstractFamily
-from .tables import LogCounts, LogForm, Names, count_log
+from .tables import KINDS, LogCounts, LogForm, Names, count_log
 
 
 class Transitions(eqx.Module):
@@ -53,12 +55,11 @@ class Transitions(eqx.Module):
                 f"state, action, next_state and count must be lists of one length, got shapes {sorted(shapes)}"
             )
         require_finite("count", self.count)
-        if np.any(self.count < 0):
-            row = int(np.argmax(self.count < 0))
-            raise InputError(f"count {self.count[row]} at row {row} is negative")
-        if np.any(self.count != np.floor(self.count)):
-            row = int(np.argmax(self.count != np.floor(self.count)))
-            raise InputError(f"count {self.count[row]} at row {row} is not a whole number")
+        problems = (self.count < 0, "is negative"), (self.count != np.floor(self.count), "is not a whole number")
+        for bad, reason in problems:
+            if np.any(bad):
+                row = int(np.argmax(bad))
+                raise InputError(f"count {self.count[row]} at row {row} {reason}")
 
     @staticmethod
     def from_records(records: Any, states: int, actions: int, count: Any = None) -> Transitions:
@@ -160,11 +161,7 @@ def transitions_of(log: Any, support: Support) -> Any:
     """The transitions of a `Log`, refused where its names are others than the support's; another log as it is."""
     if not isinstance(log, Log):
         return log
-    kinds: tuple[tuple[Literal["state", "action"], tuple[str, ...]], ...] = (
-        ("state", log.states),
-        ("action", log.actions),
-    )
-    for kind, ours in kinds:
+    for kind, ours in zip(KINDS, (log.states, log.actions), strict=True):
         theirs = ours if support.labels is None else support.labels.all(kind)
         if ours != theirs:
             raise InputError(
@@ -238,14 +235,14 @@ class Evidence(eqx.Module):
     count: Float[Array, " K"]
 
     @staticmethod
-    def of(support: Support, log: Transitions | Log) -> Evidence:
-        """Merge the rows of a log, and refuse those that the support cannot make."""
+    def of(support: Support, log: Transitions | Log, learner: str = "model") -> Evidence:
+        """Merge the rows of a log, and refuse those that the support cannot make; `learner` has them, for messages."""
         log = cast(Transitions, transitions_of(log, support))
         require_kind("log", log, Transitions, "a log of Transitions, such as Transitions.from_records(...)")
         if (log.states, log.actions) != support.shape[:2]:
             raise InputError(
                 f"the log is for {log.states} states and {log.actions} actions, "
-                f"the model for {support.states} and {support.actions}"
+                f"the {learner} for {support.states} and {support.actions}"
             )
         code, first, place = np.unique(codes(log), return_index=True, return_inverse=True)
         count = np.bincount(place, np.asarray(log.count), minlength=len(code))
@@ -312,3 +309,80 @@ def kernel_at(family: AbstractFamily, theta: Array) -> Float[Array, "S A B"]:
             f"the family's support has {family.support.shape}"
         )
     return probability
+
+
+FAMILY = "a family of MDPs, made by Family(...) or TabularFamily(...), a LinearFamily or a SimulatedFamily"
+
+
+class Likelihood(eqx.Module):
+    """`log p(log | theta)` up to a constant, traced; without a log it is 0."""
+
+    @abc.abstractmethod
+    def value(self, theta: Array) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+        """The log-likelihood, and whether there is a model at theta."""
+
+    @property
+    @abc.abstractmethod
+    def bytes(self) -> int:
+        """What one evaluation takes, for batches of bounded memory."""
+
+    def check(self, theta: Any) -> None:
+        """Refuse a family whose likelihood is no such function at a theta."""
+
+
+class _OfKernel(Likelihood):
+    family: AbstractFamily
+    evidence: Evidence | None
+
+    def value(self, theta: Array) -> tuple[Array, Array]:
+        probability = kernel_at(self.family, theta)
+        proper = jnp.all(probability >= 0) & jnp.all(jnp.abs(probability.sum(axis=-1) - 1.0) < 1e-8)
+        return jnp.zeros(()) if self.evidence is None else self.evidence.log_likelihood(probability), proper
+
+    @property
+    def bytes(self) -> int:
+        return 8 * int(np.prod(self.family.support.shape))
+
+
+class _OfVectors(Likelihood):
+    family: Any
+    log: Any
+
+    def value(self, theta: Array) -> tuple[Array, Array]:
+        value = jnp.zeros(()) if self.log is None else self.family.log_likelihood(theta, self.log)
+        return value, ~jnp.isnan(value)
+
+    @property
+    def bytes(self) -> int:
+        return 64 * max(1, sum(np.size(part) for part in jax.tree.leaves(self.log)))
+
+    def check(self, theta: Any) -> None:
+        if self.log is not None and hasattr(self.family, "check_density"):
+            self.family.check_density(np.asarray(theta), self.log)
+
+
+def has_likelihood(family: Any) -> bool:
+    """Whether a family brings its own, `family.log_likelihood(theta, log)` and `family.check_log(log)`."""
+    return not isinstance(family, type) and hasattr(family, "log_likelihood") and hasattr(family, "check_log")
+
+
+def likelihood_of(family: Any, log: Any) -> Likelihood:
+    """The likelihood of a log, which is checked; None for no log."""
+    if has_likelihood(family):
+        if log is not None:
+            family.check_log(log)
+        return _OfVectors(family, log)
+    require_kind("family", family, AbstractFamily, FAMILY)
+    return _OfKernel(family, None if log is None else Evidence.of(family.support, log))
+
+
+def joined(family: Any, *logs: Any) -> Any:
+    """One log of several, checked; None for none."""
+    known = [log for log in logs if log is not None]
+    for log in known:
+        likelihood_of(family, log)
+    if not known:
+        return None
+    if not has_likelihood(family):
+        return merge(*(transitions_of(log, family.support) for log in known))
+    return functools.reduce(lambda first, log: first.joined(log), known)

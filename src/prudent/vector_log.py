@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -79,15 +80,12 @@ class VectorLog(eqx.Module):
         2
         """
         require_kind("log", other, VectorLog, "a VectorLog, such as read_vector_log(...)")
-        mine, theirs = (
-            tuple(np.asarray(part) for part in (log.state, log.action, log.next_state)) for log in (self, other)
-        )
-        if any(a.shape[1] != b.shape[1] for a, b in zip(mine, theirs, strict=True)):
+        (n, m), (other_n, other_m) = ((log.state.shape[1], log.action.shape[1]) for log in (self, other))
+        if (n, m) != (other_n, other_m):
             raise InputError(
-                f"the logs are of different systems: {mine[0].shape[1]} states and {mine[1].shape[1]} actions, and "
-                f"{theirs[0].shape[1]} and {theirs[1].shape[1]}"
+                f"the logs are of different systems: {n} states and {m} actions, and {other_n} and {other_m}"
             )
-        return VectorLog(*(np.concatenate(parts) for parts in zip(mine, theirs, strict=True)))
+        return _stacked([self, other])
 
     def inputs(self) -> Float[np.ndarray, "N z"]:
         """`(s, a)` of each row."""
@@ -160,10 +158,15 @@ def read_vector_log(
         if not batches:
             raise InputError(f"source {number} of the log has no row")
         logs.append(_rows(np.concatenate(batches), len(states), len(actions), len(after)))
-    return VectorLog(*(np.concatenate(part) for part in zip(*logs, strict=True)))
+    return _stacked(logs)
 
 
-def _dataset(source: str, n: int, m: int, others: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _stacked(logs: Sequence[VectorLog]) -> VectorLog:
+    """Several logs of one system, one behind the other."""
+    return VectorLog(*(np.concatenate(parts) for parts in zip(*map(jax.tree.leaves, logs), strict=True)))
+
+
+def _dataset(source: str, n: int, m: int, others: list[str]) -> VectorLog:
     if others:
         raise InputError(f"{source}: a dataset knows its episodes and next states; leave {', '.join(others)} out")
     walks = list(minari_walks(source.removeprefix("minari:")))
@@ -175,16 +178,15 @@ def _dataset(source: str, n: int, m: int, others: list[str]) -> tuple[np.ndarray
                 f"{source}: has {along.shape[1]} coordinates of states and {acted.shape[1]} of actions, and {n} and "
                 f"{m} are named; name each of them"
             )
-    log = VectorLog.from_episodes(*zip(*walks, strict=True))
-    return np.asarray(log.state), np.asarray(log.action), np.asarray(log.next_state)
+    return VectorLog.from_episodes(*zip(*walks, strict=True))
 
 
-def _rows(table: np.ndarray, n: int, m: int, after: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(table: np.ndarray, n: int, m: int, after: int) -> VectorLog:
     state, action = table[:, :n], table[:, n : n + m]
     if after:
-        return state, action, table[:, n + m : n + m + after]
+        return VectorLog(state, action, table[:, n + m : n + m + after])
     label = table[:, n + m] if table.shape[1] > n + m else np.zeros(len(table))
     goes_on = label[:-1] == label[1:]
     if not goes_on.any():
         raise InputError("no row is followed by another of its episode, so that no next state is known")
-    return state[:-1][goes_on], action[:-1][goes_on], state[1:][goes_on]
+    return VectorLog(state[:-1][goes_on], action[:-1][goes_on], state[1:][goes_on])

@@ -8,7 +8,6 @@ for each worker, which is done again.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 import sys
@@ -41,6 +40,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
+_unpacked: dict[str, Any] = {}
 
 
 class Blob(NamedTuple):
@@ -153,7 +153,7 @@ def _present() -> set[str]:
 
 
 def _work(digest: str, content: Any, number: int, item: Any) -> tuple[int, Any]:
-    function, shared = _shared(_Content(digest, Blob(digest, content)))
+    function, shared = _shared(Blob(digest, content))
     _here.working = True
     try:
         return number, function(shared, item)
@@ -161,23 +161,12 @@ def _work(digest: str, content: Any, number: int, item: Any) -> tuple[int, Any]:
         _here.working = False
 
 
-class _Content:
-    """A blob that is told by its digest, so that a worker unpacks it once."""
-
-    def __init__(self, digest: str, blob: Blob):
-        self.digest, self.blob = digest, blob
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Content) and other.digest == self.digest
-
-
-@functools.lru_cache(KEPT)
-def _shared(content: _Content) -> Any:
+def _shared(blob: Blob) -> Any:
+    """What a blob holds, unpacked once by a worker, which keeps the last few."""
     import cloudpickle
 
-    found = cloudpickle.loads(content.blob.bytes())
-    content.blob = Blob(content.digest, None)  # unpacked: the bytes need not be kept
+    found = _unpacked.pop(blob.digest, None) or cloudpickle.loads(blob.bytes())
+    _unpacked[blob.digest] = found
+    while len(_unpacked) > KEPT:
+        _unpacked.pop(next(iter(_unpacked)), None)
     return found

@@ -25,7 +25,7 @@ from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
-from .tabular_problem import TabularProblem
+from .unknown_tables import TabularProblem, amounts
 
 
 class Inventory(AbstractFamily):
@@ -132,15 +132,9 @@ def inventory(
     most_demand = require_size("most_demand", most_demand)
     most_ordered = capacity if most_ordered is None else require_size("most_ordered", most_ordered)
     require_kind("backlog", backlog, bool, "True or False")
-    amounts = {"setup": setup, "unit": unit, "holding": holding, "shortage": shortage}
-    setup, unit, holding, shortage = (
-        float(require_number(f"cost {name}", value, "[0, inf)")) for name, value in amounts.items()
-    )
-    stock, order, demand = (
-        np.arange(-most_demand, capacity + 1)[:, None],
-        np.arange(most_ordered + 1),
-        np.arange(most_demand + 1),
-    )
+    setup, unit, holding, shortage = amounts(setup=setup, unit=unit, holding=holding, shortage=shortage)
+    stock = np.arange(-most_demand, capacity + 1)[:, None]
+    order, demand = np.arange(most_ordered + 1), np.arange(most_demand + 1)
     kept = stock if backlog else np.maximum(stock, 0)
     ordered = np.clip(order, np.maximum(-kept, 0), capacity - kept)
     left = (kept + ordered)[..., None] - demand

@@ -185,7 +185,6 @@ def run_episodes_many(
     require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
     usual = BRPG() if iterations is not None else default_solver(gradient, [risk])
     settings = usual if solver is None else solver
-    require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
     # Everything is refused before the first deployment: a world may be a real one.
     _check(prior, worlds, episodes, iterations, resume)
     wanted = (Optimiser, "SampleAverage(...) or BRPG(...)")

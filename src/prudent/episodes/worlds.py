@@ -14,7 +14,7 @@ from ..arrays import Array, as_float, as_whole, require_kind, require_size
 from ..errors import InputError
 from ..linear import LinearFamily, LinearGaussianPolicy, covariance
 from ..models import AbstractFamily
-from ..policies import TabularPolicy
+from ..policies import TabularPolicy, picked
 from ..transitions import Transitions
 from ..vector_log import VectorLog
 
@@ -78,20 +78,14 @@ class SimulatedWorld(World):
         choose = _choices(policy, self.model.support.shape[:2])
         move = np.cumsum(np.asarray(mdp.kernel.probability), axis=2)
         path = np.empty((self.steps, 3, self.rollouts), dtype=int)
-        now = _pick(np.broadcast_to(np.cumsum(start), (self.rollouts, len(start))), generator)
+        now = picked(np.broadcast_to(np.cumsum(start), (self.rollouts, len(start))), generator)
         for step in range(self.steps):
-            action = _pick(choose[now], generator)
-            slot = _pick(move[now, action], generator)
+            action = picked(choose[now], generator)
+            slot = picked(move[now, action], generator)
             path[step] = now, action, slot
             now = index[now, action, slot]
         state, action, slot = path.transpose(1, 2, 0).reshape(3, -1)
         return state, action, slot
-
-
-def _pick(cumulative: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """One index a row, by its cumulative distribution; never one of probability 0."""
-    uniform = generator.random(len(cumulative)) * cumulative[:, -1]
-    return (cumulative <= uniform[:, None]).sum(axis=1)
 
 
 class LinearWorld(World):
@@ -137,7 +131,43 @@ class LinearWorld(World):
         return self.family.simulate(self.theta, acting, self.steps, self.rollouts, seed)
 
 
-class StepWorld(World):
+class SteppedWorld(World):
+    """A world walked through step by step. A concrete one supplies its sizes, `begin` and `go`."""
+
+    @property
+    @abc.abstractmethod
+    def sizes(self) -> tuple[int, int, int, int]:
+        """How many states and actions there are, how many walks an episode has, and how many steps a walk at most."""
+
+    @abc.abstractmethod
+    def begin(self, generator: np.random.Generator) -> Any:
+        """The first state of a walk, or None if there is no walk to be had now."""
+
+    @abc.abstractmethod
+    def go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
+        """The next state, and whether the walk has ended."""
+
+    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
+        """The transitions of all walks, up to the step that ends each; None when there was no walk."""
+        *shape, rollouts, steps = self.sizes
+        choose, records = _choices(policy, tuple(shape)), []
+        for _ in range(rollouts):
+            first = self.begin(generator)
+            if first is None:
+                continue
+            state = _state_number(first, shape[0])
+            for _ in range(steps):
+                action = int(picked(choose[state][None], generator)[0])
+                following, ended = _stepped(self.go(state, action, generator))
+                following = _state_number(following, shape[0])
+                records.append((state, action, following))
+                state = following
+                if ended:
+                    break
+        return Transitions.from_records(records, *shape) if records else None
+
+
+class StepWorld(SteppedWorld):
     """A user's own world, stepped by a function.
 
     >>> import numpy as np, prudent as pr
@@ -170,20 +200,21 @@ class StepWorld(World):
         for name in ("states", "actions", "steps", "rollouts"):
             require_size(name, getattr(self, name))
 
-    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
-        """The transitions of all walks; None when there was no walk."""
-        return _roll_out(
-            policy,
-            generator,
-            (self.states, self.actions),
-            self.rollouts,
-            self.steps,
-            lambda: self.reset(generator),
-            lambda state, action: self.step(state, action, generator),
-        )
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """As given."""
+        return self.states, self.actions, self.rollouts, self.steps
+
+    def begin(self, generator: np.random.Generator) -> Any:
+        """The user's `reset`."""
+        return self.reset(generator)
+
+    def go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
+        """The user's `step`."""
+        return self.step(state, action, generator)
 
 
-class GymnasiumWorld(World):
+class GymnasiumWorld(SteppedWorld):
     """A Gymnasium environment with discrete states and actions (`pip install "prudent[gym]"`).
 
     A walk ends with the environment's episode, so nothing is logged, or learned, of a state that ends it.
@@ -209,19 +240,19 @@ class GymnasiumWorld(World):
         require_size("steps", self.steps)
         discrete_sizes(self.environment)
 
-    def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
-        """The transitions of all its episodes; a step into a terminal state is the last one logged."""
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Those of its spaces, and as given."""
+        return *discrete_sizes(self.environment), self.rollouts, self.steps
 
-        def reset() -> Any:
-            return self.environment.reset(seed=int(generator.integers(2**31)))[0]
+    def begin(self, generator: np.random.Generator) -> Any:
+        """Its first observation."""
+        return self.environment.reset(seed=int(generator.integers(2**31)))[0]
 
-        def step(state: int, action: int) -> tuple[Any, Any]:
-            del state
-            following, _, terminated, truncated, _ = self.environment.step(action)
-            return following, terminated or truncated
-
-        shape = discrete_sizes(self.environment)
-        return _roll_out(policy, generator, shape, self.rollouts, self.steps, reset, step)
+    def go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
+        """A step of the environment, which knows its state and has random numbers of its own."""
+        following, _, terminated, truncated, _ = self.environment.step(action)
+        return following, terminated or truncated
 
 
 def discrete_sizes(environment: Any) -> tuple[int, int]:
@@ -238,33 +269,6 @@ def discrete_sizes(environment: Any) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def _roll_out(
-    policy: TabularPolicy,
-    generator: np.random.Generator,
-    shape: tuple[int, int],
-    rollouts: int,
-    steps: int,
-    reset: Callable[[], Any],
-    step: Callable[[int, int], tuple[Any, Any]],
-) -> Transitions | None:
-    choose = _choices(policy, shape)
-    records = []
-    for _ in range(rollouts):
-        first = reset()
-        if first is None:
-            continue
-        state = _state_number(first, shape[0])
-        for _ in range(steps):
-            action = int(_pick(choose[state][None], generator)[0])
-            following, ended = _stepped(step(state, action))
-            following = _state_number(following, shape[0])
-            records.append((state, action, following))
-            state = following
-            if ended:
-                break
-    return Transitions.from_records(records, *shape) if records else None
-
-
 def _stepped(result: Any) -> tuple[Any, bool]:
     """What a step gave, refused unless it is a pair of the next state and whether the walk has ended."""
     if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[1], bool | np.bool_):
@@ -275,7 +279,7 @@ def _stepped(result: Any) -> tuple[Any, bool]:
     return result[0], bool(result[1])
 
 
-def _choices(policy: TabularPolicy, shape: tuple[int, int]) -> Float[np.ndarray, "S A"]:
+def _choices(policy: TabularPolicy, shape: tuple[int, ...]) -> Float[np.ndarray, "S A"]:
     """Cumulative action probabilities; refuses a policy for other sizes."""
     require_kind("policy", policy, TabularPolicy, "a table, as of a solution for a family of MDPs")
     table = np.asarray(policy.probabilities)

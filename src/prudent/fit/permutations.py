@@ -7,7 +7,8 @@ they are and for many exchanges; it is as rare as its rank among them. Sparse ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -137,21 +138,25 @@ def by_run(cells: Cells, previous: np.ndarray) -> Statistic:
     return lambda order: abs(float(value[order][here] @ value[order][there]))
 
 
+def exchanged(cell: np.ndarray, times: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """So many permutations `[N]` of the rows within their cells."""
+    cell = compact(cell)
+    # Of equal cells the order stays as it was: the k-th place of a cell gets the k-th of its rows after the exchange.
+    within = np.argsort(cell, kind="stable")
+    for _ in range(times):
+        order = np.empty_like(within)
+        order[within] = np.argsort(cell + generator.random(len(cell)))
+        yield order
+
+
 def chance(cell: np.ndarray, statistics: Sequence[Statistic], exchanges: int, generator: np.random.Generator) -> float:
     """How often exchanges within cells make one of the statistics as rare as it is: one p value for all of them.
 
     Every statistic has a rank among its own values; the rarest of the ranks is ranked in turn. Ties are broken at
     random, so that under the model the p value is uniform on its steps.
     """
-    cell = compact(cell)
-    rows = np.arange(len(cell))
-    # Of equal cells the order stays as it was: the k-th place of a cell gets the k-th of its rows after the exchange.
-    within = np.argsort(cell, kind="stable")
-    order = np.empty_like(rows)
-    values = np.empty((exchanges + 1, len(statistics)))
-    for k in range(exchanges + 1):
-        order[within] = rows[within] if k == 0 else np.argsort(cell + generator.random(len(cell)))
-        values[k] = [statistic(order) for statistic in statistics]
+    orders = chain([np.arange(len(cell))], exchanged(cell, exchanges, generator))
+    values = np.array([[statistic(order) for statistic in statistics] for order in orders])
     ranks = np.column_stack([_ranks(column, generator) for column in values.T])
     return float(_ranks(ranks.max(axis=1), generator, descending=True)[0]) / (exchanges + 1)
 

@@ -1,11 +1,17 @@
-"""Does the model fit the log? Four questions to its rows, answered by permutation tests, or by why they cannot be."""
+"""Does the model fit the log? Questions to its rows, answered by permutation tests; what the belief foretells."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from jaxtyping import Float
 
+from ..arrays import in_float64, to_numpy
+from ..models import AbstractFamily
+from ..posteriors import Posterior
 from ..tables import Rows
 from .permutations import (
     Cells,
@@ -19,6 +25,7 @@ from .permutations import (
     centred,
     chance,
     compact,
+    exchanged,
     telling,
 )
 
@@ -125,12 +132,11 @@ def log_tests(
 
 
 class _Question(NamedTuple):
-    """Rows, and from some of them the statistics of a question; `explains` is a group or a scale for its strength."""
+    """Rows, and from the cells of those kept and their numbers the statistics, and groups for the strength."""
 
     cells: Cells
     kept: np.ndarray
-    columns: tuple[np.ndarray, ...]
-    statistics: Any
+    statistics: Callable[[Cells, np.ndarray], tuple[list[Statistic], np.ndarray]]
     thin: str
 
     def answered(self, name: str, generator: np.random.Generator, exchanges: int) -> LogTest:
@@ -141,7 +147,7 @@ class _Question(NamedTuple):
         if number > MOST:
             kept = np.sort(generator.choice(kept, MOST, replace=False))
         cells = self.cells.only(kept)
-        made, group = self.statistics(cells, kept, *(column[kept] for column in self.columns))
+        made, group = self.statistics(cells, kept)
         p = chance(cells.cell, made, exchanges, generator)
         return LogTest(name, p, None, number, "", _strength(cells, group, generator) if p <= LEVEL else None)
 
@@ -150,18 +156,11 @@ def _strength(cells: Cells, group: np.ndarray, generator: np.random.Generator) -
     """Share of the values' variance within cells that lies between groups, less what it is by chance."""
     if cells.value is None:
         return None
-    value, cell = centred(cells.cell, cells.value), compact(cells.cell)
-    whole, statistic = float((value**2).sum()), by_group(cells, group)
+    whole, statistic = float((centred(cells.cell, cells.value) ** 2).sum()), by_group(cells, group)
     if not whole > 0.0:
         return None
-    rows, within = np.arange(len(cell)), np.argsort(cell, kind="stable")
-    order = np.empty_like(rows)
-    by_chance = []
-    for _ in range(50):
-        order[within] = np.argsort(cell + generator.random(len(cell)))
-        by_chance.append(statistic(order))
-    usual = float(np.mean(by_chance)) / whole
-    return max(0.0, (statistic(rows) / whole - usual) / max(1.0 - usual, 1e-12))
+    usual = float(np.mean([statistic(order) for order in exchanged(cells.cell, 50, generator)])) / whole
+    return max(0.0, (statistic(np.arange(len(cells))) / whole - usual) / max(1.0 - usual, 1e-12))
 
 
 def _order(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
@@ -179,16 +178,16 @@ def _order(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
         np.cumsum(previous >= 0) - 1
     ]
 
-    def statistics(cells: Cells, kept: np.ndarray, before: np.ndarray, action: np.ndarray) -> Any:
-        del kept
-        found: list[Statistic] = [by_table(cells, before)]
-        if len(np.unique(action)) > 1:
-            found.append(by_table(cells, action))
+    def statistics(cells: Cells, kept: np.ndarray) -> tuple[list[Statistic], np.ndarray]:
+        before, by = outcomes.before[kept], action[kept]
+        found = [by_table(cells, before)]
+        if len(np.unique(by)) > 1:
+            found.append(by_table(cells, by))
         if outcomes.scale and cells.value is not None:
             found.append(by_trend(cells, before.astype(float)))
         return found, before
 
-    return _Question(cells, kept, (outcomes.before, action), statistics, "too few steps were taken again after others")
+    return _Question(cells, kept, statistics, "too few steps were taken again after others")
 
 
 def moments(rows: Rows) -> tuple[np.ndarray, str]:
@@ -212,15 +211,14 @@ def _time(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
     when, _ = moments(rows)
     kept = telling(outcomes.cells, when)
 
-    def statistics(cells: Cells, kept: np.ndarray, when: np.ndarray) -> Any:
-        del kept
-        part = blocks(when)
-        found: list[Statistic] = [by_slopes(cells, when), by_table(cells, part)]
+    def statistics(cells: Cells, kept: np.ndarray) -> tuple[list[Statistic], np.ndarray]:
+        part = blocks(when[kept])
+        found = [by_slopes(cells, when[kept]), by_table(cells, part)]
         if cells.value is not None:
-            found += [by_trend(cells, when), by_break(cells, when)]
+            found += [by_trend(cells, when[kept]), by_break(cells, when[kept])]
         return found, part
 
-    return _Question(outcomes.cells, kept, (when,), statistics, "too few steps were taken again at another time")
+    return _Question(outcomes.cells, kept, statistics, "too few steps were taken again at another time")
 
 
 def _unit(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
@@ -228,13 +226,16 @@ def _unit(rows: Rows, outcomes: Exchangeable) -> _Question | LogTest:
         why = "the log has no column unit" if rows.unit is None else "the log is of one unit"
         return LogTest("", None, None, 0, why)
 
-    def statistics(cells: Cells, kept: np.ndarray, unit: np.ndarray) -> Any:
-        del kept
+    units = rows.unit
+
+    def statistics(cells: Cells, kept: np.ndarray) -> tuple[list[Statistic], np.ndarray]:
+        unit = units[kept]
         found = [by_table(cells, unit)]
         return (found if cells.value is None else [*found, by_group(cells, unit)]), unit
 
-    kept = telling(outcomes.cells, rows.unit)
-    return _Question(outcomes.cells, kept, (rows.unit,), statistics, "too few steps were taken by several units")
+    return _Question(
+        outcomes.cells, telling(outcomes.cells, units), statistics, "too few steps were taken by several units"
+    )
 
 
 def _cost(rows: Rows) -> _Question | LogTest:
@@ -249,19 +250,19 @@ def _cost(rows: Rows) -> _Question | LogTest:
         why = "costs are the same whenever a move was seen again" if again else "no move was seen again"
         return LogTest("", None, None, 0, why)
 
-    def statistics(cells: Cells, kept: np.ndarray, when: np.ndarray) -> Any:
+    def statistics(cells: Cells, kept: np.ndarray) -> tuple[list[Statistic], np.ndarray]:
         place = np.full(len(rows), -1)
         place[kept] = np.arange(len(kept))
         before = np.where(previous[kept] >= 0, place[previous[kept]], -1)
-        found: list[Statistic] = [by_trend(cells, when), by_break(cells, when)]
+        found = [by_trend(cells, when[kept]), by_break(cells, when[kept])]
         if (before >= 0).any():
             found.append(by_run(cells, before))
             found.append(by_group(cells, np.where(previous[kept] >= 0, rows.state[previous[kept]], -1)))
         if rows.unit is not None:
             found.append(by_group(cells, rows.unit[kept]))
-        return found, blocks(when) if rows.unit is None else rows.unit[kept]
+        return found, blocks(when[kept]) if rows.unit is None else rows.unit[kept]
 
-    return _Question(cells, kept, (when,), statistics, "too few moves were seen again")
+    return _Question(cells, kept, statistics, "too few moves were seen again")
 
 
 def _adjusted(tests: list[LogTest]) -> tuple[LogTest, ...]:
@@ -272,3 +273,120 @@ def _adjusted(tests: list[LogTest]) -> tuple[LogTest, ...]:
         least = max(least, min(1.0, p * (len(asked) - rank)))
         found[k] = least
     return tuple(test._replace(adjusted=found.get(k)) for k, test in enumerate(tests))
+
+
+DRAWS = 200
+ROWS = 5000
+
+# Numbers held at once: draws times the entries of the kernel, and rows times successors.
+MOST_ENTRIES, MOST_PLACES = 20_000_000, 20_000_000
+FEWEST_DRAWS = 50
+
+
+class Band(NamedTuple):
+    """Groups of rows: what happened in each, and where the belief puts it.
+
+    Attributes:
+        labels: of the groups.
+        rows: how many each has.
+        observed: mean of what was measured.
+        low, high: where it lies with a probability of 90 % under the belief.
+    """
+
+    labels: tuple[str, ...]
+    rows: tuple[int, ...]
+    observed: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def outside(self) -> int:
+        """How many groups lie outside."""
+        return sum(not low <= seen <= high for seen, low, high in zip(self.observed, self.low, self.high, strict=True))
+
+
+class Replays(NamedTuple):
+    """The steps of a log and, for draws of the belief, the steps that could have been in their place.
+
+    Attributes:
+        seen: `[N]` what was measured of the steps that happened.
+        drawn: `[M, N]` the same of those drawn.
+        kept: `[N]` which rows of the log they are.
+    """
+
+    seen: Float[np.ndarray, " N"]
+    drawn: Float[np.ndarray, "M N"]
+    kept: np.ndarray
+
+    def band(self, group: np.ndarray, labels: dict[int, str]) -> Band:
+        """Means by group, for the groups that have a label; `group` is of all rows of the log."""
+        mine = group[self.kept]
+        numbers = [number for number in labels if np.any(mine == number)]
+        seen, low, high, rows = [], [], [], []
+        for number in numbers:
+            inside = mine == number
+            means = self.drawn[:, inside].mean(axis=1)
+            # With the distribution of the replays, not of the mean: the group may be a row or two.
+            edges = np.quantile(means, [0.05, 0.95])
+            seen.append(float(self.seen[inside].mean()))
+            low.append(float(edges[0]))
+            high.append(float(edges[1]))
+            rows.append(int(inside.sum()))
+        return Band(tuple(labels[number] for number in numbers), tuple(rows), tuple(seen), tuple(low), tuple(high))
+
+
+@in_float64
+def replays(
+    model: AbstractFamily,
+    belief: Posterior,
+    state: np.ndarray,
+    action: np.ndarray,
+    slot: np.ndarray,
+    measure: Any,
+    seed: int = 0,
+) -> Replays | None:
+    """Draw every step of a log again from the belief; None where the kernel is too large for it.
+
+    Args:
+        model: the family.
+        belief: after the log.
+        state: `[N]`, of the rows.
+        action: `[N]`, of the rows.
+        slot: `[N]` the entry of the pair's successor list that happened; -1 where it is not there.
+        measure: from the mean kernel `[S, A, B]` to what is measured of each entry, `[S, A, B]`.
+        seed: of all draws.
+    """
+    shape = model.support.shape
+    number = min(DRAWS, MOST_ENTRIES // int(np.prod(shape)))
+    kept = np.flatnonzero(slot >= 0)
+    generator = np.random.default_rng([seed, len(state)])
+    most = min(ROWS, MOST_PLACES // shape[2])
+    if number < FEWEST_DRAWS or most < FEWEST_DRAWS or not len(kept):
+        return None
+    if len(kept) > most:
+        kept = np.sort(generator.choice(kept, most, replace=False))
+    thetas = np.asarray(belief.sample(seed, number))
+    tables = to_numpy(jax.lax.map(model.probability, thetas, batch_size=16))
+    measured = np.asarray(measure(tables.mean(axis=0)))
+    place = state[kept], action[kept]
+    drawn = np.empty((number, len(kept)))
+    for k, table in enumerate(tables):
+        steps = np.cumsum(table[place], axis=1)
+        chosen = (generator.random(len(kept))[:, None] * steps[:, -1:] >= steps).sum(axis=1)
+        drawn[k] = measured[(*place, np.minimum(chosen, shape[2] - 1))]
+    return Replays(measured[(*place, slot[kept])], drawn, kept)
+
+
+def along_scale(scale: Float[np.ndarray, "S A B"]) -> Any:
+    """Measures how far a step leads, less what is expected of it."""
+
+    def measure(mean: np.ndarray) -> np.ndarray:
+        return scale - (mean * scale).sum(axis=2, keepdims=True)
+
+    return measure
+
+
+def surprise(mean: Float[np.ndarray, "S A B"]) -> Float[np.ndarray, "S A B"]:
+    """Measures how surprising a step is, in nats, less what is expected of it."""
+    nats = -np.log(np.maximum(mean, 1e-12))
+    return nats - (mean * nats).sum(axis=2, keepdims=True)

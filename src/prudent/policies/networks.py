@@ -13,8 +13,7 @@ from jaxtyping import Float
 from ..arrays import Array, as_float, require_finite
 from ..errors import InputError
 from ..files import write_whole
-from .files import policy_from, write_policy_file
-from .tabular_policy import TabularPolicy, chosen_by
+from .tabular_policy import TabularPolicy, chosen_by, policy_from, write_policy_file
 
 # Of the ONNX standard: old enough for every runtime, new enough for all that is used here.
 ONNX_OPSET, ONNX_VERSION = 17, 9

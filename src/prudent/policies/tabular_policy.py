@@ -1,7 +1,8 @@
-"""A policy for finitely many states: asked, looked at, written to a file."""
+"""A policy for finitely many states: asked, looked at, written to a file and read back."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,62 @@ from numpy.typing import ArrayLike
 
 from ..arrays import Array, as_float, require_distribution, require_finite, require_indices
 from ..errors import InputError
+from ..files import write_whole
 from ..tables import Labels, frame_of
-from .files import policy_from, write_policy_file
+
+FORMAT = "prudent policy 1"
+
+# Lists and tables take far more memory than the text of them; a table of two million states fits.
+LARGEST_FILE, MOST_PARTS = 2**28, 2**22
+
+
+def write_policy_file(path: str | Path, kind: str, content: Mapping[str, Any]) -> Path:
+    """Write a policy of a kind; the file is replaced whole or not at all."""
+    text = json.dumps({"format": FORMAT, "kind": kind, **content}, allow_nan=False, ensure_ascii=False)
+    data = (text + "\n").encode()
+    if len(data) > LARGEST_FILE or _parts(data) > MOST_PARTS:
+        raise InputError(f"{path}: would be larger than a policy may be that is read back; save its array by NumPy")
+    return write_whole(path, data)
+
+
+def read_policy_file(path: str | Path) -> dict[str, Any]:
+    """The content of a policy's file; what is none is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InputError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB; it is no policy that prudent wrote")
+    try:
+        data = path.read_bytes()
+        if _parts(data) > MOST_PARTS:
+            raise InputError(f"{path}: has more parts than any policy that prudent wrote")
+        content = json.loads(data.decode())
+    except InputError:
+        raise
+    except (ValueError, RecursionError, UnicodeDecodeError, OSError):
+        raise InputError(f"{path}: is not JSON; name a file that policy.save(...) wrote") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path}: has no format {FORMAT!r}; name a file that policy.save(...) wrote")
+    return content
+
+
+def _parts(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
+
+
+def policy_from(path: str | Path, kinds: Mapping[str, Any]) -> Any:
+    """The policy of a file, made by the class of its kind; what the class refuses is refused with the file's name."""
+    content = read_policy_file(path)
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InputError(f"{path}: holds a policy of the kind {str(kind)[:40]!r}; here it must be {' or '.join(kinds)}")
+    try:
+        return kinds[kind].from_content(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        raise InputError(f"{path}: is damaged ({reason}); save the policy again") from None
 
 
 class TabularPolicy(eqx.Module):
@@ -81,7 +136,7 @@ class TabularPolicy(eqx.Module):
             seed: of the random choice, where the policy makes one: a whole number (the same seed, the same action), or
                 a NumPy generator, which goes on. When left out, every call makes a choice of its own.
         """
-        row = np.asarray(self.probabilities)[self.labels.state(state)]
+        row = np.asarray(self.probabilities)[self.labels.number("state", state)]
         chosen = int(chosen_by(row[None], seed)[0])
         return self.labels.name("action", chosen) if isinstance(state, str) else chosen
 
@@ -164,8 +219,12 @@ def chosen_by(rows: Float[np.ndarray, "N A"], seed: int | np.random.Generator | 
         raise InputError(f"seed must be a whole number, a numpy.random.Generator or None, got {seed!r}")
     if isinstance(seed, int | np.integer) and seed < 0:
         raise InputError(f"seed must be >= 0, got {seed}")
-    cumulative = np.cumsum(rows, axis=1)
-    uniform = np.random.default_rng(seed).random(len(rows)) * cumulative[:, -1]
+    return picked(np.cumsum(rows, axis=1), np.random.default_rng(seed))
+
+
+def picked(cumulative: Float[np.ndarray, "N A"], generator: np.random.Generator) -> Int[np.ndarray, " N"]:
+    """One entry for each row of a cumulative distribution; never one of probability 0."""
+    uniform = generator.random(len(cumulative)) * cumulative[:, -1]
     return (cumulative <= uniform[:, None]).sum(axis=1)
 
 

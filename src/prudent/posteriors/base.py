@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, generator, require_finite, require_size, unwritten_zeros
+from ..arrays import Array, generator, require_finite, require_indices, require_size, unwritten_zeros
 from ..errors import InputError
 from ..kernels import Support
 
@@ -147,26 +148,24 @@ class AbstractTable(Invertible):
     support: eqx.AbstractVar[Support]
 
 
-def block_of(allowed: Bool[np.ndarray, "S A B"], n: int) -> int:
-    """How many of n tables are drawn at once: all, unless they are mostly padding and many."""
-    return n if allowed.mean() >= MOSTLY_PADDING else max(1, BLOCK // allowed.size)
-
-
 def in_blocks(
     allowed: Bool[np.ndarray, "S A B"],
     n: int,
-    block: int,
     make: Callable[[int, int], Float[np.ndarray, "K S A B"]],
+    block: int | None = None,
 ) -> Float[np.ndarray, "N S A B"]:
     """`n` tables, `make(first, last)` at a time; where few entries are allowed, only these are written to memory.
 
-    A few rows with many successors so take no memory from those with few: draws lie side by side in memory, and an
-    entry that is padding in all of them is a page that was never written to.
+    When left out, a block is all of them, unless they are mostly padding and many. A few rows with many successors so
+    take no memory from those with few: draws lie side by side in memory, and an entry that is padding in all of them is
+    a page that was never written to.
     """
+    sparse = allowed.mean() < MOSTLY_PADDING
+    if block is None:
+        block = max(1, BLOCK // allowed.size) if sparse else n
     if block >= n:
         return make(0, n)
     states, actions, entries = allowed.shape
-    sparse = allowed.mean() < MOSTLY_PADDING
     tables = np.empty((n, *allowed.shape))
     if sparse:
         tables = unwritten_zeros((entries, states, actions, n)).transpose(3, 1, 2, 0)
@@ -175,6 +174,25 @@ def in_blocks(
         last = min(first + block, n)
         tables[first:last][where] = make(first, last)[where]
     return tables
+
+
+def as_labels(name: str) -> Callable[[Any], Any]:
+    """Field converter: labels as whole numbers; None and placeholders are left as they are."""
+
+    def convert(value: Any) -> Any:
+        if value is None or isinstance(value, Tracer | jax.ShapeDtypeStruct):
+            return value
+        return require_indices(name, value, np.iinfo(np.int32).max)
+
+    return convert
+
+
+def updated(posterior: Posterior, log: Any, instead: str) -> Any:
+    """A posterior after a log; one that does not learn is refused, with what to use instead."""
+    update = getattr(posterior, "update", None)
+    if update is None:
+        raise InputError(f"{type(posterior).__name__} does not learn from a log; {instead}")
+    return update(log)
 
 
 def require_table(name: str, support: Support, *tables: Array) -> None:

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, as_float, in_float64, require_finite, require_size
 from ..errors import InputError
+from ..transitions import Likelihood, joined, likelihood_of
 from .base import Invertible
-from .likelihoods import Likelihood, joined, likelihood_of
 
 # The density, as a part of the largest, below which the grid leaves cells out.
 LEFT_OUT = 1e-12
@@ -91,7 +91,6 @@ class Grid(Invertible):
 
     def update(self, log: Any) -> Grid:
         """Add the counts of a log; updates in any order and split give the same posterior."""
-        likelihood_of(self.family, log)
         return Grid(self.family, self.low, self.high, joined(self.family, self.log, log), self.prior, self.cells)
 
     def _edges(self) -> Float[np.ndarray, "D E"]:

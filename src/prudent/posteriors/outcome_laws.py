@@ -12,8 +12,8 @@ from ..arrays import Array, as_float, require_indices, require_kind
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions
-from .base import AbstractTable, block_of, in_blocks, require_counts, require_prior
-from .dirichlet import draw_rows, sticks, sum_counts, unbroken
+from .base import require_counts, require_prior
+from .conjugate import DirichletRows, sum_counts
 
 
 class _Tree(NamedTuple):
@@ -35,7 +35,7 @@ class _Tree(NamedTuple):
         return np.concatenate([shares.reshape(len(shares), -1), ends], axis=1)[:, self.path].prod(axis=-1)
 
 
-class OutcomeLaws(AbstractTable):
+class OutcomeLaws(DirichletRows):
     """Pairs whose next state is a known function of a random outcome, with laws that pairs share.
 
     One law of demand for all stocks and orders, say: entry b of a pair's successor list is where outcome b leads, and
@@ -191,16 +191,21 @@ class OutcomeLaws(AbstractTable):
                     shown[law] |= members
         return np.where(shown.any(axis=1, keepdims=True), shown, own)
 
-    def _table(self, laws: Float[np.ndarray, "N L B"]) -> Float[np.ndarray, "N S A B"]:
-        return laws[:, np.asarray(self.law)]
+    def _rows(self) -> Float[np.ndarray, "M C"]:
+        """Of the branches of each node."""
+        return self.tree.prior + self.tree.counts
+
+    def _table(self, rows: Float[np.ndarray, "N M C"]) -> Float[np.ndarray, "N S A B"]:
+        """The laws that shares of the branches make, each in all of its pairs."""
+        return self.tree.laws(rows)[:, np.asarray(self.law)]
 
     def mean(self) -> Float[np.ndarray, "S A B"]:
         """Posterior mean of the table: the product of the branches' means."""
-        return self._made(self.tree.prior + self.tree.counts)
+        return self._made(self._rows())
 
     def _made(self, weights: Float[np.ndarray, "M C"]) -> Float[np.ndarray, "S A B"]:
         shares = weights / weights.sum(axis=1, keepdims=True)
-        return self._table(self.tree.laws(shares[None]))[0]
+        return self._table(shares[None])[0]
 
     def maximum_likelihood(self, unseen: Any = None) -> Float[np.ndarray, "S A B"]:
         """The laws that make the log most likely; on ordered outcomes cut off from above, that of Kaplan and Meier.
@@ -209,7 +214,7 @@ class OutcomeLaws(AbstractTable):
             unseen: a table such as `posterior.mean()`: where the log tells nothing of how a set splits, the posterior
                 mean of the split is taken; without it that is refused.
         """
-        counts, weights = self.tree.counts, self.tree.prior + self.tree.counts
+        counts = self.tree.counts
         silent = counts.sum(axis=1) == 0
         # A node of one branch has nothing to tell.
         if unseen is None and np.any(silent & ((self.tree.prior > 0).sum(axis=1) > 1)):
@@ -217,28 +222,4 @@ class OutcomeLaws(AbstractTable):
                 "the log does not tell the laws of all outcomes: maximum likelihood needs data; use mean(), or "
                 "maximum_likelihood(unseen=posterior.mean())"
             )
-        return self._made(np.where(silent[:, None], weights, counts))
-
-    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
-        """`n` tables `[n, S, A, B]`."""
-        allowed, weights = self.support.allowed(), self.tree.prior + self.tree.counts
-
-        def make(first: int, last: int) -> np.ndarray:
-            return self._table(self.tree.laws(draw_rows(generator, weights, last - first)))
-
-        return in_blocks(allowed, n, block_of(allowed, n), make)
-
-    @property
-    def uniform_dimension(self) -> int:
-        """For each node, one less than its branches."""
-        return int(sticks(self.tree.prior).sum())
-
-    def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
-        """Branches by breaking sticks."""
-        allowed, weights, n = self.support.allowed(), self.tree.prior + self.tree.counts, len(uniforms)
-
-        def make(first: int, last: int) -> np.ndarray:
-            shares = unbroken(np.broadcast_to(weights, (last - first, *weights.shape)), uniforms[first:last])
-            return self._table(self.tree.laws(shares))
-
-        return in_blocks(allowed, n, block_of(allowed, n), make)
+        return self._made(np.where(silent[:, None], self._rows(), counts))

@@ -1,15 +1,19 @@
-"""Posteriors that are lists of points: draws made elsewhere, and one known theta."""
+"""Posteriors that are points: draws made elsewhere, one known theta, or the chains of Hamiltonian Monte Carlo."""
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, is_concrete, require_finite
+from ..arrays import Array, as_float, as_key, is_concrete, require_finite, require_kind, require_size
 from ..errors import InputError
+from ..transitions import Likelihood, joined, likelihood_of
 from .base import MOST_ATOMS, Posterior, WeightedDraws
 
 
@@ -106,3 +110,249 @@ class Point(Posterior):
         """`n` copies."""
         del generator
         return np.broadcast_to(np.asarray(self.theta), (n, *self.theta.shape))
+
+
+LARGEST_RHAT, FEWEST_EFFECTIVE = 1.01, 400
+
+
+class MCMCStatus(enum.Enum):
+    """Whether the chains of an `MCMC` run can be trusted; the value says what is wrong and what to do.
+
+    >>> import prudent as pr
+    >>> pr.MCMCStatus.NOT_MIXED.ok
+    False
+    """
+
+    OK = "R-hat is below 1.01, there are at least 400 effective draws, and no trajectory diverged"
+    NOT_MIXED = (
+        "R-hat is 1.01 or more, so the chains disagree about the posterior; raise warmup= and samples=, or narrow the "
+        "prior to one of several modes"
+    )
+    FEW_EFFECTIVE = "there are fewer than 400 effective draws, too few for quantiles; raise samples="
+    DIVERGENT = (
+        "trajectories diverged, so parts of the posterior may have been missed; raise target_acceptance= (0.95, 0.99), "
+        "or use a prior without mass where the likelihood is 0"
+    )
+
+    @property
+    def ok(self) -> bool:
+        """Whether the draws stand for the posterior."""
+        return self is MCMCStatus.OK
+
+
+class Settings(NamedTuple):
+    """What a run is repeated with."""
+
+    warmup: int
+    samples: int
+    chains: int
+    seed: int | jax.Array
+    target_acceptance: float
+
+
+class MCMC(Posterior):
+    """The posterior under any family and any NumPyro prior, as draws of the no-U-turn sampler.
+
+    The density is `prior(theta) prod_k P_theta(s'_k | s_k, a_k)^count_k`, where P has densities if states are vectors,
+    as in a `LinearFamily` or through the noise of a `SimulatedFamily`. Made by `MCMC.run`, which needs
+    `pip install "prudent[mcmc]"`. A run is used only if it passes the checks of its `status`; `Draws(run.draws)` uses
+    draws that did not, on your own responsibility.
+
+    >>> import numpyro.distributions as dist, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> log = pr.Transitions.from_records([(2, 2, 3), (2, 2, 2)], states=4, actions=4, count=[3, 7])
+    >>> belief = pr.MCMC.run(lake, log, dist.Uniform(0.0, 1.0).expand([2]))
+    >>> belief.status.ok, belief.draws.shape
+    (True, (4000, 2))
+    >>> bool(abs(belief.mean()[1] - 4 / 12) < 0.02)  # as Beta(4, 8)
+    True
+
+    Attributes:
+        draws: `[M, ...]` the draws of all chains, one behind the other.
+        rhat: `[...]` rank-normalised split R-hat of each entry of theta, 1 when the chains agree.
+        effective_sample_size: `[...]` effective draws of each entry, the smaller of bulk and tail.
+        divergences: how many trajectories diverged.
+        status: whether the draws can be trusted.
+        family, prior, log: what the draws are about, with the log merged.
+        settings: the arguments of the run.
+    """
+
+    draws: Float[Array, "M ..."]
+    rhat: Float[Array, ...]
+    effective_sample_size: Float[Array, ...]
+    divergences: int = eqx.field(static=True)
+    status: MCMCStatus = eqx.field(static=True)
+    family: Any
+    prior: Any
+    log: Any
+    settings: Settings
+
+    @staticmethod
+    def run(
+        family: Any,
+        log: Any,
+        prior: Any,
+        *,
+        warmup: int = 1000,
+        samples: int = 1000,
+        chains: int = 4,
+        seed: int | jax.Array = 0,
+        target_acceptance: float = 0.8,
+    ) -> MCMC:
+        """Run the sampler, and check its chains.
+
+        Args:
+            family: the family of models.
+            log: the transitions seen, `Transitions` or a `VectorLog`; None for the prior.
+            prior: a NumPyro distribution over theta whose batch and event axes together are theta's shape, for
+                example `Uniform(0.0, 1.0).expand([2])`, or `Dirichlet(ones([S, A, B]))` for a `TabularFamily`.
+            warmup: iterations of each chain that adapt the sampler and are thrown away.
+            samples: draws of each chain.
+            chains: independent chains, at least 2, run side by side in one process.
+            seed: a whole number or a `jax.random.key`.
+            target_acceptance: in (0, 1); nearer 1 is slower and follows sharp bends better.
+        """
+        likelihood = likelihood_of(family, log)
+        settings = Settings(
+            require_size("warmup", warmup),
+            # Split in halves, a chain needs two draws in each for its variance.
+            require_size("samples", samples, 4),
+            require_size("chains", chains, 2),
+            seed,
+            target_acceptance,
+        )
+        if not (isinstance(target_acceptance, float) and 0.0 < target_acceptance < 1.0):
+            raise InputError(f"target_acceptance must lie in (0, 1), got {target_acceptance!r}; 0.8 is usual")
+        log = joined(family, log)
+        with jax.enable_x64(True):
+            draws, divergences = _sample(likelihood, prior, settings)
+        rhat, effective = _diagnose(draws)
+        return MCMC(
+            draws=draws.reshape(-1, *draws.shape[2:]),
+            rhat=rhat,
+            effective_sample_size=effective,
+            divergences=divergences,
+            status=_status(rhat, effective, divergences),
+            family=family,
+            prior=prior,
+            log=log,
+            settings=settings,
+        )
+
+    def by_chain(self) -> Float[np.ndarray, "C N ..."]:
+        """The draws of each chain."""
+        draws = np.asarray(self.draws)
+        return draws.reshape(self.settings.chains, -1, *draws.shape[1:])
+
+    def update(self, log: Any) -> MCMC:
+        """A new run with the same settings on all the data, those of `log` added."""
+        return MCMC.run(self.family, joined(self.family, self.log, log), self.prior, **self.settings._asdict())
+
+    def mean(self) -> Float[np.ndarray, ...]:
+        """Posterior mean of theta."""
+        self._require_ok()
+        return np.asarray(self.draws).mean(axis=0)
+
+    @property
+    def behind(self) -> float:
+        """The fewest effective draws of any entry of theta."""
+        return float(np.min(self.effective_sample_size))
+
+    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N ..."]:
+        """`n` of the draws with replacement; refused when the status is not ok."""
+        self._require_ok()
+        return Draws(self.draws).draw(generator, n)
+
+    def _require_ok(self) -> None:
+        if not self.status.ok:
+            raise InputError(
+                f"the MCMC run cannot be trusted: {self.status.value} (largest R-hat {np.max(self.rhat):.3f}, fewest "
+                f"effective draws {np.min(self.effective_sample_size):.0f}, {self.divergences} divergences). "
+                "Draws(run.draws) uses its draws as they are"
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.draws)} draws, largest R-hat {np.max(self.rhat):.3f}, fewest effective draws "
+            f"{np.min(self.effective_sample_size):.0f}, {self.divergences} divergences\n{self.status.value}"
+        )
+
+
+def _sample(likelihood: Likelihood, prior: Any, settings: Settings) -> tuple[Float[np.ndarray, "H M ..."], int]:
+    """Draws `[chains, samples, ...]` and the number of divergences."""
+    try:
+        import numpyro
+        from numpyro import infer
+        from numpyro.distributions import Distribution
+    except ImportError:
+        raise InputError('MCMC needs NumPyro, which is not installed; pip install "prudent[mcmc]"') from None
+    require_kind("prior", prior, Distribution, "a NumPyro distribution, such as Uniform(0.0, 1.0).expand([2])")
+    # Parameters made outside float64 would pull theta down to float32.
+    prior = jax.tree.map(lambda leaf: np.float64(leaf) if _is_float(leaf) else leaf, prior)
+
+    def model(likelihood: Likelihood) -> None:
+        theta = jnp.asarray(numpyro.sample("theta", prior))
+        numpyro.factor("log_likelihood", likelihood.value(theta)[0])
+
+    likelihood.check(prior.sample(as_key(settings.seed)))
+    jax.eval_shape(likelihood.value, jax.ShapeDtypeStruct(prior.shape(), np.float64))
+    run = infer.MCMC(
+        infer.NUTS(model, target_accept_prob=settings.target_acceptance),
+        num_warmup=settings.warmup,
+        num_samples=settings.samples,
+        num_chains=settings.chains,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    try:
+        run.run(as_key(settings.seed), likelihood, extra_fields=("diverging",))
+    except RuntimeError as error:
+        if "valid initial" not in str(error):
+            raise
+        raise InputError(
+            "the sampler finds no theta of the prior at which the log is possible and the density finite; "
+            "correct the prior or the log"
+        ) from None
+    return np.asarray(run.get_samples(group_by_chain=True)["theta"]), int(run.get_extra_fields()["diverging"].sum())
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray | jax.Array) and np.issubdtype(leaf.dtype, np.floating)
+
+
+def _status(rhat: np.ndarray, effective: np.ndarray, divergences: int) -> MCMCStatus:
+    if not np.all(rhat < LARGEST_RHAT):
+        return MCMCStatus.NOT_MIXED
+    if not np.all(effective >= FEWEST_EFFECTIVE):
+        return MCMCStatus.FEW_EFFECTIVE
+    return MCMCStatus.DIVERGENT if divergences else MCMCStatus.OK
+
+
+def _diagnose(draws: Float[np.ndarray, "H M ..."]) -> tuple[Float[np.ndarray, ...], Float[np.ndarray, ...]]:
+    """Rank-normalised split R-hat, and the smaller of bulk and tail effective sample size, of each entry.
+
+    Ranks make both meaningful for heavy tails, and the folded R-hat sees chains that differ in spread alone.
+    """
+    from numpyro.diagnostics import effective_sample_size, gelman_rubin
+
+    chains, length = draws.shape[:2]
+    half = length // 2
+    split = np.concatenate([draws[:, :half], draws[:, length - half :]]).reshape(2 * chains, half, -1)
+    # Entries that cannot move, as the only successor of a row, agree and need no draws.
+    fixed = np.all(split == split[:1, :1], axis=(0, 1))
+    folded = np.abs(split - np.median(split, axis=(0, 1)))
+    low, high = np.quantile(split, [0.05, 0.95], axis=(0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rhat = np.maximum(gelman_rubin(_normal_ranks(split)), gelman_rubin(_normal_ranks(folded)))
+        parts = [_normal_ranks(split), (split <= low).astype(float), (split <= high).astype(float)]
+        effective = np.min([effective_sample_size(part) for part in parts], axis=0)
+    rhat = np.where(fixed, 1.0, np.nan_to_num(rhat, nan=np.inf, posinf=np.inf))
+    effective = np.where(fixed, float(chains * length), np.nan_to_num(effective, nan=0.0, posinf=0.0))
+    return rhat.reshape(draws.shape[2:]), effective.reshape(draws.shape[2:])
+
+
+def _normal_ranks(values: Float[np.ndarray, "H M E"]) -> Float[np.ndarray, "H M E"]:
+    from scipy import special, stats  # slow to import, and few need it
+
+    ranks = stats.rankdata(values.reshape(-1, values.shape[2]), axis=0)
+    return special.ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(values.shape)

@@ -15,8 +15,8 @@ from ..arrays import Array, as_float, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions
-from .base import BLOCK, AbstractTable, block_of, in_blocks, require_counts, require_table
-from .dirichlet import frequencies, sticks, sum_counts, unbroken
+from .base import BLOCK, AbstractTable, in_blocks, require_counts, require_table
+from .conjugate import frequencies, sticks, sum_counts, unbroken
 from .learning import CONCENTRATIONS, TINY, Learned, learn, likely_grid
 
 # A gamma variate below exp(-8) may be 0: that of shape a from a uniform number u is, where u + VANISHING a <= 1.
@@ -113,7 +113,7 @@ class Pooled(AbstractTable):
             return rows.reshape(-1, *self.support.shape)
 
         block = max(1, BLOCK // max(counts.size, expected.size))
-        return in_blocks(self.support.allowed(), n, block, make)
+        return in_blocks(self.support.allowed(), n, make, block)
 
     def _flat_counts(self) -> Float[np.ndarray, "P B"]:
         return np.asarray(self.counts).reshape(-1, self.support.successors)
@@ -126,8 +126,8 @@ class Pooled(AbstractTable):
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         """Chances of kinds, laws by inverse gamma CDFs, then kinds, then rows by breaking sticks."""
-        allowed, n = self.support.allowed(), len(uniforms)
-        return in_blocks(allowed, n, block_of(allowed, n), lambda *ends: self._from_uniform(uniforms[slice(*ends)]))
+        allowed = self.support.allowed()
+        return in_blocks(allowed, len(uniforms), lambda *ends: self._from_uniform(uniforms[slice(*ends)]))
 
     def _from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
         learned, which, uniforms = self.learned, uniforms[:, 0], uniforms[:, 1:]

@@ -31,14 +31,12 @@ class Pool:
     the border of the states. So an entry's base is one of the J weights, or a sum of some of them.
 
     Attributes:
-        name: how pairs are alike.
         first: `[J]` what is expected before anything is seen; of each law it sums to what that counts for.
         law: `[J]` the law that each belongs to.
         sums: `[H, J]` zeros and ones: the sums that entries at a border need; the last row is empty.
         index: `[P, B]` which weight, or from J on which sum, each entry of the table has.
     """
 
-    name: str
     first: Float[np.ndarray, " J"]
     law: Int[np.ndarray, " J"]
     sums: sparse.csr_matrix
@@ -49,13 +47,9 @@ class Pool:
         """How many weights and sums there are."""
         return len(self.first) + len(self.sums.indptr) - 1
 
-    def parts(self, law: Float[np.ndarray, "... J"]) -> Float[np.ndarray, "... L"]:
-        """The weights of a law, and behind them the sums, as `index` numbers them."""
-        return np.concatenate([law, (self.sums @ law.T).T], axis=-1)
-
     def base(self, law: Float[np.ndarray, " J"]) -> Float[np.ndarray, "P B"]:
         """The rows that one law makes, not normalised."""
-        return self.parts(law)[self.index]
+        return np.concatenate([law, self.sums @ law])[self.index]
 
     def happened(self, law: Float[np.ndarray, " J"], place: np.ndarray, told: np.ndarray) -> Float[np.ndarray, " J"]:
         """Observations of entries, as what happened; where several things lead to one, as likely as the law says."""
@@ -84,12 +78,12 @@ def pools_of(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequence[
     moves = _Moves.of(support, entries, grid, seen)
     state, action = np.divmod(np.arange(support.states * support.actions), support.actions)
     return (
-        moves.pool("moves of the action, to the border", "border", action),
-        moves.pool("moves of the action, or none", "none", action),
-        moves.pool("moves of the action nearby", "border", _nearby(state, action, support), nearby=True),
-        moves.pool("moves of any action, to the border", "border", np.zeros_like(action)),
-        _gathered("where the action leads", entries, entries.action * support.states + entries.target, arrivals),
-        _gathered("other actions of the state", entries, entries.state * support.states + entries.target, arrivals),
+        moves.pool("border", action),
+        moves.pool("none", action),
+        moves.pool("border", _nearby(state, action, support), nearby=True),
+        moves.pool("border", np.zeros_like(action)),  # of any action
+        _gathered(entries, entries.action * support.states + entries.target, arrivals),  # where the action leads
+        _gathered(entries, entries.state * support.states + entries.target, arrivals),  # what other actions do
     )
 
 
@@ -98,7 +92,7 @@ def move_pools(support: Support, counts: Float[np.ndarray, "P B"], grid: Sequenc
     entries = _Entries.of(support)
     moves = _Moves.of(support, entries, grid, entries.seen(counts), every=False)
     action = np.arange(support.states * support.actions) % support.actions
-    return tuple(moves.pool(edge, edge, action) for edge in ("border", "none"))
+    return tuple(moves.pool(edge, action) for edge in ("border", "none"))
 
 
 def grids_of(support: Support, counts: Float[np.ndarray, "P B"]) -> list[tuple[int, ...]]:
@@ -131,12 +125,12 @@ def _nearby(state: Int[np.ndarray, " P"], action: Int[np.ndarray, " P"], support
     return state // max(2, round(support.states**0.5)) * support.actions + action
 
 
-def _gathered(name: str, entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
+def _gathered(entries: _Entries, label: Int[np.ndarray, " E"], arrivals: Float[np.ndarray, " S"]) -> Pool:
     """A pool in which every entry of the table is one thing that can happen."""
     labels, place = np.unique(label, return_inverse=True)
     nothing = sparse.csr_matrix((1, len(labels)), dtype=np.float32)
     law, target = np.divmod(labels, len(arrivals))
-    return Pool(name, arrivals[target], law, nothing, entries.table(place, padding=len(labels)))
+    return Pool(arrivals[target], law, nothing, entries.table(place, padding=len(labels)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +236,7 @@ class _Moves:
         landing = {"border": border, "none": np.where(outside, np.arange(support.states)[:, None], border)}
         return _Moves(entries, landing, first, by_action)
 
-    def pool(self, name: str, edge: str, label: Int[np.ndarray, " P"], nearby: bool = False) -> Pool:
+    def pool(self, edge: str, label: Int[np.ndarray, " P"], nearby: bool = False) -> Pool:
         """Pairs with the same label share how far they lead."""
         states, steps = self.landing[edge].shape
         actions = self.entries.actions
@@ -256,9 +250,9 @@ class _Moves:
         if nearby:
             first = NEARBY_EXPECTED * self.by_action[labels % actions].ravel()
         law = np.repeat(np.arange(len(labels)), steps)
-        return self._joined(name, first, law, entry[possible], key[possible])
+        return self._joined(first, law, entry[possible], key[possible])
 
-    def _joined(self, name: str, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
+    def _joined(self, first: np.ndarray, law: np.ndarray, entry: np.ndarray, key: np.ndarray) -> Pool:
         """A pool where the keys given lead to the entries given."""
         several = np.bincount(entry, minlength=len(self.entries.place))
         number = np.full(len(several), -1)
@@ -271,4 +265,4 @@ class _Moves:
         values = np.full(len(several), len(first) + size - 1)
         values[entry[~many]] = key[~many]
         values[several > 1] = len(first) + number[several > 1]
-        return Pool(name, first, law, sums, self.entries.table(values, padding=len(first) + size - 1))
+        return Pool(first, law, sums, self.entries.table(values, padding=len(first) + size - 1))

@@ -6,23 +6,16 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jax import ShapeDtypeStruct
-from jax.core import Tracer
 from jaxtyping import Float, Int
 from scipy import special
 
-from ..arrays import Array, as_float, is_concrete, require_finite, require_indices, require_kind
+from ..arrays import Array, as_float, is_concrete, require_finite, require_kind
 from ..errors import InputError
 from ..kernels import Support
 from ..transitions import Log, Transitions
-from .base import AbstractTable, Invertible, block_of, in_blocks
+from .base import AbstractTable, Invertible, as_labels, in_blocks, updated
 
-
-def _as_groups(value: Any) -> Any:
-    """Field converter: groups as whole numbers; placeholders are left as they are."""
-    if isinstance(value, Tracer | ShapeDtypeStruct):
-        return value
-    return require_indices("group of costs", value, np.iinfo(np.int32).max)
+_as_groups = as_labels("group of costs")
 
 
 class WithCosts(Invertible):
@@ -98,10 +91,8 @@ class WithCosts(Invertible):
 
     def update(self, log: Transitions | Log) -> WithCosts:
         """Learn the transitions of a log; what is believed of costs stays, since such a log has none."""
-        update = getattr(self.posterior, "update", None)
-        if update is None:
-            raise InputError(f"{type(self.posterior).__name__} does not learn from a log; use a Dirichlet or a Pooled")
-        return WithCosts(update(log), self.cost, self.spread, self.degrees, self.group)
+        learned = updated(self.posterior, log, "use a Dirichlet or a Pooled")
+        return WithCosts(learned, self.cost, self.spread, self.degrees, self.group)
 
     def mean(self) -> Float[np.ndarray, "S A E"]:
         """Posterior mean of theta."""
@@ -122,18 +113,15 @@ class WithCosts(Invertible):
     @property
     def uniform_dimension(self) -> int:
         """Those of the table, one for each group, and one for each cost that is not known."""
-        return self._table().uniform_dimension + len(self.degrees) + int(self._noisy().sum())
+        return self.posterior.uniform_dimension + len(self.degrees) + int(self._noisy().sum())
 
     def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A E"]:
         """The table's draws, then variances and costs by inverse CDFs."""
-        first = self._table().uniform_dimension
+        first = self.posterior.uniform_dimension
         last = first + len(self.degrees)
         chi_square = 2.0 * special.gammaincinv(0.5 * self._finite_degrees(), uniforms[:, first:last])
-        tables = self._table().from_uniform(uniforms[:, :first])
+        tables = self.posterior.from_uniform(uniforms[:, :first])
         return self._joined(tables, chi_square, special.ndtri(uniforms[:, last:]))
-
-    def _table(self) -> AbstractTable:
-        return self.posterior
 
     def _noisy(self) -> np.ndarray:
         return np.asarray(self.spread) > 0
@@ -155,7 +143,7 @@ class WithCosts(Invertible):
             return np.concatenate([tables[first:last], costs], axis=-1)
 
         some = np.concatenate([self.support.allowed(), noisy | (cost != 0)], axis=-1)
-        return in_blocks(some, n, block_of(some, n), make)
+        return in_blocks(some, n, make)
 
 
 def _by_pair(array: Any) -> Any:

@@ -13,8 +13,7 @@ import pyarrow as pa
 from ..errors import InputError
 from .names import INDEX_BITS, Names, as_name, require_name
 from .reading import Batch, numpy_of, read_batches
-from .rows import TIME, UNIT, Keeper
-from .trajectories import EPISODE, Steps
+from .rows import EPISODE, TIME, UNIT, Keeper, Steps, taken
 
 # Distinct codes of finished batches are merged once this many have gathered.
 MOST_PENDING = 2**20
@@ -52,16 +51,7 @@ class LogCounts:
         """The same log with other numbers for its names, in their order."""
         state, action, next_state = states[self.state], actions[self.action], states[self.next_state]
         order = np.lexsort((next_state, action, state))
-        return replace(
-            self,
-            state=state[order],
-            action=action[order],
-            next_state=next_state[order],
-            count=self.count[order],
-            cost_count=self.cost_count[order],
-            cost_total=self.cost_total[order],
-            cost_square=self.cost_square[order],
-        )
+        return taken(replace(self, state=state, action=action, next_state=next_state), order)
 
     def joined(self, other: LogCounts) -> LogCounts:
         """Both logs as one."""
@@ -205,7 +195,7 @@ class Tally:
     """Counts by code, and of rows with a cost their number, sum and squares; batches are merged now and then."""
 
     def __init__(self) -> None:
-        self.pending: list[tuple[np.ndarray, ...]] = []
+        self.pending: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64), *[np.zeros(0)] * 4)]
         self.size = 0
 
     def add(self, codes: np.ndarray, count: np.ndarray | None, cost: np.ndarray | None = None) -> None:
@@ -239,9 +229,6 @@ class Tally:
 
     def table(self) -> tuple[np.ndarray, ...]:
         """State, action, next state, count, and number, sum and squares of costs, of each distinct code, in order."""
-        if not self.pending:
-            empty = np.zeros(0, np.int64)
-            return (empty, empty, empty, *[np.zeros(0)] * 4)
         self._merge()
         codes, number, *costs = self.pending[0]
         if number.sum() > LARGEST_COUNT:

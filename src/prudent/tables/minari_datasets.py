@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
+from .names import suggest
 from .reading import BATCH_ROWS, Batch
 
 
@@ -62,8 +63,6 @@ def _load(name: str) -> Any:
     except Exception as error:
         raise InputError(f"minari:{name}: the local datasets cannot be listed: {error}") from None
     if name not in known:
-        from .names import suggest
-
         raise InputError(
             f"minari:{name}: there is no such dataset on this machine"
             + (suggest(name, known) or f"; download it first: minari download {name}")

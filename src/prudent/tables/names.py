@@ -1,10 +1,13 @@
-"""Names of states and actions, and the numbers they stand for inside."""
+"""Names of states and actions, and the numbers they stand for: collected from a log, and as records carry them."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +17,9 @@ from ..errors import InputError
 INDEX_BITS = 21
 MOST_NAMES = 2**INDEX_BITS
 LONGEST_NAME = 200
+
+Kind = Literal["state", "action"]
+KINDS: tuple[Kind, ...] = ("state", "action")
 
 # Comparing a misspelt name with more names than this would take longer than the user would wait.
 MOST_COMPARED = 20_000
@@ -29,6 +35,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word[:LONGEST_NAME], few, n=1, cutoff=0.6)
     near = near or [name for name in few if name.casefold() == word.casefold()][:1]
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def few_of(names: Sequence[str]) -> str:
+    """The first of many names, for a message."""
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def as_name(value: object) -> str | None:
@@ -156,8 +167,7 @@ class Names:
         """What to do about a name that is not declared."""
         if self._size is not None:
             return f"; there are {self._size}, numbered 0 to {self._size - 1}"
-        few = ", ".join(self._names[:6]) + (", ..." if len(self._names) > 6 else "")
-        return suggest(name, self._names) or f"; there are {few}"
+        return suggest(name, self._names) or f"; there are {few_of(self._names)}"
 
     def settled(self) -> tuple[Names, np.ndarray]:
         """The same names, declared from now on, and the new number of each old one.
@@ -172,3 +182,82 @@ class Names:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return Names(self.kind, [self._names[number] for number in order]), place
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names by number; what has no names goes by its numbers, and then only how many there are is kept.
+
+    >>> labels = Labels.of(["new", "worn"], 3)
+    >>> labels.number("state", "worn"), labels.name("state", 1), labels.name("action", 2)
+    (1, 'worn', '2')
+
+    Attributes:
+        states: names, or how many there are.
+        actions: the same for actions.
+    """
+
+    states: tuple[str, ...] | int
+    actions: tuple[str, ...] | int
+
+    @staticmethod
+    def of(states: Sequence[str] | int, actions: Sequence[str] | int) -> Labels:
+        """Checked names; numbers in their order, as text, are kept as how many there are."""
+        return Labels(_kept("state", states), _kept("action", actions))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        # Found once: labels are part of what compiled functions are looked up by.
+        return hash((self.states, self.actions))
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, dict[str, int]]:
+        return {kind: {name: k for k, name in enumerate(self.all(kind))} for kind in KINDS}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many states and actions there are."""
+        states, actions = (each if isinstance(each, int) else len(each) for each in (self.states, self.actions))
+        return states, actions
+
+    def all(self, kind: Kind) -> tuple[str, ...]:
+        """Every name, in order."""
+        names = self._of(kind)
+        return tuple(map(str, range(names))) if isinstance(names, int) else names
+
+    def name(self, kind: Kind, number: Any) -> str:
+        """The name of a number."""
+        names = self._of(kind)
+        return str(int(number)) if isinstance(names, int) else names[int(number)]
+
+    def number(self, kind: Kind, which: Any) -> int:
+        """The number of a state or action, by name or number; one that is not there is refused."""
+        names, size = self._of(kind), self.shape[KINDS.index(kind)]
+        if isinstance(which, np.ndarray) and which.ndim == 0:
+            which = which.item()
+        if isinstance(which, int | np.integer) and not isinstance(which, bool):
+            if 0 <= which < size:
+                return int(which)
+            raise InputError(f"{kind} {int(which)} is unknown: there are {size}, numbered 0 to {size - 1}")
+        if not isinstance(which, str):
+            raise InputError(f"a {kind} is given by its name or its number, got {which!r}")
+        name = which.strip()
+        if name not in self._numbers[kind]:
+            there = f"; there are {f'0 to {size - 1}' if isinstance(names, int) else few_of(names)}"
+            raise InputError(f"{kind} {name!r} is unknown{suggest(name, self.all(kind)) or there}")
+        return self._numbers[kind][name]
+
+    def _of(self, kind: Kind) -> tuple[str, ...] | int:
+        return self.states if kind == "state" else self.actions
+
+
+def _kept(kind: str, names: Sequence[str] | int) -> tuple[str, ...] | int:
+    if isinstance(names, int | np.integer) and not isinstance(names, bool):
+        return len(Names(kind, int(names)))
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InputError(f"names of {kind}s are a list of texts, or how many there are, got {names!r}")
+    known = Names(kind, [str(name) for name in names]).all()
+    return len(known) if known == tuple(map(str, range(len(known)))) else known

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .looking import look_at_footer, look_at_lines, look_at_packed, look_at_parquet
 from .names import suggest, unguarded
 from .opening import (
     KINDS,
@@ -21,6 +20,10 @@ from .opening import (
     decimal_point,
     for_arrow,
     header_of,
+    look_at_footer,
+    look_at_lines,
+    look_at_packed,
+    look_at_parquet,
     near_file,
     opened,
     refuse_disguise,
@@ -178,7 +181,7 @@ class _Wanted(NamedTuple):
                 continue
             have = ", ".join(repr(column[:40]) for column in columns[:8]) + (", ..." if len(columns) > 8 else "")
             others = [column.strip() for column in columns if column.strip() not in wanted]
-            near = _renamed(said or name, others)
+            near = suggest(said or name, others).replace("did you mean", "is it")
             what = f"column {name!r}" if said is None else f"column {said!r}, which is to be the {name},"
             raise InputError(f"{source}: {what} is missing{near}; the columns are {have or 'none'}{_fix(name, said)}")
         return found
@@ -189,12 +192,6 @@ def _fix(name: str, said: str | None) -> str:
         return "; correct data.columns"
     more = ", or data.trajectories = true if the rows are consecutive steps" if name == "next_state" else ""
     return f"; data.columns says what a column is called{more}" if name in LOGGED else ""
-
-
-def _renamed(name: str, others: Sequence[str]) -> str:
-    """A hint at a column that is perhaps the one missing under another spelling."""
-    near = suggest(name, others)
-    return near.replace("did you mean", "is it").removesuffix("?") + "?" if near else ""
 
 
 def _of_text(path: Path, wanted: _Wanted) -> Iterator[Batch]:

@@ -1,34 +1,131 @@
-"""Tables of transition probabilities, learned from transitions."""
+"""Conjugate posteriors: single probabilities learned from trials, tables of them learned from transitions."""
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jax import ShapeDtypeStruct
-from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
-from ..arrays import Array, as_float, is_concrete, require_distribution, require_indices, require_kind
+from ..arrays import Array, as_float, is_concrete, require_distribution, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
-from ..transitions import Log, Transitions, transitions_of
-from .base import AbstractTable, block_of, in_blocks, require_counts, require_prior, require_table
+from ..transitions import Evidence, Log, Transitions, Trials, transitions_of
+from .base import AbstractTable, Invertible, as_labels, in_blocks, require_counts, require_prior, require_table
+
+
+class Beta(Invertible):
+    """Independent Beta coordinates: theta[d] is a probability, learned from trials.
+
+    >>> import numpy as np, prudent as pr
+    >>> belief = pr.Beta.uniform(2).update(pr.Trials([[2, 3], [0, 5]]))
+    >>> belief.mean().round(3).tolist()
+    [0.429, 0.143]
+    >>> belief.maximum_likelihood().tolist()
+    [0.4, 0.0]
+
+    Attributes:
+        prior: `[D, 2]` pseudo-counts of (success, failure).
+        counts: `[D, 2]` observed counts.
+    """
+
+    prior: Float[Array, "D 2"] = eqx.field(converter=as_float)
+    counts: Float[Array, "D 2"] = eqx.field(converter=as_float)
+
+    def __check_init__(self) -> None:
+        if not is_concrete(self.prior):
+            return
+        if self.prior.ndim != 2 or self.prior.shape[1] != 2 or self.prior.shape != self.counts.shape:
+            raise InputError(f"Beta prior and counts need shape (D, 2), got {self.prior.shape} and {self.counts.shape}")
+        require_counts("Beta counts", self.counts)
+        require_prior("Beta prior", self.prior)
+        if np.any(self.prior == 0):
+            raise InputError("Beta prior must be positive in every entry; 1 is the uniform prior")
+
+    @staticmethod
+    def uniform(dimension: int) -> Beta:
+        """Beta(1, 1) on each of `dimension` coordinates, nothing observed."""
+        dimension = require_size("the dimension of a Beta", dimension)
+        return Beta(np.ones((dimension, 2)), np.zeros((dimension, 2)))
+
+    def update(self, log: Trials) -> Beta:
+        """Add the counts of a log; updates in any order and split give the same posterior."""
+        if not isinstance(log, Trials):
+            raise InputError(f"a Beta posterior learns from Trials, got {type(log).__name__}")
+        if log.counts.shape != self.counts.shape:
+            raise InputError(f"the log has {len(log.counts)} coordinates, the posterior {len(self.counts)}")
+        return Beta(self.prior, self.counts + log.counts)
+
+    def mean(self) -> Float[Array, " D"]:
+        """Posterior mean of theta."""
+        total = self.prior + self.counts
+        return total[..., 0] / total.sum(axis=-1)
+
+    def maximum_likelihood(self) -> Float[Array, " D"]:
+        """Observed frequencies; needs at least one trial of every coordinate."""
+        seen = np.asarray(self.counts).sum(axis=-1)
+        if np.any(seen == 0):
+            raise InputError(
+                f"no trial of coordinate {int(np.argmax(seen == 0))}: maximum likelihood needs data; use mean()"
+            )
+        return np.asarray(self.counts)[..., 0] / seen
+
+    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N D"]:
+        """`n` draws `[n, D]`."""
+        total = np.asarray(self.prior + self.counts)
+        return generator.beta(total[:, 0], total[:, 1], size=(n, len(total)))
+
+    @property
+    def uniform_dimension(self) -> int:
+        """`D`."""
+        return len(self.prior)
+
+    def from_uniform(self, uniforms: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+        """The quantile of each coordinate at each uniform number."""
+        total = np.asarray(self.prior + self.counts)
+        return special.betaincinv(total[:, 0], total[:, 1], uniforms)
+
 
 # Below this shape a gamma draw may underflow.
 SMALLEST_DIRECT_SHAPE = 0.02
 
 
-def _as_labels(value: Any) -> Any:
-    """Field converter: labels as whole numbers; None and placeholders are left as they are."""
-    if value is None or isinstance(value, Tracer | ShapeDtypeStruct):
-        return value
-    return require_indices("tied label", value, np.iinfo(np.int32).max)
+class DirichletRows(AbstractTable):
+    """Tables that are made of independent Dirichlet rows; a concrete one has their parameters, and makes the tables."""
+
+    @abc.abstractmethod
+    def _rows(self) -> Float[np.ndarray, "L B"]:
+        """The parameters of each probability vector that is drawn."""
+
+    @abc.abstractmethod
+    def _table(self, rows: Float[np.ndarray, "N L B"]) -> Float[np.ndarray, "N S A B"]:
+        """The tables that the vectors drawn make."""
+
+    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
+        """`n` tables `[n, S, A, B]`."""
+        rows = self._rows()
+        return in_blocks(
+            self.support.allowed(), n, lambda first, last: self._table(draw_rows(generator, rows, last - first))
+        )
+
+    @property
+    def uniform_dimension(self) -> int:
+        """For each vector, one less than its entries that have weight."""
+        return int(sticks(self._rows()).sum())
+
+    def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
+        """Rows by breaking sticks: entry `b` takes a `Beta(w_b, sum_{c > b} w_c)` share of what is left."""
+        rows, n = self._rows(), len(uniforms)
+        weight = np.broadcast_to(rows, (n, *rows.shape))
+        return in_blocks(
+            self.support.allowed(), n, lambda *ends: self._table(unbroken(weight[slice(*ends)], uniforms[slice(*ends)]))
+        )
 
 
-class Dirichlet(AbstractTable):
+class Dirichlet(DirichletRows):
     """Independent Dirichlet rows over the successors a support allows; theta is the table `[S, A, B]`.
 
     >>> import prudent as pr
@@ -53,7 +150,7 @@ class Dirichlet(AbstractTable):
     support: Support
     prior: Float[Array, "S A B"] = eqx.field(converter=as_float)
     counts: Float[Array, "S A B"] = eqx.field(converter=as_float)
-    tied: Int[Array, "S A"] | None = eqx.field(converter=_as_labels, default=None)
+    tied: Int[Array, "S A"] | None = eqx.field(converter=as_labels("tied label"), default=None)
 
     def __check_init__(self) -> None:
         require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")
@@ -123,7 +220,7 @@ class Dirichlet(AbstractTable):
         return pooled[place].reshape(self.support.shape)
 
     def _rows(self) -> Float[np.ndarray, "L B"]:
-        """The parameters of each probability vector that is drawn."""
+        """Of tied rows, one."""
         rows = np.asarray(self.prior + self._pooled()).reshape(-1, self.support.successors)
         return rows if self.tied is None else rows[self._labels()[0]]
 
@@ -145,29 +242,6 @@ class Dirichlet(AbstractTable):
                 `posterior.mean()`; without it such pairs are refused.
         """
         return frequencies(np.asarray(self._pooled()), unseen)
-
-    def draw(self, generator: np.random.Generator, n: int) -> Float[np.ndarray, "N S A B"]:
-        """`n` tables `[n, S, A, B]`."""
-        allowed, rows = self.support.allowed(), self._rows()
-
-        def make(first: int, last: int) -> np.ndarray:
-            return self._table(draw_rows(generator, rows, last - first))
-
-        return in_blocks(allowed, n, block_of(allowed, n), make)
-
-    @property
-    def uniform_dimension(self) -> int:
-        """For each vector, one less than its successors that have weight."""
-        return int(sticks(self._rows()).sum())
-
-    def from_uniform(self, uniforms: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N S A B"]:
-        """Rows by breaking sticks: entry `b` takes a `Beta(w_b, sum_{c > b} w_c)` share of what is left."""
-        allowed, weight, n = self.support.allowed(), self._rows(), len(uniforms)
-
-        def make(first: int, last: int) -> np.ndarray:
-            return self._table(unbroken(np.broadcast_to(weight, (last - first, *weight.shape)), uniforms[first:last]))
-
-        return in_blocks(allowed, n, block_of(allowed, n), make)
 
 
 def draw_rows(generator: np.random.Generator, total: Float[np.ndarray, "L B"], n: int) -> Float[np.ndarray, "N L B"]:
@@ -192,29 +266,10 @@ def sum_counts(support: Support, counts: Any, log: Transitions | Log) -> Float[n
     log = transitions_of(log, support)
     if not isinstance(log, Transitions):
         raise InputError(f"a table of probabilities learns from Transitions, got {type(log).__name__}")
-    if (log.states, log.actions) != support.shape[:2]:
-        raise InputError(
-            f"the log is for {log.states} states and {log.actions} actions, "
-            f"the posterior for {support.states} and {support.actions}"
-        )
-    counts = np.array(counts)
-    state, action = np.asarray(log.state), np.asarray(log.action)
-    if support.is_dense:
-        slot = np.asarray(log.next_state)
-    else:
-        match = (support.index()[state, action] == np.asarray(log.next_state)[:, None]) & (
-            support.allowed()[state, action]
-        )
-        lost = ~match.any(axis=1)
-        if lost.any():
-            row = int(np.argmax(lost))
-            raise InputError(
-                f"row {row} of the log goes from state {state[row]} by action {action[row]} to state "
-                f"{int(np.asarray(log.next_state)[row])}, which the support does not allow; "
-                "add it to the support or correct the log"
-            )
-        slot = match.argmax(axis=1)
-    np.add.at(counts, (state, action, slot), np.asarray(log.count))
+    seen, counts = Evidence.of(support, log, "posterior"), np.array(counts, order="C")
+    # Where a list repeats a successor, its first entry counts.
+    first = np.unique(seen.row, return_index=True)[1]
+    counts.ravel()[np.asarray(seen.entry)[first]] += seen.count
     return counts
 
 

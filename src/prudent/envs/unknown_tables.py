@@ -1,20 +1,103 @@
-"""Discrete Gymnasium environments as families whose transition probabilities are unknown."""
+"""Problems of which nothing is known but where each pair can lead: of families, and of discrete Gymnasium worlds."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, require_indices, require_kind
-from ..episodes import GymnasiumWorld, discrete_sizes
+from ..arrays import Array, Stream, generator, require_indices, require_kind, require_number, require_size
+from ..episodes import GymnasiumWorld, SimulatedWorld, discrete_sizes
 from ..errors import InputError
-from ..kernels import Support
-from ..models import TabularFamily
+from ..kernels import Kernel, Support
+from ..models import MDP, TabularFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
+
+
+class TabularProblem(eqx.Module):
+    """A family's problem for someone who does not know its structure: theta is the whole transition table.
+
+    Made by the method `tabular` of a family. A pair with one possible successor is certain.
+
+    >>> import prudent as pr
+    >>> problem = pr.envs.river_swim().tabular()
+    >>> belief = problem.prior.update(problem.transitions(n=5, seed=0))
+    >>> problem.family.support.shape, len(belief.sample(0, 10))
+    ((6, 2, 3), 10)
+
+    Attributes:
+        family: all tables along the support; costs are the family's own.
+        prior: belief about the table before any transition was seen.
+        truth: `[S, A, B]` the table the data come from.
+    """
+
+    family: TabularFamily
+    prior: Dirichlet
+    truth: Float[Array, "S A B"]
+
+    @staticmethod
+    def of(mdp: MDP, cost: Any, weight: float = 1.0, tied: Any = None) -> TabularProblem:
+        """From the model at the truth; successors that a pair lists twice become one.
+
+        Args:
+            mdp: the model at the truth.
+            cost: `[S, A]`, or `[S, A, B]` if no pair lists a successor twice.
+            weight: the prior's pseudo-count of each successor.
+            tied: `[S, A]` labels of pairs that are one and the same move.
+        """
+        support, truth = _merged(mdp.kernel)
+        if np.ndim(cost) == 3 and support is not mdp.kernel.support:
+            raise InputError("a cost for each transition needs distinct successors; give costs [state, action]")
+        family = TabularFamily(support, cost, mdp.start, mdp.discount)
+        return TabularProblem(family, Dirichlet.symmetric(support, weight, tied), truth)
+
+    def transitions(self, n: int, seed: Any = 0) -> Transitions:
+        """The log of `n` transitions of every state-action pair.
+
+        >>> import prudent as pr
+        >>> len(pr.envs.river_swim().tabular().transitions(n=5))
+        60
+        """
+        n = require_size("n, the transitions of each pair,", n)
+        support = self.family.support
+        counts = generator(seed, Stream.TRIALS).multinomial(n, np.asarray(self.truth))
+        state, action, slot = np.nonzero(counts)
+        following = support.index()[state, action, slot]
+        return Transitions(state, action, following, counts[state, action, slot], support.states, support.actions)
+
+    def world(self, steps: int = 100, rollouts: int = 1) -> SimulatedWorld:
+        """The problem at its truth, to deploy policies in.
+
+        >>> import numpy as np, prudent as pr
+        >>> world = pr.envs.river_swim().tabular().world(steps=20)
+        >>> len(world.deploy(pr.TabularPolicy(np.full((6, 2), 0.5)), np.random.default_rng(0)))
+        20
+        """
+        return SimulatedWorld(self.family, self.truth, steps, rollouts)
+
+
+def _merged(kernel: Kernel) -> tuple[Support, np.ndarray]:
+    """Lists without repeats, and the probabilities along them; the support itself where nothing repeats."""
+    support, allowed = kernel.support, kernel.support.allowed()
+    pairs = [zip(*each, strict=True) for each in zip(support.index(), allowed, strict=True)]
+    merged = Support.lists([[np.unique(row[listed]).tolist() for row, listed in rows] for rows in pairs])
+    if merged.allowed().sum() == allowed.sum():
+        return support, np.asarray(kernel.probability)
+    return merged, _along(kernel.table(), merged)
+
+
+def _along(table: Float[np.ndarray, "S A S"], support: Support) -> Float[np.ndarray, "S A B"]:
+    """The entries of a full table that a support lists, 0 on padding."""
+    return np.where(support.allowed(), np.take_along_axis(table, support.index(), axis=2), 0.0)
+
+
+def amounts(**costs: Any) -> list[float]:
+    """Costs of a family, each at least 0."""
+    return [float(require_number(f"cost {name}", cost, "[0, inf)")) for name, cost in costs.items()]
+
 
 MISSING = 'Gymnasium is not installed; pip install "prudent[gym]"'
 
@@ -83,9 +166,8 @@ def from_gymnasium(
     if support is None:
         found = _table(environment)
         _require("start", start, environment)
-        table = _read(found, *sizes, start)
-        support, truth = table.support, table.probability
-        cost = table.cost if cost is None else cost
+        support, truth, costs = _read(found, *sizes, start)
+        cost = costs if cost is None else cost
     require_kind("support", support, Support, "a Support, such as observed_support(log) or Support.dense(...)")
     if support.shape[:2] != sizes:
         raise InputError(
@@ -162,15 +244,7 @@ def _table(environment: Any) -> Any:
     return table
 
 
-class _Table(NamedTuple):
-    """What is read off a table."""
-
-    support: Support
-    probability: Float[np.ndarray, "S A B"]
-    cost: Float[np.ndarray, "S A B"]
-
-
-def _read(table: Any, states: int, actions: int, start: Any) -> _Table:
+def _read(table: Any, states: int, actions: int, start: Any) -> tuple[Support, np.ndarray, np.ndarray]:
     """Support, probabilities and costs of `P[state][action] = [(probability, next state, reward, ended), ...]`."""
     rows = [[_entries(table, state, action, states) for action in range(actions)] for state in range(states)]
     ends = _ends(rows, _first_states(start, states))
@@ -182,11 +256,9 @@ def _read(table: Any, states: int, actions: int, start: Any) -> _Table:
                 probability[state, action, following] += chance
                 reward[state, action, following] += chance * gain
     support = _lists(probability > 0)
-    listed, along = support.allowed(), support.index()
-    probability = np.where(listed, np.take_along_axis(probability, along, axis=2), 0.0)
-    reward = np.where(listed, np.take_along_axis(reward, along, axis=2), 0.0)
+    probability, reward = (_along(table, support) for table in (probability, reward))
     # A successor listed twice has the mean of its rewards.
-    return _Table(support, probability, 0.0 - reward / np.where(listed, probability, 1.0))
+    return support, probability, 0.0 - reward / np.where(support.allowed(), probability, 1.0)
 
 
 def _entries(table: Any, state: int, action: int, states: int) -> list[tuple[float, int, float, bool]]:
