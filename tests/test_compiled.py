@@ -73,6 +73,30 @@ def _twice(x):
     return 2.0 * x
 
 
+@pytest.mark.parametrize("how", ["kept", "damaged", "switched off"])
+def test_templates_are_compiled_once_for_many_processes(how, settings, monkeypatch):
+    from prudent.report import page
+
+    def rendered():
+        page._environment.cache_clear()
+        return page.render("base.html")
+
+    monkeypatch.setenv("PRUDENT_NO_CACHE", "1" if how == "switched off" else "")
+    first, folder = rendered(), settings.with_name("templates")
+    if how == "switched off":
+        assert not folder.exists()
+        return
+    (entry,) = folder.iterdir()
+    whole = entry.read_bytes()
+    if how == "damaged":
+        entry.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    else:
+        monkeypatch.setattr("jinja2.Environment.compile", None)  # nothing is
+    assert rendered() == first
+    assert entry.read_bytes() == whole
+    page._environment.cache_clear()
+
+
 def test_half_an_entry_of_a_killed_command_is_removed(settings):
     settings.mkdir(parents=True)
     for name in ("whole-cache", "whole-atime", "half-cache"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from ..files import cache_folder
 from ..interrupts import leave_if_limited
 
 if TYPE_CHECKING:
@@ -161,15 +162,10 @@ def keep_compiled() -> None:
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    from platformdirs import user_cache_path
-
-    folder = user_cache_path("prudent", appauthor=False) / "compiled"
+    folder = cache_folder("compiled")
+    if folder is None:
+        return
     try:
-        # Code is loaded from here: nobody else may write to it.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
-        if not (own and os.access(folder, os.W_OK | os.X_OK)):
-            return
         _repair(folder)
     except OSError:
         return

@@ -88,9 +88,12 @@ def _needs(module: str) -> Any:
 @functools.cache
 def _environment(package: str) -> Any:
     jinja2 = _needs("jinja2")
+    from .kept_templates import kept_templates
+
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in dict.fromkeys((package, "prudent.report"))]),
         autoescape=True,
+        bytecode_cache=kept_templates(),
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: clean(value) if type(value) is str else value,
         trim_blocks=True,
