@@ -4,6 +4,8 @@ import hashlib
 import os
 
 from prudent.files import MANIFEST, Manifest
+from prudent.runs.checkpoint import checkpoint_from
+from prudent.runs.folder import CHECKPOINT, FILES, read_run
 
 
 def adopt(folder, **changes):
@@ -16,3 +18,8 @@ def adopt(folder, **changes):
     said = {"files": files, "token": "0" * 16, "process": os.getpid()} | changes
     (folder / MANIFEST).write_text(Manifest(**said).text())
     return folder
+
+
+def read_checkpoint(folder):
+    """The problem and the state of a finished run."""
+    return checkpoint_from(read_run(folder, (CHECKPOINT,), apart=FILES).contents[CHECKPOINT], folder / CHECKPOINT)

@@ -17,8 +17,9 @@ import pytest
 import prudent as pr
 from prudent.files import MANIFEST, locked, read_manifest, settle
 from prudent.problems import example
-from prudent.runs.checkpoint import read_checkpoint
 from prudent.runs.folder import FILES, UNFINISHED
+
+from .run_folders import read_checkpoint
 
 PROBLEM = example("machine")["problem.toml"]
 

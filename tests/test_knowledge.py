@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent.problems import suggestion_of
-from prudent.runs.checkpoint import read_checkpoint
+
+from .run_folders import read_checkpoint
 
 ENVIRONMENTS = {name: pr.envs.known_environment(name) for name in pr.envs.KNOWN}
 

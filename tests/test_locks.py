@@ -120,7 +120,7 @@ def test_two_continuations_at_once_lose_no_data(run, tmp_path):
         pr.report_run(folder)
     for thread in threads:
         thread.join()
-    from prudent.runs.checkpoint import read_checkpoint
+    from .run_folders import read_checkpoint
 
     saved = read_checkpoint(folder)
     assert saved.episode == 2 and saved.case.counts().sum() == run.case.counts().sum() + 2

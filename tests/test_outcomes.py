@@ -9,7 +9,8 @@ from scipy import stats
 
 import prudent as pr
 from prudent.problems import describe
-from prudent.runs.checkpoint import read_checkpoint
+
+from .run_folders import read_checkpoint
 
 # A store of 0 to 3, demand 0 to 4, nothing ordered or two units. What is short is lost: demand is cut off from above.
 STATES, DEMANDS = 4, 5

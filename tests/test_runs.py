@@ -14,11 +14,11 @@ import prudent as pr
 from prudent.arrays import as_key
 from prudent.cli import app
 from prudent.report.record import message_of
-from prudent.runs.checkpoint import KIND, read_checkpoint
+from prudent.runs.checkpoint import KIND
 from prudent.runs.tensors import packed, unpacked
 from prudent.solvers import named_leaves
 
-from .run_folders import adopt
+from .run_folders import adopt, read_checkpoint
 
 FILES = {
     "checkpoint.safetensors",

@@ -23,7 +23,7 @@ from ..problems import AbstractCase, Case, Counted, Facts, Outcomes, case_of, im
 from ..report import FitRecord
 from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names
-from .folder import CHECKPOINT, FILES, UNFINISHED, read_run
+from .folder import FILES, UNFINISHED
 from .tensors import kind_of, packed, unpacked
 
 KIND, LINEAR = "prudent checkpoint, version 6", "prudent linear checkpoint, version 1"
@@ -72,7 +72,7 @@ def checkpoint_file(
     left: int | None = None,
     fit: FitRecord | None = None,
 ) -> bytes:
-    """What `read_checkpoint` and `restored` need, as a file; the arguments are those of `Saved`."""
+    """What `checkpoint_from` and `restored` need, as a file; the arguments are those of `Saved`."""
     table, log = case.table(), case.log
     arrays = (
         {} if log is None else {f"log.{name}": np.asarray(getattr(log, name)) for name in LOG if hasattr(log, name)}
@@ -125,12 +125,6 @@ def _tables(facts: Facts) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def _names(names: Names) -> int | list[str]:
     return len(names) if names.numbered else list(names.all())
-
-
-def read_checkpoint(folder: Path, trust: bool = False) -> Saved:
-    """The problem and the state of a finished run."""
-    read = read_run(folder, (CHECKPOINT,), apart=FILES)
-    return checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
 
 
 def checkpoint_from(data: bytes, path: Path, trust: bool = False) -> Saved:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -32,25 +33,32 @@ def packed(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> bytes:
     return save(arrays, {"record": json.dumps(record, allow_nan=False)})
 
 
+@contextlib.contextmanager
+def _refusal(source: str) -> Iterator[None]:
+    """Whatever is wrong with a file's bytes is told in one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, struct.error, OverflowError):
+        raise InputError(f"{source}: is not a file that prudent has written, or is damaged; solve again") from None
+
+
 def unpacked(data: bytes, kind: str, source: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays, which are views of the data and cannot be written to, and record of a file of this kind."""
-    try:
+    with _refusal(source):
         header, record, begin = _header(memoryview(data), len(data))
         if record.get("kind") != kind:
             raise InputError(f"{source}: does not hold a {kind}; solve again with this version of prudent")
         return {name: _array(data, begin, entry) for name, entry in header.items()}, record
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, struct.error, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{source}: is not a file that prudent has written, or is damaged; solve again") from None
+    raise AssertionError
 
 
 def kind_of(data: bytes) -> str:
     """What a file says that it is; empty where it says nothing."""
-    try:
+    with contextlib.suppress(InputError), _refusal(""):
         return str(_header(memoryview(data), len(data))[1].get("kind", ""))
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, struct.error):
-        return ""
+    return ""
 
 
 def check_tensors(file: BinaryIO, size: int, most: Callable[[dict[str, Any]], int], key: str = "record") -> None:
@@ -58,25 +66,24 @@ def check_tensors(file: BinaryIO, size: int, most: Callable[[dict[str, Any]], in
 
     `most` gives a number of bytes from the record, which is under a key; what is `SMALL` is fine.
     """
-    try:
-        length = struct.unpack("<Q", file.read(8))[0]
-        if length > min(LONGEST_HEADER, size - 8):
-            raise ValueError
+    with _refusal(file.name):
+        length = _header_length(file.read(8), size)
         file.seek(0)
         record = _header(memoryview(file.read(8 + length)), size, key)[1]
         if size > SMALL and (size > most(record) or 4 * size > available_memory()):
             raise InputError(f"{file.name}: is larger than a run of its problem leaves it; solve again")
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, struct.error, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{file.name}: is not a file that prudent has written, or is damaged; solve again") from None
+
+
+def _header_length(data: bytes | memoryview, size: int) -> int:
+    (length,) = struct.unpack("<Q", data)
+    if length > min(LONGEST_HEADER, size - 8):
+        raise ValueError
+    return length
 
 
 def _header(data: memoryview, size: int, key: str = "record") -> tuple[dict[str, Any], dict[str, Any], int]:
     """What a file declares, with arrays that follow on one another to its end; and where they begin."""
-    (length,) = struct.unpack("<Q", data[:8])
-    if length > min(LONGEST_HEADER, size - 8):
-        raise ValueError
+    length = _header_length(data[:8], size)
     header = json.loads(bytes(data[8 : 8 + length]))
     record = json.loads(header.pop("__metadata__")[key])
     if not isinstance(record, dict) or len(header) > MOST_ARRAYS:
