@@ -267,10 +267,6 @@ class Objective(eqx.Module):
         """Parameters to start from."""
 
     @abc.abstractmethod
-    def point(self, parameters: Any) -> Float[Array, ...]:
-        """The point that parameters stand for; traced."""
-
-    @abc.abstractmethod
     def losses(self, points: Float[Array, "G ..."], thetas: Array) -> Losses:
         """The losses of `N = G R` models: R arranged draws for each of G points, one behind the other; traced."""
 
@@ -296,13 +292,19 @@ class Objective(eqx.Module):
             differentiable: whether a derivative is needed.
         """
 
-    @abc.abstractmethod
+    # Where nothing else is said, points are the parameters themselves.
+
+    def point(self, parameters: Any) -> Float[Array, ...]:
+        """The point that parameters stand for; traced."""
+        return parameters
+
     def points(self, parameters: Any) -> Float[np.ndarray, "K ..."]:
         """The points of K parameter sets, on the host."""
+        return np.asarray(parameters)
 
-    @abc.abstractmethod
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K ..."]) -> Any:
         """Gradients by the parameters of K points, from those by the points, on the host."""
+        return slopes
 
     def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
         """Draws laid out as `losses` wants them; done on the host, so that compiled code moves no large array."""

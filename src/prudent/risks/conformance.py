@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -66,8 +66,7 @@ def check_risk(risk: Risk, *, samples: int = 200, draws: int = 7, seed: int = 0)
     require_kind("risk", risk, Risk, "a risk such as CVaR(0.9); a sum of weighted risks is one when they sum to 1")
     samples, draws = require_size("samples", samples, 4), require_size("draws", draws, 2)
     trial = _Trial(risk, samples, draws, seed)
-    findings = tuple(_held(risk, law, *broken()) for law, broken in zip(LAWS, trial.laws(), strict=True))
-    return Conformance(type(risk).__name__, findings)
+    return Conformance(type(risk).__name__, tuple(_held(risk, *broken) for broken in trial.laws()))
 
 
 def _held(risk: Risk, law: str, amounts: np.ndarray, witness: Callable[[int], str]) -> Finding:
@@ -111,7 +110,7 @@ class _Trial:
         cut = dict(zip(tried, np.split(values, len(tried)), strict=True))
         self.rho = {name: each.reshape(shape[:2]) for name, each in cut.items()}
         self.density = densities[: self.one.size // draws].reshape(shape)
-        self.all_losses, self.all_weights, self.all_densities, self.all_values = losses, weights, densities, values
+        self.tried = losses, weights, densities, values
 
     def _assess(self, losses: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         called = f"{type(self.risk).__name__}.density"
@@ -129,65 +128,45 @@ class _Trial:
         losses, weights = self._sample(index)
         return f"at losses {_short(losses)} with weights {_short(weights)}"
 
-    def laws(self) -> tuple[Callable[[], tuple[np.ndarray, Callable[[int], str]]], ...]:
-        """In the order of `LAWS`: how much each sample breaks it, and where, in words."""
-        shape = (self.weights_law, self.value_law, self.translation_law, self.homogeneity_law)
-        order = (self.monotonicity_law, self.convexity_law, self.envelope_law)
-        return *shape, *order, self.gradient_law, self.compilation_law
+    def laws(self) -> Iterator[tuple[str, np.ndarray, Callable[[int], str]]]:
+        """One law after the other: how much each sample breaks it, and where, in words."""
+        losses, weights, densities, values = self.tried
+        negative = -np.where(weights > 0, densities, 0.0).min(axis=1)
+        mass = np.abs((weights * densities).sum(axis=1) - 1.0)
+        where = lambda k: f"at losses {_short(losses[k])} density is {_short(densities[k])}"  # noqa: E731
+        yield "weights", np.maximum(negative, mass), where
+        away = np.abs((weights * densities * losses).sum(axis=1) - values) / np.maximum(1.0, np.abs(losses).max(axis=1))
+        yield "value", away, lambda k: f"{values[k]:.6g} at losses {_short(losses[k])}"
+        yield from self._coherence()
+        yield "gradient", *self._gradient()
+        yield "compilation", *self._compilation()
 
-    def weights_law(self) -> tuple[np.ndarray, Any]:
-        negative = -np.where(self.all_weights > 0, self.all_densities, 0.0).min(axis=1)
-        mass = np.abs((self.all_weights * self.all_densities).sum(axis=1) - 1.0)
-
-        def witness(index: int) -> str:
-            return f"at losses {_short(self.all_losses[index])} density is {_short(self.all_densities[index])}"
-
-        return np.maximum(negative, mass), witness
-
-    def value_law(self) -> tuple[np.ndarray, Any]:
-        means = (self.all_weights * self.all_densities * self.all_losses).sum(axis=1)
-        away = np.abs(means - self.all_values) / np.maximum(1.0, np.abs(self.all_losses).max(axis=1))
-        return away, lambda index: f"{self.all_values[index]:.6g} at losses {_short(self.all_losses[index])}"
-
-    def translation_law(self) -> tuple[np.ndarray, Any]:
-        away = np.abs(self.rho["moved"] - self.rho["one"] - self.sure) / (1.0 + np.abs(self.sure))
-        return away, lambda k: f"adding {self.sure.flat[k]:.4g} adds another amount {self._at(k)}"
-
-    def homogeneity_law(self) -> tuple[np.ndarray, Any]:
-        away = np.abs(self.rho["scaled"] - self.factor * self.rho["one"]) / np.maximum(1.0, self.factor)
-        return away, lambda k: f"{self.factor.flat[k]:.4g} times the losses is not as much riskier {self._at(k)}"
-
-    def monotonicity_law(self) -> tuple[np.ndarray, Any]:
-        away = self.rho["one"] - self.rho["more"]
-        return (
+    def _coherence(self) -> Iterator[tuple[str, np.ndarray, Callable[[int], str]]]:
+        one, rho, sure, factor, share = self.rho["one"], self.rho, self.sure, self.factor, self.share
+        more, others = (part.reshape(-1, self.draws) for part in (self.more, self.other))
+        away = np.abs(rho["moved"] - one - sure) / (1.0 + np.abs(sure))
+        yield "translation", away, lambda k: f"adding {sure.flat[k]:.4g} adds another amount {self._at(k)}"
+        away = np.abs(rho["scaled"] - factor * one) / np.maximum(1.0, factor)
+        yield (
+            "homogeneity",
             away,
-            lambda k: f"larger losses {_short(self.more.reshape(-1, self.draws)[k])} are less risky {self._at(k)}",
+            lambda k: f"{factor.flat[k]:.4g} times the losses is not as much riskier {self._at(k)}",
         )
+        yield (
+            "monotonicity",
+            one - rho["more"],
+            lambda k: f"larger losses {_short(more[k])} are less risky {self._at(k)}",
+        )
+        other = np.roll(one, 1, axis=1)
+        away = np.maximum(rho["mix"] - share * one - (1.0 - share) * other, rho["sum"] - one - other)
+        beside = lambda k: f"a sum or mean with {_short(others[k])} is riskier than its parts {self._at(k)}"  # noqa: E731
+        yield "convexity", away, beside
+        away = np.einsum("gr,gir,gjr->gji", self.weights, self.density, self.one) - one[:, :, None]
+        rivals = np.take_along_axis(self.one, away.argmax(axis=2)[..., None], axis=1).reshape(-1, self.draws)
+        worse = lambda k: f"the weights of losses {_short(rivals[k])} give a larger mean {self._at(k)}"  # noqa: E731
+        yield "envelope", away.max(axis=2), worse
 
-    def convexity_law(self) -> tuple[np.ndarray, Any]:
-        one, other = self.rho["one"], np.roll(self.rho["one"], 1, axis=1)
-        mixed = self.rho["mix"] - self.share * one - (1.0 - self.share) * other
-        away = np.maximum(mixed, self.rho["sum"] - one - other)
-
-        def witness(k: int) -> str:
-            other = _short(self.other.reshape(-1, self.draws)[k])
-            return f"a sum or mean with {other} is riskier than its parts {self._at(k)}"
-
-        return away, witness
-
-    def envelope_law(self) -> tuple[np.ndarray, Any]:
-        means = np.einsum("gr,gir,gjr->gji", self.weights, self.density, self.one)
-        away = means - self.rho["one"][:, :, None]
-        best = away.argmax(axis=2)
-
-        def witness(k: int) -> str:
-            group, row = np.unravel_index(k, best.shape)
-            rival = self.one[group, best[group, row]]
-            return f"the weights of losses {_short(rival)} give a larger mean {self._at(k)}"
-
-        return away.max(axis=2), witness
-
-    def gradient_law(self) -> tuple[np.ndarray, Any]:
+    def _gradient(self) -> tuple[np.ndarray, Any]:
         plain = np.flatnonzero(np.tile(np.arange(self.one.shape[1]) % 3 != 0, self.one.shape[0]))[:12]
         samples = [self._sample(int(k)) for k in plain]
         losses, weights = (np.stack(part) for part in zip(*samples, strict=True))
@@ -203,7 +182,7 @@ class _Trial:
         away = np.where(smooth, np.abs(slopes - 0.5 * (forward + backward)), 0.0)
         return away.max(axis=1), lambda k: f"away from the difference quotient {self._at(int(plain[k]))}"
 
-    def compilation_law(self) -> tuple[np.ndarray, Any]:
+    def _compilation(self) -> tuple[np.ndarray, Any]:
         chosen = np.linspace(0, self.one.size // self.draws - 1, 6).astype(int)
         away = []
         for k in chosen:

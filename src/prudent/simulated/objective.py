@@ -104,18 +104,6 @@ class SimulatedObjective(Objective):
         """The policy's own start."""
         return self.controller.initial(self.family.seen, self.family.actions)
 
-    def point(self, parameters: Float[Array, " D"]) -> Float[Array, " D"]:
-        """The parameters."""
-        return jnp.asarray(parameters)
-
-    def points(self, parameters: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
-        """The parameters."""
-        return np.asarray(parameters)
-
-    def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
-        """The slopes."""
-        return slopes
-
     def from_point(self, points: Float[np.ndarray, "*K D"]) -> Float[np.ndarray, "*K D"]:
         """The points."""
         return points
