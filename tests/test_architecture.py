@@ -222,7 +222,7 @@ def test_no_two_public_classes_have_one_name():
 # without or of a proof, families and their known truths, kinds of models, and a subject in file, page and command.
 SAME = (
     {"base", "conformance"}
-    | {"descent", "polish", "search", "solving", "starts"}
+    | {"descent", "search", "solving"}
     | {"inventory", "river_swim"}
     | {"objective", "policies"}
     | {"fitting", "limits"}

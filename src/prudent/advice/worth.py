@@ -18,7 +18,7 @@ from ..arrays import Stream, as_key, generator, in_float64, key_words, require_k
 from ..errors import InputError
 from ..losses import Loss
 from ..models import AbstractFamily
-from ..objectives import losses_on, objective_of
+from ..objectives import Objective, losses_on, objective_of
 from ..occupancies import Method
 from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
@@ -143,7 +143,8 @@ def worth_of_data(
     require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
     key = as_key(seed)
     places = _checked_places(model, belief, places)
-    question = WorthQuestion(model, belief, CVaR(0.9) if risk is None else risk, key, solver, loss, policy, occupancy)
+    objective = objective_of(model, loss, policy, occupancy)
+    question = WorthQuestion(objective, belief, CVaR(0.9) if risk is None else risk, key, solver)
     simulated = not (isinstance(belief, Beta) and observations < replications)
     if isinstance(belief, Beta) and not simulated:
         chances = np.stack([outcome_chances(belief, place, observations) for place in places])
@@ -199,17 +200,15 @@ class WorthQuestion:
 
     def __init__(
         self,
-        model: AbstractFamily,
+        model: AbstractFamily | Objective,
         belief: Posterior,
         risk: Risk,
         key: jax.Array,
         solver: SampleAverage = NESTED,
-        loss: Loss | None = None,
-        policy: Parametrisation | None = None,
-        occupancy: Method | None = None,
     ):
+        """Of a family's expected costs, or any `Objective`."""
         self.belief, self.risks, self.key, self.solver = belief, [risk], key, solver
-        self.objective = objective_of(model, loss, policy, occupancy)
+        self.objective = objective_of(model)
         self.parts = Parts(self.objective, self.risks, None, solver, False)
         self.base = solve_grid([belief], self.risks, [key], self.parts, None, None, False)[0][0]
         self.table = np.asarray(self.base.policy.probabilities)

@@ -141,8 +141,7 @@ def factorise(chains, rows, matrix):
     for s in range(states):
         for j in range(states):
             if s < reach[j] and j < reach[s]:
-                for r in range(draws):
-                    matrix[s, j, r] = 1.0 if s == j else 0.0
+                matrix[s, j] = 1.0 if s == j else 0.0
     for s in range(states):
         for a in range(actions):
             for b in range(outcomes):
@@ -182,8 +181,7 @@ def visited(chains, matrix, start, visits, work):
     place, reach = chains.place, chains.reach
     states, draws = work.shape
     for s in range(states):
-        for r in range(draws):
-            work[place[s], r] = start[s]
+        work[place[s]] = start[s]
     for k in range(states):
         for r in range(draws):
             work[k, r] *= matrix[k, k, r]
@@ -195,8 +193,7 @@ def visited(chains, matrix, start, visits, work):
             for r in range(draws):
                 work[k, r] -= matrix[i, k, r] * work[i, r]
     for s in range(states):
-        for r in range(draws):
-            visits[s, r] = work[place[s], r]
+        visits[s] = work[place[s]]
 
 
 @compiled
@@ -204,14 +201,12 @@ def improve(chains, cost, low, high, values, quality, rows, residual, left):
     """`c + discount P v`, the rows of a box that are greedy for it, and `min_s (T v - v)(s)`."""
     successor, probability, discount = chains.successor, chains.probability, chains.discount
     states, actions, outcomes, draws = probability.shape
-    for r in range(draws):
-        residual[r] = np.inf
+    residual[:] = np.inf
     for s in range(states):
         over = 1.0
         for a in range(actions):
             over -= low[s, a]
-            for r in range(draws):
-                quality[s, a, r] = 0.0
+            quality[s, a] = 0.0
             for b in range(outcomes):
                 after = values[successor[s, a, b]]
                 for r in range(draws):
@@ -220,8 +215,7 @@ def improve(chains, cost, low, high, values, quality, rows, residual, left):
                 quality[s, a, r] = cost[s, a, r] + discount * quality[s, a, r]
         # The cheapest actions are filled up first; of equal ones, the first.
         for a in range(actions):
-            for r in range(draws):
-                left[r] = over
+            left[:] = over
             for b in range(actions):
                 room = high[s, b] - low[s, b]
                 if b > a:
@@ -249,33 +243,27 @@ def pay(chains, cost, rows, values, matrix, work):
     states, actions, draws = cost.shape
     for s in range(states):
         paid = work[place[s]]
-        for r in range(draws):
-            paid[r] = 0.0
+        paid[:] = 0.0
         for a in range(actions):
             for r in range(draws):
                 paid[r] += rows[s, a, r] * cost[s, a, r]
     solve(matrix, chains.reach, work)
     for s in range(states):
-        for r in range(draws):
-            values[s, r] = work[place[s], r]
+        values[s] = work[place[s]]
 
 
 @compiled
 def iterate(chains, cost, low, high, tolerance, most, rows, values, quality, greedy, residual, matrix, work, left):
     """Policy iteration from `rows` until no residual is below `-tolerance`, or `most` times; values are of the rows."""
-    states, actions, draws = rows.shape
     for turn in range(most):
         if turn > 0:
-            for s in range(states):
-                for a in range(actions):
-                    for r in range(draws):
-                        rows[s, a, r] = greedy[s, a, r]
+            rows[:] = greedy
         factorise(chains, rows, matrix)
         pay(chains, cost, rows, values, matrix, work)
         improve(chains, cost, low, high, values, quality, greedy, residual, left)
         worst = 0.0
-        for r in range(draws):
-            worst = min(worst, residual[r])
+        for each in residual:
+            worst = min(worst, each)
         if worst >= -tolerance:
             break
 
@@ -379,7 +367,6 @@ def follow(chains, start, tables, visits):
     for n in range(tables.shape[0]):
         for s in range(states):
             for a in range(actions):
-                for r in range(draws):
-                    rows[s, a, r] = tables[n, s, a]
+                rows[s, a] = tables[n, s, a]
         factorise(chains, rows, matrix)
         visited(chains, matrix, start, visits[n], work)

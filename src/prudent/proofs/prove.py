@@ -260,7 +260,7 @@ def _proof(found: list[tuple[BranchAndBound, str]], belief: Posterior, words: tu
     optimum = (bound, risk) if case.draws.exact else None
     # Limits of a posterior that is itself a sample would have to be as wide as its own error.
     if not case.draws.exact and len(replicates) > 1 and case.risk.biased_low and np.isinf(case.draws.behind):
-        optimum = _optimum(replicates, case, [each.incumbent.table for each in searches], belief, words)
+        optimum = _optimum(replicates, searches, belief, words)
     cuts = search.tree.cuts()
     return Proof(
         policy=case.own.policy(search.incumbent.table),
@@ -293,19 +293,15 @@ def _lower(unit: Unit, bound: Any) -> Any:
 
 
 def _optimum(
-    replicates: tuple[Replicate, ...],
-    case: SearchedSample,
-    tables: list[np.ndarray],
-    belief: Posterior,
-    words: tuple[int, ...],
+    replicates: tuple[Replicate, ...], searches: list[BranchAndBound], belief: Posterior, words: tuple[int, ...]
 ) -> tuple[float, float] | None:
     """95 % limits of the least risk under the posterior.
 
     The least risk on a sample is below that of the posterior on average, so Student's lower limit of its bounds is one.
     The risk of any policy on fresh draws is above: that of the replications' tables that does best on other draws.
     """
-    bounds = np.array([replicate.lower_bound for replicate in replicates])
-    count = len(bounds)
+    case, tables = searches[0].case, [each.incumbent.table for each in searches]
+    bounds, count = np.array([replicate.lower_bound for replicate in replicates]), len(replicates)
     low = bounds.mean() - stdtrit(count - 1, 1.0 - MISSED) * bounds.std(ddof=1) / np.sqrt(count)
     draws = fresh_draws(belief, words, usual_draws(case.own, case.risk))
     half = draws.first(len(draws) // 2)

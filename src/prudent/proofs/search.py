@@ -111,17 +111,14 @@ class SearchedSample:
         """A table near this one that is at least as good."""
         if self.deterministic:
             return self._exchanged(table)
-        start = self.own.from_point(table)
-        solver = SampleAverage(starts=1)
-        better = solve(self.own, self.belief, risk=self.risk, solver=solver, start=start, progress=False, certify=False)
-        return self.own.point_from(better.policy)
+        return self._solved(solver=SampleAverage(starts=1), start=self.own.from_point(table))
+
+    def _solved(self, **parts: Any) -> Float[np.ndarray, "S A"]:
+        found = solve(self.own, self.belief, risk=self.risk, progress=False, certify=False, **parts)
+        return self.own.point_from(found.policy)
 
     def _first(self, start: Any) -> Float[np.ndarray, "S A"]:
-        if start is None:
-            solution = solve(self.own, self.belief, risk=self.risk, progress=False, certify=False)
-            table = self.own.point_from(solution.policy)
-        else:
-            table = self.own.point_from(getattr(start, "policy", start))
+        table = self._solved() if start is None else self.own.point_from(getattr(start, "policy", start))
         return self._exchanged(np.eye(table.shape[1])[table.argmax(axis=1)]) if self.deterministic else table
 
     def _exchanged(self, table: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:

@@ -55,13 +55,9 @@ class PointLosses(NamedTuple):
 
     def near(self, table: Float[np.ndarray, "S A"]) -> Linearised:
         """Losses and slopes at a table."""
-        losses, slopes = self.at(table[None])
+        losses, slopes = slopes_at(self.objective, table[None], self.draws.thetas)
         sample = Sample(table[None], self.draws, self.risk, np.ones(1, bool))
         return linearised(sample, table, losses[0], slopes[0])
-
-    def at(self, tables: Float[np.ndarray, "K S A"]) -> tuple[Float[np.ndarray, "K R"], Float[np.ndarray, "K R S A"]]:
-        """Losses and slopes at several."""
-        return slopes_at(self.objective, tables, self.draws.thetas)
 
 
 def slopes_at(
@@ -194,7 +190,8 @@ def _step(
     count, tied = len(basis), len(densities)
     if count == 0:
         return np.zeros_like(model.table), shares
-    around, slopes = losses.at(model.table + DIFFERENCE * np.concatenate([basis, -basis]))
+    moved = model.table + DIFFERENCE * np.concatenate([basis, -basis])
+    around, slopes = slopes_at(losses.objective, moved, losses.draws.thetas)
     if tied == 1:
         # Without a kink the density is a smooth function of the losses, and bends the risk as well.
         weights = np.stack([model.density(values) for values in around])

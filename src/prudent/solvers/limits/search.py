@@ -239,12 +239,12 @@ class LimitSearch:
         draws = self.draws.evenly(self.job, self.held_out, Stream.HELD_OUT)
         place, found = self.variables.points(point.here.x[None]), []
         for objective, risk in zip(self.objectives, self.risks(), strict=True):
-            held = judged(risk, losses_on(objective, place, draws.thetas)[0], draws)
+            held = judge(objective, risk, place[0], draws)
             if objective.by_chance:
                 # Of the particles that it will be judged on, how far they scatter alone.
-                other = judge(objective, risk, place[0], draws)
-                scatter = {"without": other.without, "particle_standard_error": other.particle_standard_error}
-                held = dataclasses.replace(held, **scatter)
+                scatter = {"without": held.without, "particle_standard_error": held.particle_standard_error}
+                own = judged(risk, losses_on(objective, place, draws.thetas)[0], draws)
+                held = dataclasses.replace(own, **scatter)
             found.append(held)
         return found
 
@@ -256,12 +256,12 @@ class LimitSearch:
     def _adjusted(self, point: LimitIterate, question: LimitQuestion) -> Candidate:
         """Aims and levels moved until held-out draws show what was asked for, at the least cost."""
         best = self._moved(self._candidate(point, question))
-        if best.rank()[0] and not self.hopeless:
-            elsewhere = self._elsewhere(best)
-            if elsewhere is not None:
-                best = min(best, self._moved(elsewhere), key=Candidate.rank)
+        if self.hopeless:
+            return best
+        if best.rank()[0] and (elsewhere := self._elsewhere(best)) is not None:
+            best = min(best, self._moved(elsewhere), key=Candidate.rank)
         for j, limit in enumerate(self.limits):
-            if limit.chance is not None and not self.hopeless:
+            if limit.chance is not None:
                 best = self._tightened(j, limit.chance, best)
         return best
 
