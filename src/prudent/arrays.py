@@ -199,13 +199,14 @@ def require_finite(name: str, values: np.ndarray) -> None:
 
 
 def require_distribution(name: str, values: np.ndarray, rows: tuple[str, ...] = ()) -> None:
-    """Refuse negative entries and rows (last axis) whose sum is off 1 by more than 1e-8.
+    """Refuse entries that are not finite or negative, and rows (last axis) whose sum is off 1 by more than 1e-8.
 
     Args:
         name: what the array is, for the message.
-        values: the array, already finite.
+        values: the array.
         rows: names of the leading axes, so that the message can point at `state 3, action 1`.
     """
+    require_finite(name, values)
     bad = np.argwhere(values < 0)
     if bad.size:
         where = tuple(int(i) for i in bad[0])

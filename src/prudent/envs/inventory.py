@@ -15,7 +15,6 @@ from ..arrays import (
     as_float,
     generator,
     require_distribution,
-    require_finite,
     require_kind,
     require_number,
     require_size,
@@ -163,6 +162,5 @@ def check_demand(truth: Any, most_demand: int) -> Float[np.ndarray, " B"]:
             f"truth must give the probability of each demand from 0 to {most_demand}, {most_demand + 1} numbers; "
             f"got shape {array.shape}"
         )
-    require_finite("truth", array)
     require_distribution("truth", array)
     return array

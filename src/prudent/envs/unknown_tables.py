@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from ..arrays import Array, Stream, generator, require_indices, require_kind, require_number, require_size
 from ..episodes import GymnasiumWorld, SimulatedWorld, discrete_sizes
 from ..errors import InputError
-from ..kernels import Kernel, Support
+from ..kernels import Kernel, Support, reached
 from ..models import MDP, TabularFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
@@ -275,26 +275,22 @@ def _entries(table: Any, state: int, action: int, states: int) -> list[tuple[flo
     return entries
 
 
-def _first_states(start: Any, states: int) -> list[int]:
+def _first_states(start: Any, states: int) -> np.ndarray:
     """Where episodes can begin; what is no start at all is left for the family to refuse."""
     if isinstance(start, int | np.integer):
-        return [int(start) % states]
-    return np.flatnonzero(start).tolist() if np.shape(start) == (states,) else []
+        return np.array([int(start) % states])
+    return np.flatnonzero(start if np.shape(start) == (states,) else ())
 
 
-def _ends(rows: list[list[list[tuple[float, int, float, bool]]]], first: list[int]) -> set[int]:
+def _ends(rows: list[list[list[tuple[float, int, float, bool]]]], first: np.ndarray) -> set[int]:
     """The states that end an episode, of those an episode can reach."""
-    going, ending, queue = set(first), set(), list(first)
-    while queue:
-        for entries in rows[queue.pop()]:
-            for _, following, _, ended in entries:
-                if ended:
-                    ending.add(following)
-                elif following not in going:
-                    going.add(following)
-                    queue.append(following)
+    moves = [(s, t, ended) for s, row in enumerate(rows) for entries in row for _, t, _, ended in entries]
+    source, target, ended = np.array(moves).T
+    on = ended == 0
+    going = reached(source[on], target[on], first, len(rows))
+    ending = set(target[~on & going[source]].tolist())
     # A state that only ever leads to itself is an end, however it is reached.
-    both = {s for s in going & ending if any(t != s for entries in rows[s] for _, t, _, _ in entries)}
+    both = ending.intersection(source[going[source] & (source != target)].tolist())
     if both:
         raise InputError(
             f"state {min(both)} ends an episode when reached one way and not another; the end needs a state of its "
