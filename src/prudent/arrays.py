@@ -236,8 +236,7 @@ def require_indices(name: str, values: Any, size: int) -> np.ndarray:
         array = np.asarray(values, dtype=object)
         for where in np.ndindex(array.shape):
             if isinstance(array[where], bool) or not isinstance(array[where], int | float | np.number):
-                place = f"row {where[0]}" if array.ndim == 1 else f"index {where}"
-                raise InputError(f"{name} {array[where]!r} at {place} is not a number; use whole numbers")
+                raise InputError(f"{name} {array[where]!r} at {_entry(where)} is not a number; use whole numbers")
         array = array.astype(np.float64)
     flat = array.ravel()
     problems = (
@@ -249,7 +248,10 @@ def require_indices(name: str, values: Any, size: int) -> np.ndarray:
     for bad, reason in problems:
         if bad.any():
             position = int(np.argmax(bad))
-            row = np.unravel_index(position, array.shape)
-            where = f"row {row[0]}" if array.ndim == 1 else f"index {tuple(int(i) for i in row)}"
-            raise InputError(f"{name} {flat[position]} at {where} {reason}")
+            where = tuple(int(i) for i in np.unravel_index(position, array.shape))
+            raise InputError(f"{name} {flat[position]} at {_entry(where)} {reason}")
     return array.astype(np.int32)
+
+
+def _entry(where: tuple[int, ...]) -> str:
+    return f"row {where[0]}" if len(where) == 1 else f"index {where}"

@@ -24,7 +24,8 @@ from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
-from .unknown_tables import TabularProblem, amounts
+from .coins import amounts
+from .unknown_tables import TabularProblem
 
 
 class Inventory(AbstractFamily):

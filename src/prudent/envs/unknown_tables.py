@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Stream, generator, require_indices, require_kind, require_number, require_size
+from ..arrays import Array, Stream, generator, require_indices, require_kind, require_size
 from ..episodes import GymnasiumWorld, SimulatedWorld, discrete_sizes
 from ..errors import InputError
 from ..kernels import Kernel, Support, reached
@@ -92,11 +92,6 @@ def _merged(kernel: Kernel) -> tuple[Support, np.ndarray]:
 def _along(table: Float[np.ndarray, "S A S"], support: Support) -> Float[np.ndarray, "S A B"]:
     """The entries of a full table that a support lists, 0 on padding."""
     return np.where(support.allowed(), np.take_along_axis(table, support.index(), axis=2), 0.0)
-
-
-def amounts(**costs: Any) -> list[float]:
-    """Costs of a family, each at least 0."""
-    return [float(require_number(f"cost {name}", cost, "[0, inf)")) for name, cost in costs.items()]
 
 
 MISSING = 'Gymnasium is not installed; pip install "prudent[gym]"'
