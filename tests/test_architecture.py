@@ -219,11 +219,10 @@ def test_no_two_public_classes_have_one_name():
 
 
 # The same thing in several rooms: what every part of a room is, a check of a user's part, a search with limits and
-# without or of a proof, families and their known truths, kinds of models, and a subject in file, page and command.
+# without or of a proof, kinds of models, and a subject in file, page and command.
 SAME = (
     {"base", "conformance"}
     | {"descent", "search", "solving"}
-    | {"inventory", "river_swim"}
     | {"objective", "policies"}
     | {"fitting", "limits"}
 )

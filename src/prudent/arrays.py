@@ -199,13 +199,14 @@ def require_finite(name: str, values: np.ndarray) -> None:
 
 
 def require_distribution(name: str, values: np.ndarray, rows: tuple[str, ...] = ()) -> None:
-    """Refuse negative entries and rows (last axis) whose sum is off 1 by more than 1e-8.
+    """Refuse entries that are not finite or negative, and rows (last axis) whose sum is off 1 by more than 1e-8.
 
     Args:
         name: what the array is, for the message.
-        values: the array, already finite.
+        values: the array.
         rows: names of the leading axes, so that the message can point at `state 3, action 1`.
     """
+    require_finite(name, values)
     bad = np.argwhere(values < 0)
     if bad.size:
         where = tuple(int(i) for i in bad[0])
@@ -235,8 +236,7 @@ def require_indices(name: str, values: Any, size: int) -> np.ndarray:
         array = np.asarray(values, dtype=object)
         for where in np.ndindex(array.shape):
             if isinstance(array[where], bool) or not isinstance(array[where], int | float | np.number):
-                place = f"row {where[0]}" if array.ndim == 1 else f"index {where}"
-                raise InputError(f"{name} {array[where]!r} at {place} is not a number; use whole numbers")
+                raise InputError(f"{name} {array[where]!r} at {_entry(where)} is not a number; use whole numbers")
         array = array.astype(np.float64)
     flat = array.ravel()
     problems = (
@@ -248,7 +248,10 @@ def require_indices(name: str, values: Any, size: int) -> np.ndarray:
     for bad, reason in problems:
         if bad.any():
             position = int(np.argmax(bad))
-            row = np.unravel_index(position, array.shape)
-            where = f"row {row[0]}" if array.ndim == 1 else f"index {tuple(int(i) for i in row)}"
-            raise InputError(f"{name} {flat[position]} at {where} {reason}")
+            where = tuple(int(i) for i in np.unravel_index(position, array.shape))
+            raise InputError(f"{name} {flat[position]} at {_entry(where)} {reason}")
     return array.astype(np.int32)
+
+
+def _entry(where: tuple[int, ...]) -> str:
+    return f"row {where[0]}" if len(where) == 1 else f"index {where}"

@@ -19,6 +19,9 @@ from .kernels import Support
 from .models import AbstractFamily
 from .tables import KINDS, LogCounts, LogForm, Names, count_log
 
+# What has a likelihood, for messages.
+FAMILY = "a family of MDPs, made by Family(...) or TabularFamily(...), a LinearFamily or a SimulatedFamily"
+
 
 class Transitions(eqx.Module):
     """Observed transitions, each `(state, action, next_state)` with a count.
@@ -309,9 +312,6 @@ def kernel_at(family: AbstractFamily, theta: Array) -> Float[Array, "S A B"]:
             f"the family's support has {family.support.shape}"
         )
     return probability
-
-
-FAMILY = "a family of MDPs, made by Family(...) or TabularFamily(...), a LinearFamily or a SimulatedFamily"
 
 
 class Likelihood(eqx.Module):

@@ -14,7 +14,7 @@ from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Beta
 from ..transitions import Trials
-from .unknown_tables import TabularProblem, amounts
+from .unknown_tables import TabularProblem
 
 COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
@@ -35,6 +35,11 @@ def check_truth(truth: Any, names: tuple[str, ...]) -> Float[np.ndarray, " D"]:
             f"truth must be ({', '.join(names)}), {COUNTS[len(names)]} probabilities, got {array.tolist()}"
         )
     return array
+
+
+def amounts(**costs: Any) -> list[float]:
+    """Costs of a family, each at least 0."""
+    return [float(require_number(f"cost {name}", cost, "[0, inf)")) for name, cost in costs.items()]
 
 
 def coin_trials(n: Any, truth: Float[np.ndarray, " D"], seed: Any) -> Trials:

@@ -156,16 +156,9 @@ def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> Froze
     height, width = len(rows), len(rows[0])
     tile = np.array([list(row) for row in rows]).ravel()
     hole, goal = tile == "H", tile == "G"
-    position = np.arange(height * width)
-    landing = np.stack(
-        [
-            np.clip(position // width + down, 0, height - 1) * width + np.clip(position % width + right, 0, width - 1)
-            for down, right in MOVES.values()
-        ],
-        axis=1,
-    )
+    landing = landings(height, width)
     successor = np.stack([landing, np.roll(landing, 1, axis=1), np.roll(landing, -1, axis=1)], axis=2)
-    stay = np.broadcast_to(position[:, None], landing.shape)
+    stay = np.broadcast_to(np.arange(len(landing))[:, None], landing.shape)
     in_hole = np.stack([landing, stay, stay], axis=2)
     successor = np.where(hole[:, None, None], in_hole, successor)
     successor = np.where(goal[:, None, None], stay[:, :, None], successor)
@@ -179,6 +172,14 @@ def frozen_lake(tiles: str = RECONSTRUCTED_MAP, discount: float = 0.97) -> Froze
         prior=Beta.uniform(2),
         tiles=rows,
     )
+
+
+def landings(height: int, width: int) -> Int[np.ndarray, "S 4"]:
+    """Where each move leads on a grid; off it is staying put."""
+    row, column = np.divmod(np.arange(height * width), width)
+    down, right = np.array(list(MOVES.values())).T
+    below = np.clip(row[:, None] + down, 0, height - 1)
+    return below * width + np.clip(column[:, None] + right, 0, width - 1)
 
 
 def _check_map(rows: tuple[str, ...]) -> None:

@@ -15,7 +15,6 @@ from ..arrays import (
     as_float,
     generator,
     require_distribution,
-    require_finite,
     require_kind,
     require_number,
     require_size,
@@ -25,7 +24,8 @@ from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
-from .unknown_tables import TabularProblem, amounts
+from .coins import amounts
+from .unknown_tables import TabularProblem
 
 
 class Inventory(AbstractFamily):
@@ -163,6 +163,5 @@ def check_demand(truth: Any, most_demand: int) -> Float[np.ndarray, " B"]:
             f"truth must give the probability of each demand from 0 to {most_demand}, {most_demand + 1} numbers; "
             f"got shape {array.shape}"
         )
-    require_finite("truth", array)
     require_distribution("truth", array)
     return array

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..kernels import Kernel, Support
 from ..models import MDP
 from ..transitions import Transitions
+from .frozen_lake import MOVES, landings
 
 
 class KnownEnvironment(eqx.Module):
@@ -103,23 +104,19 @@ def _pick(cumulative: np.ndarray, uniform: float) -> int:
     return int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
 
 
-STEPS = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up
+STEPS = tuple(MOVES.values())
 SMALL = ("SFFF", "FHFH", "FFFH", "HFFG")
 LARGE = ("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG")
 
 
 def slippery(grid: tuple[int, int], side: float) -> np.ndarray:
     """`[S, 4, S]` of moving left, down, right or up, and to each side of that with probability `side`."""
-    rows, columns = grid
-    place = np.arange(rows * columns)
-    landing = [
-        np.clip(place // columns + down, 0, rows - 1) * columns + np.clip(place % columns + right, 0, columns - 1)
-        for down, right in STEPS
-    ]
+    landing = landings(*grid)
+    place = np.arange(len(landing))
     table = np.zeros((len(place), 4, len(place)))
     for action in range(4):
         for turn, chance in ((0, 1.0 - 2.0 * side), (1, side), (-1, side)):
-            table[place, action, landing[(action + turn) % 4]] += chance
+            table[place, action, landing[:, (action + turn) % 4]] += chance
     return table
 
 

@@ -8,10 +8,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Stream, generator, require_indices, require_kind, require_number, require_size
+from ..arrays import Array, Stream, generator, require_indices, require_kind, require_size
 from ..episodes import GymnasiumWorld, SimulatedWorld, discrete_sizes
 from ..errors import InputError
-from ..kernels import Kernel, Support
+from ..kernels import Kernel, Support, reached
 from ..models import MDP, TabularFamily
 from ..posteriors import Dirichlet
 from ..transitions import Transitions
@@ -92,11 +92,6 @@ def _merged(kernel: Kernel) -> tuple[Support, np.ndarray]:
 def _along(table: Float[np.ndarray, "S A S"], support: Support) -> Float[np.ndarray, "S A B"]:
     """The entries of a full table that a support lists, 0 on padding."""
     return np.where(support.allowed(), np.take_along_axis(table, support.index(), axis=2), 0.0)
-
-
-def amounts(**costs: Any) -> list[float]:
-    """Costs of a family, each at least 0."""
-    return [float(require_number(f"cost {name}", cost, "[0, inf)")) for name, cost in costs.items()]
 
 
 MISSING = 'Gymnasium is not installed; pip install "prudent[gym]"'
@@ -275,26 +270,22 @@ def _entries(table: Any, state: int, action: int, states: int) -> list[tuple[flo
     return entries
 
 
-def _first_states(start: Any, states: int) -> list[int]:
+def _first_states(start: Any, states: int) -> np.ndarray:
     """Where episodes can begin; what is no start at all is left for the family to refuse."""
     if isinstance(start, int | np.integer):
-        return [int(start) % states]
-    return np.flatnonzero(start).tolist() if np.shape(start) == (states,) else []
+        return np.array([int(start) % states])
+    return np.flatnonzero(start if np.shape(start) == (states,) else ())
 
 
-def _ends(rows: list[list[list[tuple[float, int, float, bool]]]], first: list[int]) -> set[int]:
+def _ends(rows: list[list[list[tuple[float, int, float, bool]]]], first: np.ndarray) -> set[int]:
     """The states that end an episode, of those an episode can reach."""
-    going, ending, queue = set(first), set(), list(first)
-    while queue:
-        for entries in rows[queue.pop()]:
-            for _, following, _, ended in entries:
-                if ended:
-                    ending.add(following)
-                elif following not in going:
-                    going.add(following)
-                    queue.append(following)
+    moves = [(s, t, ended) for s, row in enumerate(rows) for entries in row for _, t, _, ended in entries]
+    source, target, ended = np.array(moves).T
+    on = ended == 0
+    going = reached(source[on], target[on], first, len(rows))
+    ending = set(target[~on & going[source]].tolist())
     # A state that only ever leads to itself is an end, however it is reached.
-    both = {s for s in going & ending if any(t != s for entries in rows[s] for _, t, _, _ in entries)}
+    both = ending.intersection(source[going[source] & (source != target)].tolist())
     if both:
         raise InputError(
             f"state {min(both)} ends an episode when reached one way and not another; the end needs a state of its "

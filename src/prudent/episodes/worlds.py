@@ -132,33 +132,33 @@ class LinearWorld(World):
 
 
 class SteppedWorld(World):
-    """A world walked through step by step. A concrete one supplies its sizes, `begin` and `go`."""
+    """A world walked through step by step. A concrete one supplies its sizes, `_begin` and `_go`."""
 
     @property
     @abc.abstractmethod
-    def sizes(self) -> tuple[int, int, int, int]:
+    def _sizes(self) -> tuple[int, int, int, int]:
         """How many states and actions there are, how many walks an episode has, and how many steps a walk at most."""
 
     @abc.abstractmethod
-    def begin(self, generator: np.random.Generator) -> Any:
+    def _begin(self, generator: np.random.Generator) -> Any:
         """The first state of a walk, or None if there is no walk to be had now."""
 
     @abc.abstractmethod
-    def go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
+    def _go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
         """The next state, and whether the walk has ended."""
 
     def deploy(self, policy: TabularPolicy, generator: np.random.Generator) -> Transitions | None:
         """The transitions of all walks, up to the step that ends each; None when there was no walk."""
-        *shape, rollouts, steps = self.sizes
+        *shape, rollouts, steps = self._sizes
         choose, records = _choices(policy, tuple(shape)), []
         for _ in range(rollouts):
-            first = self.begin(generator)
+            first = self._begin(generator)
             if first is None:
                 continue
             state = _state_number(first, shape[0])
             for _ in range(steps):
                 action = int(picked(choose[state][None], generator)[0])
-                following, ended = _stepped(self.go(state, action, generator))
+                following, ended = _stepped(self._go(state, action, generator))
                 following = _state_number(following, shape[0])
                 records.append((state, action, following))
                 state = following
@@ -201,15 +201,15 @@ class StepWorld(SteppedWorld):
             require_size(name, getattr(self, name))
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def _sizes(self) -> tuple[int, int, int, int]:
         """As given."""
         return self.states, self.actions, self.rollouts, self.steps
 
-    def begin(self, generator: np.random.Generator) -> Any:
+    def _begin(self, generator: np.random.Generator) -> Any:
         """The user's `reset`."""
         return self.reset(generator)
 
-    def go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
+    def _go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
         """The user's `step`."""
         return self.step(state, action, generator)
 
@@ -241,15 +241,15 @@ class GymnasiumWorld(SteppedWorld):
         discrete_sizes(self.environment)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def _sizes(self) -> tuple[int, int, int, int]:
         """Those of its spaces, and as given."""
         return *discrete_sizes(self.environment), self.rollouts, self.steps
 
-    def begin(self, generator: np.random.Generator) -> Any:
+    def _begin(self, generator: np.random.Generator) -> Any:
         """Its first observation."""
         return self.environment.reset(seed=int(generator.integers(2**31)))[0]
 
-    def go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
+    def _go(self, state: int, action: int, generator: np.random.Generator) -> tuple[Any, Any]:
         """A step of the environment, which knows its state and has random numbers of its own."""
         following, _, terminated, truncated, _ = self.environment.step(action)
         return following, terminated or truncated

@@ -125,8 +125,8 @@ def log_tests(
     streams = np.random.SeedSequence([seed, len(rows)]).spawn(len(names))
     made = (_order(rows, outcomes), _time(rows, outcomes), _unit(rows, outcomes), _cost(rows))
     found = [
-        asked if isinstance(asked, LogTest) else asked.answered(name, np.random.default_rng(stream), exchanges)
-        for name, asked, stream in zip(names, made, streams, strict=True)
+        (asked if isinstance(asked, LogTest) else asked.answered(np.random.default_rng(stream), exchanges))
+        for asked, stream in zip(made, streams, strict=True)
     ]
     return _adjusted([test._replace(name=name) for name, test in zip(names, found, strict=True)])
 
@@ -139,17 +139,17 @@ class _Question(NamedTuple):
     statistics: Callable[[Cells, np.ndarray], tuple[list[Statistic], np.ndarray]]
     thin: str
 
-    def answered(self, name: str, generator: np.random.Generator, exchanges: int) -> LogTest:
+    def answered(self, generator: np.random.Generator, exchanges: int) -> LogTest:
         number = int(self.kept.sum())
         if number < FEWEST:
-            return LogTest(name, None, None, number, self.thin)
+            return LogTest("", None, None, number, self.thin)
         kept = np.flatnonzero(self.kept)
         if number > MOST:
             kept = np.sort(generator.choice(kept, MOST, replace=False))
         cells = self.cells.only(kept)
         made, group = self.statistics(cells, kept)
         p = chance(cells.cell, made, exchanges, generator)
-        return LogTest(name, p, None, number, "", _strength(cells, group, generator) if p <= LEVEL else None)
+        return LogTest("", p, None, number, "", _strength(cells, group, generator) if p <= LEVEL else None)
 
 
 def _strength(cells: Cells, group: np.ndarray, generator: np.random.Generator) -> float | None:
@@ -322,17 +322,13 @@ class Replays(NamedTuple):
         """Means by group, for the groups that have a label; `group` is of all rows of the log."""
         mine = group[self.kept]
         numbers = [number for number in labels if np.any(mine == number)]
-        seen, low, high, rows = [], [], [], []
-        for number in numbers:
-            inside = mine == number
-            means = self.drawn[:, inside].mean(axis=1)
+        found = []
+        for inside in (mine == number for number in numbers):
             # With the distribution of the replays, not of the mean: the group may be a row or two.
-            edges = np.quantile(means, [0.05, 0.95])
-            seen.append(float(self.seen[inside].mean()))
-            low.append(float(edges[0]))
-            high.append(float(edges[1]))
-            rows.append(int(inside.sum()))
-        return Band(tuple(labels[number] for number in numbers), tuple(rows), tuple(seen), tuple(low), tuple(high))
+            low, high = np.quantile(self.drawn[:, inside].mean(axis=1), [0.05, 0.95])
+            found.append((int(inside.sum()), float(self.seen[inside].mean()), float(low), float(high)))
+        rows, seen, lows, highs = zip(*found, strict=True) if found else ((),) * 4
+        return Band(tuple(labels[number] for number in numbers), rows, seen, lows, highs)
 
 
 @in_float64

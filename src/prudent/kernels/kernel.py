@@ -17,7 +17,6 @@ from ..arrays import (
     in_float64,
     is_concrete,
     require_distribution,
-    require_finite,
     require_kind,
     require_number,
 )
@@ -56,7 +55,6 @@ class Kernel(eqx.Module):
                 f"probability has shape {probability.shape} but the support has shape {self.support.shape}; "
                 "both are indexed [state, action, successor]"
             )
-        require_finite("transition probability", probability)
         require_distribution("transition probability", probability, ROWS)
         if self.support.listed is not None and np.any(probability[~np.asarray(self.support.listed)] > 0):
             raise InputError("probability on a padding entry; give lists of equal length or zeros after the last one")

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ..arrays import Array, as_float, require_distribution, require_finite, require_indices
+from ..arrays import Array, as_float, require_distribution, require_indices
 from ..errors import InputError
 from ..files import write_whole
 from ..tables import Labels, frame_of
@@ -101,7 +101,6 @@ class TabularPolicy(eqx.Module):
         table = np.asarray(self.probabilities)
         if table.ndim != 2:
             raise InputError(f"a policy is indexed [state, action], got shape {table.shape}")
-        require_finite("policy", table)
         require_distribution("policy", table, ("state",))
         plain = Labels(*table.shape)
         if states is None and actions is None:

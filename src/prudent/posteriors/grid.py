@@ -86,8 +86,8 @@ class Grid(Invertible):
         corners, values = density.zoom(np.stack([self.low, self.high]))
         weights = np.exp(values.middle - values.middle.max())
         weights /= weights.sum()
-        _require_resolved(weights, self.cells)
         self.corners, self.weights = corners, weights
+        _require_resolved(self._marginals(), self.cells)
 
     def update(self, log: Any) -> Grid:
         """Add the counts of a log; updates in any order and split give the same posterior."""
@@ -280,9 +280,8 @@ def _may_matter(value: Float[np.ndarray, " *C"]) -> Bool[np.ndarray, " *C"]:
     return peak > value.max() + np.log(LEFT_OUT)
 
 
-def _require_resolved(weights: Float[np.ndarray, " *C"], cells: int) -> None:
-    for axis in range(weights.ndim):
-        mass = weights if weights.ndim == 1 else weights.sum(axis=1 - axis)
+def _require_resolved(marginals: list[Float[np.ndarray, " C"]], cells: int) -> None:
+    for axis, mass in enumerate(marginals):
         used = float(np.exp(-(mass[mass > 0] * np.log(mass[mass > 0])).sum()))
         if used < FEWEST_CELLS:
             enough = int(np.ceil(4 * FEWEST_CELLS * cells / used))
