@@ -67,7 +67,7 @@ def run_page(blocks):
     "page",
     [
         "README.md",
-        "CONTRIBUTING.md",
+        pytest.param("CONTRIBUTING.md", marks=pytest.mark.long),
         "docs/quickstart.md",
         pytest.param("docs/deploying.md", marks=pytest.mark.long),
         "docs/command-line.md",
