@@ -68,7 +68,7 @@ def run_page(blocks):
     [
         "README.md",
         pytest.param("CONTRIBUTING.md", marks=pytest.mark.long),
-        "docs/quickstart.md",
+        pytest.param("docs/quickstart.md", marks=pytest.mark.long),
         pytest.param("docs/deploying.md", marks=pytest.mark.long),
         "docs/command-line.md",
         pytest.param("docs/linear.md", marks=pytest.mark.long),

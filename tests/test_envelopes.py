@@ -82,7 +82,10 @@ def test_clarabel_finds_the_closed_form(name):
         assert abs(weights @ solution.weights - 1.0) <= 1e-12 and np.all(solution.weights >= 0)
 
 
-@pytest.mark.parametrize("name", short(["tail", "tail, whole", "largest norm", "norm of order 2", "semideviation"], CASES))
+SLOW = ("semideviation of order 2", "chi-square")
+
+
+@pytest.mark.parametrize("name", short([name for name in CASES if name not in SLOW], CASES))
 def test_descent_ascent_finds_what_clarabel_finds(name):
     envelope, closed = CASES[name]
     for losses, weights in samples():

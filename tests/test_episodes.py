@@ -56,7 +56,11 @@ class Diary(pr.World):
 # The loop
 
 
-@pytest.mark.parametrize("rule", [None, pr.ByTheorem(epsilon=8.0, most=9, samples=16)], ids=["fixed", "theorem"])
+@pytest.mark.parametrize(
+    "rule",
+    [pytest.param(None, marks=pytest.mark.long), pr.ByTheorem(epsilon=8.0, most=9, samples=16)],
+    ids=["fixed", "theorem"],
+)
 def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(rule):
     whole = run(episodes=4, iterations=rule)
     part = run(episodes=2, iterations=rule, resume=run(episodes=2, iterations=rule))

@@ -100,6 +100,7 @@ def test_the_bound_of_one_system_is_met(loss):
         np.testing.assert_allclose(bound[0], solution.risk, rtol=2e-3)
 
 
+@pytest.mark.long
 def test_any_function_under_the_occupancy_is_a_loss():
     family = scalar()
     solution = pr.solve(
@@ -195,6 +196,7 @@ def test_costs_in_other_units_have_the_same_gain():
     np.testing.assert_allclose(1e4 * first.risk, second.risk, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_unknown_noise():
     family = pr.LinearFamily([[1.0]], [[0.5]], discount=0.9)
     random = np.random.default_rng(0)

@@ -98,8 +98,8 @@ ESTIMATORS = {"adjoint": pr.Adjoint(), "variational": pr.Variational(), "zeroth 
 
 
 # Every table meets every estimator in some short test, every loss one of these pairs; the derivatives of all losses are
-# held against differences above. All three together, and networks, whose estimators are compilations of their own, in the
-# long ones.
+# held against differences above. All three together, and networks, whose estimators are compilations of their own, in
+# the long ones.
 TRIPLES = [
     pytest.param(loss, policy, estimator, marks=[] if (j, k) == (i % 3, i // 3 % 3) else [pytest.mark.long])
     for i, loss in enumerate(LOSSES)
