@@ -11,6 +11,8 @@ from prudent import phases
 
 from .test_docs import fences
 
+from .marks import short
+
 LAKE = pr.envs.frozen_lake("SF\nHG")
 BELIEF = LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=0))
 QUICK = pr.SampleAverage(samples=16, largest=32, starts=2, iterations=12, evaluation=64)
@@ -30,7 +32,7 @@ def told(states, solution):
     assert np.all(np.diff([state.seconds for state in states]) >= 0.0)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", short(["default", "brpg"], RUNS))
 def test_a_function_is_told_of_every_iteration_and_changes_nothing(name):
     states = []
     solution = pr.solve(LAKE, BELIEF, **RUNS[name], progress=states.append, certify=False)
