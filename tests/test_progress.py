@@ -9,9 +9,8 @@ import pytest
 import prudent as pr
 from prudent import phases
 
-from .test_docs import fences
-
 from .marks import short
+from .test_docs import fences
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
 BELIEF = LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=0))
