@@ -33,11 +33,13 @@ test test-browser: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled
 test test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.05
 # Where bytecode is not kept, every process that the tests begin would compile our modules again, a second each.
 test test-browser: export PYTHONDONTWRITEBYTECODE =
+# One call for the tests, the examples of the docstrings and the pages in the browser: each more would import everything
+# again, and end with one of the two processes idle. Where no Chromium can be had, the other tests still count.
 test: .venv/dev  ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long and not browser" tests studies/tests
-	$(BIN)/python -m pytest -n 2 -m "not long" src studies/src
-	# Where there is no Chromium and none can be installed, the tests above still count.
-	$(MAKE) --no-print-directory test-browser BROWSER=optional
+	@$(GET_BROWSER)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	  -m "not long$$($(HAS_BROWSER) || echo ' and not browser')" tests studies/tests src studies/src
+	@$(HAS_BROWSER) || $(NO_BROWSER)
 
 test-types: .venv/dev  ## the examples of the docstrings, with every array's axes checked against its annotation
 	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=prudent,prudent_studies,beartype.beartype -m "not long" src studies/src
@@ -53,16 +55,15 @@ reproduction: .venv/base  ## every table and figure of the paper, and the page t
 	$(BIN)/python docs/write_reproduction.py reproduction
 
 HAS_BROWSER = test -x /usr/bin/chromium && test -x /usr/bin/chromedriver
-BROWSER ?= required
+GET_BROWSER = { $(HAS_BROWSER); } || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+  && echo "installing Chromium and its driver" && apt-get update -qq \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
+  || echo "Chromium could not be installed; as root: apt-get install chromium chromium-driver"
+NO_BROWSER = echo "**** THE BROWSER TESTS DID NOT RUN: there is no /usr/bin/chromium with /usr/bin/chromedriver ****"
 
 test-browser: .venv/dev  ## the report in headless Chromium; installs Debian's, which takes root
-	@$(HAS_BROWSER) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-	  && echo "installing Chromium and its driver" && apt-get update -qq \
-	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
-	  || echo "Chromium could not be installed; as root: apt-get install chromium chromium-driver"
-	@if $(HAS_BROWSER); then $(BIN)/python -m pytest -n 2 -m browser tests/browser; \
-	else echo "**** THE BROWSER TESTS DID NOT RUN: there is no /usr/bin/chromium with /usr/bin/chromedriver ****"; \
-	  test "$(BROWSER)" = optional; fi
+	@$(GET_BROWSER)
+	@if $(HAS_BROWSER); then $(BIN)/python -m pytest -n 2 -m browser tests/browser; else $(NO_BROWSER); false; fi
 
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check .

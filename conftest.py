@@ -1,4 +1,4 @@
-"""For all tests: compiled functions are dropped before the process runs out of room for them."""
+"""For all tests: compiled functions are dropped before the process runs out of room, and seldom looked through."""
 
 import gc
 import sys
@@ -6,6 +6,10 @@ from pathlib import Path
 
 # Linux allows a process 65,530 mapped regions; every compiled function takes some, and beyond that JAX crashes.
 MOST_REGIONS = 25_000
+
+# Imports and tracing make millions of objects that stay; looking through them as often as Python would takes a tenth
+# of the time.
+gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_runtest_teardown(item, nextitem):

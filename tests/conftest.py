@@ -20,8 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Whole files go to one worker, so that it compiles their functions once; the longest must not come last. xdist would
 # put those of most tests first, which `--no-loadscope-reorder` forbids it.
-LONGEST = ("test_docs", "test_matrix", "test_solvers", "test_optimisers", "test_linear_solve", "test_simulated")
-LONGEST += ("test_limits", "test_proofs", "test_advice", "test_cases", "test_cli", "test_posterior_mcmc")
+LONGEST = ("test_pages", "test_docs", "test_matrix", "test_solvers", "test_linear_solve", "test_simulated")
+LONGEST += ("test_limits", "test_proofs", "test_events", "test_linear_moments", "test_cases", "test_cli")
 
 
 def pytest_collection_modifyitems(items):

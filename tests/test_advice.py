@@ -179,12 +179,12 @@ def test_the_error_of_the_sample_is_in_the_standard_error():
     settings = {"observations": 2, "risk": pr.CVaR(0.5), "solver": one}
     # One family: another one is compiled for again.
     family = bandit(0.6)
-    rows = [pr.worth_of_data(family, pr.Beta.uniform(1), seed=seed, **settings).rows[0] for seed in range(12)]
+    rows = [pr.worth_of_data(family, pr.Beta.uniform(1), seed=seed, **settings).rows[0] for seed in range(6)]
     spread = np.std([row.worth for row in rows], ddof=1)
     told = np.sqrt(np.mean([row.standard_error**2 for row in rows]))
     assert min(row.standard_error for row in rows) > 0.0
-    # Standard deviations of twelve, and of eight in each: the ratio is within a factor of 2 but for one in thousands.
-    assert 0.5 * spread < told < 2.0 * spread
+    # Standard deviations of six, and of eight in each: the ratio is within a factor of 3 but for one in thousands.
+    assert spread / 3.0 < told < 3.0 * spread
 
 
 def test_an_error_is_printed_with_its_digits():

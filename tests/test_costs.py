@@ -137,7 +137,7 @@ def test_costs_have_the_posterior_that_integration_finds(tmp_path):
     weight /= weight.sum()
     first, second = (weight @ (variance / n) for n in (2, 3))
     together = weight @ (variance**2 / 6)
-    draws = belief.sample(0, 400_000)[..., 0, -1]
+    draws = belief.sample(0, 100_000)[..., 0, -1]
     errors = (draws - np.array([1.2, 2.3])) ** 2
     assert np.allclose(errors.mean(axis=0), [first, second], rtol=0.05)
     assert np.isclose(np.mean(errors[:, 0] * errors[:, 1]), together, rtol=0.4)
@@ -160,14 +160,14 @@ def test_draws_and_sobol_points_have_students_distribution(tmp_path):
 def test_the_true_cost_is_as_likely_anywhere_in_the_belief(tmp_path):
     """Ranks of the truth among draws are uniform; with noise left out they would all lie at an end."""
     ranks = []
-    for seed in range(60):
+    for seed in range(20):
         belief = read(tmp_path, noisy_rows(seed, rows=40)).arguments()["belief"]
         if not isinstance(belief, pr.WithCosts) or belief.cost.shape[2] > 1:
             continue
         drawn = belief.sample(seed, 99)[..., -1]
         ranks.append((drawn < 3.0 * np.arange(3)[:, None] + np.arange(2)).mean(axis=0).ravel())
     counts = np.histogram(np.concatenate(ranks), bins=10, range=(0, 1 + 1e-9))[0]
-    assert len(ranks) > 55
+    assert len(ranks) > 17
     assert stats.chisquare(counts).pvalue > 0.001
 
 

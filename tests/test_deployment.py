@@ -134,8 +134,8 @@ def test_a_policy_file_reads_back_to_the_bit_and_runs_in_ten_plain_lines(solutio
     gain = pr.LinearGaussianPolicy([[-0.5, 0.1]], bias=[0.2], covariance=[[0.04]])
     again = pr.load_policy(gain.save(tmp_path / "gain.json"))
     assert again.act([1.0, 2.0], seed=5) == gain.act([1.0, 2.0], seed=5)
-    acts = np.array([gain.act([1.0, 2.0], np.random.default_rng(k))[0] for k in range(2000)])
-    np.testing.assert_allclose([acts.mean(), acts.std()], [-0.1, 0.2], atol=0.02)
+    acts = np.array([gain.act([1.0, 2.0], np.random.default_rng(k))[0] for k in range(500)])
+    np.testing.assert_allclose([acts.mean(), acts.std()], [-0.1, 0.2], atol=0.03)
 
 
 @pytest.mark.parametrize(
@@ -186,28 +186,26 @@ def test_a_network_is_evaluated_on_new_features_and_as_onnx(network, tmp_path):
 
 
 def test_evaluate_in_agrees_with_the_exact_value_of_a_known_lake():
-    env = gymnasium.make("FrozenLake-v1", is_slippery=True)
-    model = pr.envs.from_gymnasium(env, discount=0.99) if hasattr(pr.envs, "from_gymnasium") else None
-    uniform = np.full((16, 4), 0.25)
+    env = gymnasium.make("FrozenLake-v1", desc=["SF", "HG"], is_slippery=True)
+    uniform = np.full((4, 4), 0.25)
     table = env.unwrapped.P
     # The chance to reach the goal within the environment's limit of 100 steps, by hand.
-    alive, reached = np.zeros(16), 0.0
+    alive, reached = np.zeros(4), 0.0
     alive[0] = 1.0
     for _ in range(100):
-        after = np.zeros(16)
-        for state in range(16):
+        after = np.zeros(4)
+        for state in range(4):
             for action in range(4):
                 for chance, following, reward, over in table[state][action]:
                     flow = alive[state] * 0.25 * chance
                     reached += flow * reward
                     after[following] += 0.0 if over else flow
         alive = after
-    trial = pr.evaluate_in(env, uniform, episodes=2000, seed=1)
-    assert abs(trial.mean - reached) < 4 * np.sqrt(reached * (1 - reached) / 2000)
+    trial = pr.evaluate_in(env, uniform, episodes=500, seed=1)
+    assert abs(trial.mean - reached) < 4 * np.sqrt(reached * (1 - reached) / 500)
     twice = [pr.evaluate_in(env, uniform, episodes=50, seed=2) for _ in range(2)]
     assert np.array_equal(twice[0].steps, twice[1].steps) and np.array_equal(twice[0].rewards, twice[1].rewards)
     assert "standard error" in str(trial)
-    del model
 
     class Model:  # as Stable-Baselines3 has it
         def predict(self, observation, state=None, episode_start=None, deterministic=False):

@@ -67,8 +67,8 @@ def run_page(blocks):
     "page",
     [
         "README.md",
-        "CONTRIBUTING.md",
-        "docs/quickstart.md",
+        pytest.param("CONTRIBUTING.md", marks=pytest.mark.long),
+        pytest.param("docs/quickstart.md", marks=pytest.mark.long),
         pytest.param("docs/deploying.md", marks=pytest.mark.long),
         "docs/command-line.md",
         pytest.param("docs/linear.md", marks=pytest.mark.long),

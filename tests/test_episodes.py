@@ -56,7 +56,11 @@ class Diary(pr.World):
 # The loop
 
 
-@pytest.mark.parametrize("rule", [None, pr.ByTheorem(epsilon=8.0, most=9, samples=16)], ids=["fixed", "theorem"])
+@pytest.mark.parametrize(
+    "rule",
+    [pytest.param(None, marks=pytest.mark.long), pr.ByTheorem(epsilon=8.0, most=9, samples=16)],
+    ids=["fixed", "theorem"],
+)
 def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(rule):
     whole = run(episodes=4, iterations=rule)
     part = run(episodes=2, iterations=rule, resume=run(episodes=2, iterations=rule))
@@ -187,6 +191,7 @@ def test_an_episode_by_the_theorem_has_its_draws_and_step():
 PROBLEM = LAKE.objective(), pr.CVaR(0.5)
 
 
+@pytest.mark.long
 def test_scales_and_iterations_shrink_as_data_grow():
     rule = pr.ByTheorem(epsilon=1.0, most=100, samples=64)
     result = run(world=LAKE.world(TRUTH, steps=20, rollouts=10), episodes=4, iterations=rule)
@@ -396,6 +401,7 @@ def test_a_rule_that_makes_no_sense_is_refused(match, changes):
         pr.ByTheorem(**{"epsilon": 1.0, **changes})
 
 
+@pytest.mark.long
 def test_a_loss_that_is_not_linear_goes_through_the_theorem_as_well():
     result = run(
         episodes=1, loss=lambda occupancy, mdp: jnp.sum(occupancy**2), iterations=pr.ByTheorem(epsilon=1.0, most=4)

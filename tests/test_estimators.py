@@ -11,7 +11,7 @@ from prudent.gradients import SampledRisk
 
 from .marks import short
 
-STATES, ACTIONS, DRAWS, MDPS = 5, 3, 4, 50
+STATES, ACTIONS, DRAWS, MDPS = 5, 3, 4, 20
 SUPPORT = pr.Support.dense(STATES, ACTIONS)
 
 
@@ -51,7 +51,7 @@ def gradients(estimator, problems, logits, tables, keys):
 
 
 def random_problems(name):
-    """Fifty problems with their own costs, discounts, losses, risk levels, policies and posterior draws."""
+    """Twenty problems with their own costs, discounts, losses, risk levels, policies and posterior draws."""
     random = np.random.default_rng(len(name))
     problems, logits, tables = [], [], []
     for _ in range(MDPS):
@@ -96,7 +96,7 @@ def one_problem(copies):
     return (first, problems[1]), np.repeat(logits[:1], copies, axis=0), np.repeat(tables[:1], copies, axis=0)
 
 
-def squared_errors(estimator, copies=400):
+def squared_errors(estimator, copies=100):
     arguments = one_problem(copies)
     keys = np.random.default_rng(0).integers(2**32, size=(copies, 2), dtype=np.uint32)
     with jax.enable_x64(True):

@@ -14,6 +14,8 @@ from prudent.posteriors import equally_weighted
 from prudent.solvers import search
 from prudent.solvers.sample import Sample
 
+from .marks import short
+
 STATES, ACTIONS, EVENTS = 6, 2, 3
 
 
@@ -88,7 +90,7 @@ def test_losses_and_averaged_slopes_are_those_of_tables(draws, policy, loss):
     check_twins(events, tables, 0.9 * policy + 0.05, draws, loss)
 
 
-@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("near", short([False], [False, True]))
 def test_leaping_over_sweeps_changes_nothing_but_their_number(near, monkeypatch, draws):
     """Of chains that forget their start at once, and of a line on which that takes long."""
     states, random, made = 300, np.random.default_rng(3), []
@@ -246,6 +248,7 @@ def test_the_least_families_there_are(shape, probability):
     assert best - 1e-4 <= low[0] <= best
 
 
+@pytest.mark.long
 def test_levels_and_scales_of_costs_change_nothing(draws, policy):
     """Costs a c + b: the same slopes in units, and bounds that move along."""
     plain, _ = twins(cost=COST)

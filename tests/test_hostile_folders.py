@@ -111,7 +111,7 @@ def test_a_few_hostile_folders(runs):
     cases = all_cases(runs)
     assert len(cases) >= 200
     random.Random(0).shuffle(cases)
-    folders, count, *_ = through_every_command(runs, cases[::24])
+    folders, count, *_ = through_every_command(runs, cases[::48])
     assert count.total() > folders
 
 

@@ -116,6 +116,7 @@ def test_multipliers_are_the_prices_of_limits_many_times(seeds):
     assert sum(check_price(seed) for seed in seeds) >= 3
 
 
+@pytest.mark.long
 def test_the_lagrangian_at_our_multiplier_has_the_same_point():
     problem = LimitedProblem(2, known=True, limits=1, states=4, actions=3)
     solution = problem.solved()
@@ -182,6 +183,7 @@ def test_binomial_intervals_hold_what_they_say():
         assert share_interval(kept / count, count) == pytest.approx((exact.low, exact.high), abs=1e-9)
 
 
+@pytest.mark.long
 def test_a_gain_of_a_linear_system_keeps_a_limit_on_its_actions():
     family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[0.01]], noise=[[1.0]], discount=0.9)
     belief = pr.Draws([[[0.9, 0.8]], [[1.0, 1.0]], [[1.1, 1.2]]])
@@ -283,6 +285,7 @@ def test_particles_widen_what_is_said_of_a_limit():
     assert limit_answer(pr.Limit(HOLE, 3.5, chance=0.6), evaluation).verdict is pr.Verdict.KEPT
 
 
+@pytest.mark.long
 def test_the_papers_penalty_by_scenarios_is_a_limit():
     problem = LimitedProblem(1, known=True, limits=1, states=4, actions=3)
     random = np.random.default_rng(0)

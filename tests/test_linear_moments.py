@@ -9,6 +9,8 @@ import prudent as pr
 from prudent.linear import lyapunov
 from prudent.objectives import slopes_on
 
+from .marks import short
+
 SYSTEMS, EACH = 100, 10
 
 
@@ -82,11 +84,12 @@ def terms_for(family, theta, policy):
     return int(np.ceil(np.log(1e-19) / np.log(rate) / 2.0)) + 60
 
 
-@pytest.mark.parametrize(
-    "first_seed", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(EACH, SYSTEMS, EACH))]
-)
-def test_moments_losses_and_gradients_of_random_systems(first_seed):
-    for seed in range(first_seed, first_seed + EACH):
+BLOCKS = [range(3), range(3, EACH), *(range(first, first + EACH) for first in range(EACH, SYSTEMS, EACH))]
+
+
+@pytest.mark.parametrize("seeds", short(BLOCKS[:1], BLOCKS), ids=str)
+def test_moments_losses_and_gradients_of_random_systems(seeds):
+    for seed in seeds:
         family, theta, policy = random_case(seed)
         occupancy = pr.linear_occupancy(family.at(theta), policy)
         objective = family.objective(policy=pr.LinearGain(bias=True))
@@ -105,9 +108,9 @@ def test_moments_losses_and_gradients_of_random_systems(first_seed):
         np.testing.assert_allclose(found.slopes[0], slope, rtol=1e-8, atol=1e-8 * np.abs(slope).max())
 
 
-@pytest.mark.parametrize("seed", [3, 14, 25])
-@pytest.mark.parametrize("horizon", [0, 1, 30])
-def test_a_finite_horizon_is_the_finite_sum_and_its_plan_is_not_beaten(seed, horizon):
+@pytest.mark.parametrize("case", short([(3, 0), (14, 1), (25, 30)], [(s, t) for s in (3, 14, 25) for t in (0, 1, 30)]))
+def test_a_finite_horizon_is_the_finite_sum_and_its_plan_is_not_beaten(case):
+    seed, horizon = case
     family, theta, policy = random_case(seed)
     first, second = summed(family, theta, np.asarray(policy.gain)[None], np.asarray(policy.bias)[None], horizon)
     cut = pr.Truncated(horizon)
@@ -127,7 +130,7 @@ def test_a_finite_horizon_is_the_finite_sum_and_its_plan_is_not_beaten(seed, hor
         np.testing.assert_allclose(least[0], by_hand, rtol=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 6))
+@pytest.mark.parametrize("seed", short([0, 12, 48], range(0, 60, 6)))
 def test_the_plan_is_scipys(seed):
     family, theta, _ = random_case(seed)
     n, gamma = family.states, float(family.discount)
@@ -173,7 +176,7 @@ def test_an_unstable_gain_loses_infinitely_much_and_has_no_slope():
     assert np.isfinite(found.losses[1])
 
 
-@pytest.mark.parametrize("states", [1, 2, 7])
+@pytest.mark.parametrize("states", short([1, 2], [1, 2, 7]))
 def test_the_mean_of_a_function_under_the_occupancy(states):
     random = np.random.default_rng(states)
     family = pr.LinearFamily(

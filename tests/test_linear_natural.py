@@ -34,7 +34,7 @@ def gradient_steps(iterations, **settings):
     return pr.SampleAverage(samples=8, largest=8, starts=1, iterations=iterations, **settings)
 
 
-@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("biased", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_metric_is_the_fisher_information_of_walks(biased):
     """Scores by differences of log-densities along simulated walks, discounted and averaged over two systems."""
     own = family(action_noise=[[0.6]])
@@ -77,6 +77,7 @@ def test_coordinates_of_the_state_do_not_matter():
     assert np.abs(np.subtract(*gains[pr.LBFGS])).max() > 0.01
 
 
+@pytest.mark.long
 def test_the_same_gain_in_fewer_steps_than_along_the_plain_gradient(monkeypatch):
     change, belief = np.diag([1.0, 8.0]), pr.Draws(THETAS @ np.diag([1.0, 0.125, 1.0]) * [[1.0], [8.0]])
     own = family(change, state_target=[2.0, 0.0])

@@ -32,13 +32,15 @@ def solver_methods(support):
 DIRECT = ["elimination", "banded", "banded, without loops"]
 NAMES = ["on the host", "chosen by size", *DIRECT, "krylov", "fixed point only"]
 SIZES = [(1, 1, 1), (2, 2, 2), (6, 3, 2), (13, 2, 13), (23, 3, 4)]
-KINDS = [(size, dense) for size in SIZES for dense in (False, True)]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", short([((6, 3, 2), False), ((13, 2, 13), True)], KINDS))
-def test_every_solver_agrees_with_numpy(kind, name):
-    size, dense = kind
+EVERY = [(name, size, dense) for name in NAMES for size in SIZES for dense in (False, True)]
+FEW = [(name, *(((6, 3, 2), False), ((13, 2, 13), True))[number % 2]) for number, name in enumerate(NAMES)]
+
+
+@pytest.mark.parametrize("case", short(FEW, EVERY), ids=str)
+def test_every_solver_agrees_with_numpy(case):
+    name, size, dense = case
     random = np.random.default_rng(0)
     mdp = random_mdp(random, *size, discount=0.95)
     policy = random_policy(random, *size[:2])
@@ -50,7 +52,7 @@ def test_every_solver_agrees_with_numpy(kind, name):
 
 
 @pytest.mark.parametrize("name", [*DIRECT, "krylov"])
-@pytest.mark.parametrize("islands", short([[1] * 7, [3, 5, 2, 6]], [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]]))
+@pytest.mark.parametrize("islands", short([[3, 5, 2, 6]], [[1] * 7, [1] * 10, [5, 3], [3, 5, 2, 6]]))
 def test_states_that_fall_apart_into_islands(islands, name):
     """No state of one island reaches another: windows of the elimination end with their block."""
     random = np.random.default_rng(6)

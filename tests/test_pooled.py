@@ -220,6 +220,7 @@ def test_a_run_under_pooled_rows_goes_on_as_if_it_had_not_stopped():
     assert parts.policy.probabilities.tobytes() == whole.policy.probabilities.tobytes()
 
 
+@pytest.mark.long
 def test_data_on_what_was_seen_once_are_worth_more_than_on_what_was_seen_often():
     belief = pr.Pooled(POSSIBLE).update(SHORTCUT)
     model = pr.TabularFamily(POSSIBLE, COSTS, 0, 0.95)

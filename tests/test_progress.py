@@ -9,6 +9,7 @@ import pytest
 import prudent as pr
 from prudent import phases
 
+from .marks import short
 from .test_docs import fences
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
@@ -30,7 +31,7 @@ def told(states, solution):
     assert np.all(np.diff([state.seconds for state in states]) >= 0.0)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", short(["default", "brpg"], RUNS))
 def test_a_function_is_told_of_every_iteration_and_changes_nothing(name):
     states = []
     solution = pr.solve(LAKE, BELIEF, **RUNS[name], progress=states.append, certify=False)

@@ -34,7 +34,7 @@ REPLICATED = {
 
 @pytest.mark.parametrize("risk", REPLICATED.values(), ids=REPLICATED)
 def test_the_standard_error_is_the_spread_over_replications(risk):
-    losses = np.random.default_rng(7).exponential(size=(2000, 400))
+    losses = np.random.default_rng(7).exponential(size=(600, 400))
     both = jax.jit(jax.vmap(lambda row: (risk(row).value, risk.standard_error(row))))
     values, errors = in_float64(both)(losses)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.1)

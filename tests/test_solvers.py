@@ -79,7 +79,7 @@ def test_the_objective_falls_and_the_reported_risk_is_that_of_fresh_draws():
 @pytest.mark.parametrize("step", [1.0, pytest.param(optax.adam(0.3), marks=pytest.mark.long)], ids=["plain", "adam"])
 @pytest.mark.parametrize(
     "output",
-    [pr.LastIterate(), pr.RandomIterate(), pr.BestHeldOut(samples=16, every=7)],
+    [pr.LastIterate(), pytest.param(pr.RandomIterate(), marks=pytest.mark.long), pr.BestHeldOut(samples=16, every=7)],
     ids=lambda o: type(o).__name__,
 )
 def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(step, output):
