@@ -36,6 +36,14 @@ class Losses(NamedTuple):
     visits: Float[Array, "N S"] | None
 
 
+class ModelSlopes(NamedTuple):
+    """Losses of M models, derivatives `dC/dpoint` (empty where not asked for), visits as in `Losses` (or empty)."""
+
+    losses: Float[np.ndarray, " M"]
+    slopes: Float[np.ndarray, "M ..."]
+    visits: Float[np.ndarray, "M S"]
+
+
 class Size(NamedTuple):
     """What one model takes.
 
@@ -43,16 +51,14 @@ class Size(NamedTuple):
         bytes: of its largest array.
         theta_bytes: of one draw of theta, laid out as its model.
         cached: whether models are worked on in the processor's cache, so that small chunks are faster.
-        together: models that a chunk may hold, where so many take hardly longer than one, so that no other size of a
-            chunk is worth compiling; 0 for chunks that go by bytes.
-        with_slopes: whether derivatives take hardly longer, too, so that losses alone are not worth compiling.
+        any_number: whether models are worked on in any number; else a function is compiled for each, and so few
+            numbers are met.
     """
 
     bytes: int
     theta_bytes: int
     cached: bool
-    together: int = 0
-    with_slopes: bool = False
+    any_number: bool = False
 
 
 class Unit(NamedTuple):
@@ -268,6 +274,11 @@ class Objective(eqx.Module):
     ) -> Float[np.ndarray, "K ..."]:
         """Derivatives by the points as directions in parameters, divided by the metric of visits under xi*."""
         raise NotImplementedError
+
+    def on_host(self, points: Float[np.ndarray, "N ..."], thetas: np.ndarray, sloped: bool) -> ModelSlopes | None:
+        """N models at points and arranged draws of their own, by NumPy; None where a function is to be compiled."""
+        del points, thetas, sloped
+        return None
 
     def averages(self) -> Averages | None:
         """Losses and derivatives found by the objective itself, where its models are large."""
