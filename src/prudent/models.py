@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from .arrays import (
     Array,
+    Record,
     as_float,
     in_float64,
     is_concrete,
@@ -86,7 +87,7 @@ class MDP(eqx.Module):
         self.discount = require_number("discount", discount, "[0, 1)")
 
 
-class AbstractFamily(eqx.Module):
+class AbstractFamily(Record):
     """MDPs that share states, actions and support, and differ by an unknown parameter theta.
 
     A concrete family has the fields below and the two methods, both traceable by JAX.

@@ -10,11 +10,10 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, require_kind
+from ..arrays import Array, Record, require_kind
 from ..errors import InputError
 from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
@@ -120,7 +119,7 @@ Weigh = Callable[[Float[np.ndarray, "G M"]], Weighted]
 """Weights of at least 0, of each of G losses at each of M draws, to plans."""
 
 
-class Plans(eqx.Module):
+class Plans(Record):
     """Capability: the best policy of a single draw can be found, which gives starts and lower bounds."""
 
     @abc.abstractmethod
@@ -162,7 +161,7 @@ class Averaged(NamedTuple):
     visits: Float[np.ndarray, " S"]
 
 
-class Averages(eqx.Module):
+class Averages(Record):
     """Capability: models so large that the objective works through them itself, on the host, one point at a time.
 
     Derivatives of single draws are never kept: what is asked for is the derivative of an average.
@@ -182,7 +181,7 @@ class Averages(eqx.Module):
         """Losses, and the derivative of `sum_k w_k C_k` with the weights w that `weigh` makes of them."""
 
 
-class Objective(eqx.Module):
+class Objective(Record):
     """`C(alpha, theta)`: what a policy's parameters alpha lose if theta is the truth, for any kind of model.
 
     Losses are functions of a *point*, the array that parameters stand for: a table of action probabilities, a gain

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ..arrays import Array, as_float, require_distribution, require_finite, require_indices
+from ..arrays import Array, Record, as_float, require_distribution, require_finite, require_indices
 from ..errors import InputError
 from ..tables import Labels, frame_of
 from .files import policy_from, write_policy_file
 
 
-class TabularPolicy(eqx.Module):
+class TabularPolicy(Record):
     """Action probabilities, `[S, A]`, rows summing to 1, with the names of states and actions where they have some.
 
     >>> import prudent as pr
