@@ -61,12 +61,9 @@ def _factorised(support: pr.Support, probability: np.ndarray, policy: np.ndarray
 def filled() -> None:
     """Models computed for each that is asked for."""
     rows = []
-    for states in (4, 25, 100, 1_000, 10_000, 100_000):
+    for states in (4, 16, 25, 100, 1_000, 10_000, 100_000):
         support = pr.Support.lists(np.stack([np.arange(states)] * 3, axis=1).reshape(states, 1, 3))
         objective = pr.TabularFamily(support, np.zeros((states, 1)), start=0, discount=0.9).objective()
-        models = {draws: sum(chunk_sizes(objective, draws)) for draws in (8, 100, 129, 1000)}
-        parts = {draws: count / draws for draws, count in models.items()}
-        # Two megabytes more take no longer than calling the function does.
-        felt = [parts[draws] for draws, count in models.items() if (count - draws) * objective.size().bytes > 2**21]
-        rows.append((f"{states:,} states", *(f"{part:.2f}" for part in parts.values()), verdict(max([1, *felt]), 1.5)))
-    report("Models computed / asked for", ("", "8 draws", "100", "129", "1000", "aim beyond 2 MiB"), rows)
+        parts = [sum(chunk_sizes(objective, draws)) / draws for draws in (8, 100, 129, 1000)]
+        rows.append((f"{states:,} states", *(f"{part:.2f}" for part in parts), verdict(max(parts), 1.5)))
+    report("Models computed / asked for", ("", "8 draws", "100", "129", "1000", "aim"), rows)

@@ -220,12 +220,7 @@ def test_no_two_public_classes_have_one_name():
 
 # The same thing in several rooms: what every part of a room is, a check of a user's part, a search with limits and
 # without or of a proof, kinds of models, and a subject in file, page and command.
-SAME = (
-    {"base", "conformance"}
-    | {"descent", "search", "solving"}
-    | {"objective", "policies"}
-    | {"fitting", "limits"}
-)
+SAME = {"base", "conformance"} | {"descent", "search", "solving"} | {"objective", "policies"} | {"fitting", "limits"}
 
 
 def test_files_of_one_name_are_the_same_thing():

@@ -11,9 +11,8 @@ import prudent as pr
 from prudent.cli import app
 from prudent.problems import suggestion_of
 
-from .run_folders import read_checkpoint
-
 from .marks import short
+from .run_folders import read_checkpoint
 
 ENVIRONMENTS = {name: pr.envs.known_environment(name) for name in pr.envs.KNOWN}
 

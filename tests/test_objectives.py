@@ -112,32 +112,42 @@ def test_refusals(call, message):
 
 
 @pytest.mark.parametrize("size", [4, 25, 48, 60, 1_000, 10_000, 100_000])
-def test_what_fills_chunks_up_is_at_most_half_of_what_is_asked_for_or_takes_no_time(size):
-    """Few sizes of chunks, whatever the number of models; of models so small that many take as long as one, one."""
+def test_what_fills_chunks_up_is_at_most_half_of_what_is_asked_for(size):
+    """Few sizes of chunks, whatever the number of models; of the smallest models any number, for none is compiled."""
     support = pr.Support.lists(np.stack([np.arange(size)] * 3, axis=1).reshape(size, 1, 3))
     objective = pr.TabularFamily(support, np.zeros((size, 1)), start=0, discount=0.9).objective()
     for draws in (1, 3, 8, 100, 129, 1000):
         sizes = chunk_sizes(objective, draws)
-        filling = (sum(sizes) - draws) * objective.size().bytes
-        assert draws <= sum(sizes) and (sum(sizes) <= 1.5 * draws or filling <= 2 * 2**20)
+        assert draws <= sum(sizes) <= 1.5 * draws
         assert len(set(sizes)) <= 2
     sizes = {size for count in range(1, 2000, 9) for size in chunk_sizes(objective, count)}
-    assert len(sizes) <= (1 if objective.size().together else 6)
-    assert size > 4 or objective.size().together
+    assert objective.size().any_number == (size == 4) or len(sizes) <= 6
+    assert size > 4 or objective.size().any_number
 
 
 @in_float64
-def test_losses_found_with_their_slopes_are_the_same_bits():
-    """Of small models one function is compiled for both; a user's own loss is not differentiated unasked."""
-    random = np.random.default_rng(0)
-    objective = LAKE.objective()
-    points, thetas = random.dirichlet(np.ones(4), size=(512, 4)), LAKE.prior.sample(0, 512)
-    alone = chunks._losses(objective, points, objective.arrange(thetas))
-    found, _, visits = chunks._slopes(objective, points, objective.arrange(thetas))
-    np.testing.assert_array_equal(alone.losses, found)
-    np.testing.assert_array_equal(alone.visits, visits)
-    assert objective.size().with_slopes
-    assert not LAKE.objective(loss=lambda occupancy, mdp: occupancy.sum()).size().with_slopes
+@pytest.mark.parametrize("kind", ["lists", "dense", "ordered"])
+@pytest.mark.parametrize("loss", [pr.ExpectedCost(), pr.NegativeEntropy()], ids=["cost", "entropy"])
+def test_small_models_by_numpy_are_those_of_the_compiled_elimination(kind, loss):
+    """Losses, slopes and visits of any number of models, in units, along lists that repeat and in another order."""
+    random, states = np.random.default_rng(0), 11
+    ring = (np.argsort(random.permutation(states))[:, None, None] + np.array([0, 1, 1])) % states
+    support = {
+        "dense": pr.Support.dense(states, 2),
+        "lists": pr.Support.lists(random.integers(states, size=(states, 2, 3))),
+        "ordered": pr.Support.lists(np.repeat(ring, 2, axis=1)),
+    }[kind]
+    cost = random.uniform(size=support.shape)
+    objective = pr.TabularFamily(support, cost, start=0, discount=0.9).objective(loss=loss)
+    thetas, points = (
+        random.dirichlet(np.ones(n), size=(7, states, *rest)) for n, rest in ((support.shape[2], (2,)), (2, ()))
+    )
+    objective, _ = objective.in_units(thetas)
+    compiled = chunks._slopes(objective, points, objective.arrange(thetas))
+    found = slopes_on(objective, points, thetas, np.arange(7), np.arange(7))
+    for theirs, ours in zip(compiled, found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(losses_on(objective, points[:1], thetas)[0, :1], found.losses[:1])
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32 + 5, 2**63 - 1])
@@ -149,7 +159,7 @@ def test_keys_made_of_their_words_are_those_of_jax(seed):
 
 @in_float64
 def test_tables_that_are_theta_itself_are_those_of_the_traced_family():
-    """In units, too; and where a cost is averaged over moves the compiler is asked."""
+    """In units, too, and with costs of moves, which theta may have, too."""
     support = pr.Support.dense(3, 2)
     random = np.random.default_rng(0)
     thetas = random.dirichlet(np.ones(3), size=(4, 3, 2))
@@ -163,4 +173,11 @@ def test_tables_that_are_theta_itself_are_those_of_the_traced_family():
         for ours, theirs in zip((each.at(thetas[1]).kernel.probability, each.at(thetas[1]).cost), found, strict=True):
             np.testing.assert_array_equal(ours, theirs[1])
     moves = pr.TabularFamily(support, random.normal(size=(3, 2, 3)), start=0, discount=0.9)
-    assert moves.tables(thetas) is None and family.tables(thetas[:, :2]) is None
+    unknown = pr.TabularFamily(support, None, start=0, discount=0.9)
+    wider = [np.concatenate([thetas, random.normal(size=(4, 3, 2, n))], axis=3) for n in (1, 3)]
+    for each, draws in ((moves, thetas), *((unknown, given) for given in wider)):
+        found = each.tables(draws)
+        assert found is not None
+        for ours, theirs in zip(found, models_at(each, draws, 0), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+    assert family.tables(thetas[:, :2]) is None and unknown.tables(thetas) is None

@@ -12,8 +12,9 @@ import functools
 import math
 import mmap
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,17 @@ Array = np.ndarray | jax.Array
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+class Record(eqx.Module):
+    """A record whose methods are looked up as those of any object.
+
+    Equinox makes a record of each method that is looked up on an instance, so that it can be an argument of compiled
+    functions, which no method here is; that takes longer than most methods do.
+    """
+
+    if not TYPE_CHECKING:
+        __getattribute__ = object.__getattribute__
 
 
 def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size
+from .arrays import Array, Record, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size
 from .errors import InputError, hinted
 from .objectives import Footing, Objective, losses_on, objective_of, replicates_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
@@ -41,7 +40,7 @@ def plus_minus(value: float, error: float) -> str:
     return f"{value:.4f} ± {error:.4f}" if np.isfinite(error) else f"{value:.4f} ± unknown"
 
 
-class Evaluation(eqx.Module):
+class Evaluation(Record):
     """A policy's losses over draws of theta, their risk, and how well that is known.
 
     >>> import numpy as np, prudent as pr

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from .arrays import (
     Array,
+    Record,
     as_float,
     in_float64,
     is_concrete,
@@ -86,7 +87,7 @@ class MDP(eqx.Module):
         self.discount = require_number("discount", discount, "[0, 1)")
 
 
-class AbstractFamily(eqx.Module):
+class AbstractFamily(Record):
     """MDPs that share states, actions and support, and differ by an unknown parameter theta.
 
     A concrete family has the fields below and the two methods, both traceable by JAX.
@@ -280,10 +281,16 @@ class TabularFamily(AbstractFamily):
         return move if slot < width else f"cost of {move}"
 
     def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
-        """The thetas themselves, and the one table of costs."""
-        if self.costs is None or self.costs.ndim != 2 or thetas.shape[1:] != self.support.shape:
+        """The thetas' probabilities, and the costs that the family or they have."""
+        width = self.support.successors
+        widths = (width,) if self.costs is not None else (width + 1, 2 * width)
+        if thetas.shape[1:3] != self.support.shape[:2] or thetas.ndim != 4 or thetas.shape[3] not in widths:
             return None
-        return thetas, np.repeat(np.asarray(self.costs)[None], len(thetas), axis=0)
+        tables, own = thetas[..., :width], thetas[..., width:]
+        costs = own if self.costs is None else np.asarray(self.costs)
+        if costs.ndim == 2:
+            return tables, np.broadcast_to(costs, tables.shape[:3])
+        return tables, costs[..., 0] if costs.shape[-1] == 1 else (costs * tables).sum(axis=3)
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Theta itself, or its first entries."""

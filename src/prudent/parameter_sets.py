@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, in_float64, require_number
+from .arrays import Array, Record, in_float64, require_number
 from .errors import InputError
 
 
-class ParameterSet(eqx.Module):
+class ParameterSet(Record):
     """W in the paper: the set a gradient step is projected onto."""
 
     free: ClassVar[bool] = False

@@ -5,13 +5,12 @@ from __future__ import annotations
 import abc
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from ..arrays import Array
+from ..arrays import Array, Record
 from ..objectives import Objective
 from ..risks import Risk, risk_value
 
@@ -66,7 +65,7 @@ class SampledRisk(NamedTuple):
         return RiskOfLosses(value, losses, weights)
 
 
-class GradientEstimator(eqx.Module):
+class GradientEstimator(Record):
     """A way to find `g(alpha) = sum_k p_k xi*_k dC(alpha, theta_k)/dalpha` (equation 9 of the paper).
 
     Estimators differ in how they find `dC/dalpha`; the weights xi* are always the risk's own.

@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..arrays import Array, as_float, require_indices, require_size
+from ..arrays import Array, Record, as_float, require_indices, require_size
 from ..errors import InputError
 from ..tables import Labels
 
@@ -78,7 +78,7 @@ def _transpose(neighbour: np.ndarray, used: np.ndarray) -> np.ndarray | None:
     return incoming.astype(np.int32)
 
 
-class Support(eqx.Module):
+class Support(Record):
     """The successors a kernel may give probability to, `successor[s, a, b]`; dense is `B = S`.
 
     Build one with `Support.lists` or `Support.dense`; share it between kernels, posteriors and

@@ -5,6 +5,7 @@ from .base import (
     Averages,
     Boxes,
     Losses,
+    ModelSlopes,
     Objective,
     Planned,
     Plans,
@@ -18,7 +19,7 @@ from .base import (
     Weights,
     objective_of,
 )
-from .chunks import ModelSlopes, chunk_size, chunk_sizes, losses_on, mean_visits, point_at, replicates_on, slopes_on
+from .chunks import chunk_size, chunk_sizes, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective

@@ -10,11 +10,10 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, require_kind
+from ..arrays import Array, Record, require_kind
 from ..errors import InputError
 from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
@@ -35,6 +34,14 @@ class Losses(NamedTuple):
     visits: Float[Array, "N S"] | None
 
 
+class ModelSlopes(NamedTuple):
+    """Losses of M models, derivatives `dC/dpoint` (empty where not asked for), visits as in `Losses` (or empty)."""
+
+    losses: Float[np.ndarray, " M"]
+    slopes: Float[np.ndarray, "M ..."]
+    visits: Float[np.ndarray, "M S"]
+
+
 class Size(NamedTuple):
     """What one model takes.
 
@@ -42,16 +49,14 @@ class Size(NamedTuple):
         bytes: of its largest array.
         theta_bytes: of one draw of theta, laid out as its model.
         cached: whether models are worked on in the processor's cache, so that small chunks are faster.
-        together: models that a chunk may hold, where so many take hardly longer than one, so that no other size of a
-            chunk is worth compiling; 0 for chunks that go by bytes.
-        with_slopes: whether derivatives take hardly longer, too, so that losses alone are not worth compiling.
+        any_number: whether models are worked on in any number; else a function is compiled for each, and so few
+            numbers are met.
     """
 
     bytes: int
     theta_bytes: int
     cached: bool
-    together: int = 0
-    with_slopes: bool = False
+    any_number: bool = False
 
 
 class Unit(NamedTuple):
@@ -113,7 +118,7 @@ Weigh = Callable[[Float[np.ndarray, "G M"]], Weighted]
 """Weights of at least 0, of each of G losses at each of M draws, to plans."""
 
 
-class Plans(eqx.Module):
+class Plans(Record):
     """Capability: the best policy of a single draw can be found, which gives starts and lower bounds."""
 
     @abc.abstractmethod
@@ -154,7 +159,7 @@ class Averaged(NamedTuple):
     visits: Float[np.ndarray, " S"]
 
 
-class Averages(eqx.Module):
+class Averages(Record):
     """Capability: models so large that the objective works through them itself, on the host, one point at a time.
 
     Derivatives of single draws are never kept: what is asked for is the derivative of an average.
@@ -205,7 +210,7 @@ class Tolls(NamedTuple):
     paid: Float[Array, "N V S R"]
 
 
-class Boxes(eqx.Module):
+class Boxes(Record):
     """Capability: the least loss of each draw over tables between bounds, which proofs are made of."""
 
     @abc.abstractmethod
@@ -250,7 +255,7 @@ class Boxes(eqx.Module):
         raise NotImplementedError
 
 
-class Objective(eqx.Module):
+class Objective(Record):
     """`C(alpha, theta)`: what a policy's parameters alpha lose if theta is the truth, for any kind of model.
 
     Losses are functions of a *point*, the array that parameters stand for: a table of action probabilities, a gain
@@ -340,6 +345,11 @@ class Objective(eqx.Module):
     ) -> Float[np.ndarray, "K ..."]:
         """Derivatives by the points as directions in parameters, divided by the metric of visits under xi*."""
         raise NotImplementedError
+
+    def on_host(self, points: Float[np.ndarray, "N ..."], thetas: np.ndarray, sloped: bool) -> ModelSlopes | None:
+        """N models at points and arranged draws of their own, by NumPy; None where a function is to be compiled."""
+        del points, thetas, sloped
+        return None
 
     def averages(self) -> Averages | None:
         """Losses and derivatives found by the objective itself, where its models are large."""

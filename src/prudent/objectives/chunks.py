@@ -12,29 +12,15 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64
 from ..workers import mapped, workers
-from .base import Losses, Objective, Size
+from .base import Losses, ModelSlopes, Objective, Size
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
 CHUNK_MODELS = 512
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
 # Each size of a chunk is compiled for itself, so there are few: a chunk is divided by this number until what fills
-# it up is at most this share of the models asked for. Small models have one size.
+# it up is at most this share of the models asked for. For the smallest models nothing is compiled or filled up.
 DIVISION, MOST_FILLED = 4, 0.5
-
-
-class ModelSlopes(NamedTuple):
-    """Losses of M models and their derivatives by their points.
-
-    Attributes:
-        losses: of each.
-        slopes: `dC/dpoint`.
-        visits: of the rows of a table, or what else a metric is made of; empty without one.
-    """
-
-    losses: Float[np.ndarray, " M"]
-    slopes: Float[np.ndarray, "M ..."]
-    visits: Float[np.ndarray, "M S"]
 
 
 class Chunk(NamedTuple):
@@ -52,7 +38,7 @@ def chunk_size(objective: Objective) -> int:
 
 
 def _largest(size: Size) -> int:
-    most = size.together or CHUNK_BYTES[size.cached] // size.bytes
+    most = CHUNK_BYTES[size.cached] // size.bytes
     return 1 << int(np.clip(most, 1, CHUNK_MODELS)).bit_length() - 1
 
 
@@ -61,8 +47,10 @@ def chunk_sizes(objective: Objective, models: int) -> list[int]:
     size = objective.size()
     largest = _largest(size)
     whole, rest = divmod(models, largest)
+    if size.any_number:
+        return [largest] * whole + [rest] * bool(rest)
     last = largest
-    while last > 1 and not size.together and -(-rest // last) * last - rest > MOST_FILLED * models:
+    while last > 1 and -(-rest // last) * last - rest > MOST_FILLED * models:
         last = max(1, last // DIVISION)
     return [largest] * whole + [last] * -(-rest // last)
 
@@ -94,20 +82,13 @@ def _mapped(
 
 
 def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
-    return _computed(_losses, objective, chunk)
+    found = objective.on_host(chunk.points, chunk.thetas, sloped=False)
+    return _computed(_losses, objective, chunk) if found is None else _kept(Losses(found.losses, found.visits), chunk)
 
 
-def _losses_with_slopes(objective: Objective, chunk: Chunk) -> Losses:
-    losses, _, visits = _computed(_slopes, objective, chunk)
-    return Losses(losses, visits)
-
-
-def _only_losses(objective: Objective) -> Callable[[Objective, Chunk], Losses]:
-    return _losses_with_slopes if objective.size().with_slopes else _losses_of
-
-
-def _slopes_of(objective: Objective, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return _computed(_slopes, objective, chunk)
+def _slopes_of(objective: Objective, chunk: Chunk) -> ModelSlopes:
+    found = objective.on_host(chunk.points, chunk.thetas, sloped=True)
+    return _computed(_slopes, objective, chunk) if found is None else _kept(found, chunk)
 
 
 def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B"]:
@@ -116,7 +97,10 @@ def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B
 
 @in_float64  # by thread, and a worker may have threads of its own
 def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) -> Any:
-    found = compiled(objective, *_shared_out(objective, chunk))
+    return _kept(compiled(objective, *_shared_out(objective, chunk)), chunk)
+
+
+def _kept(found: Any, chunk: Chunk) -> Any:
     return jax.tree.map(lambda part: np.asarray(part)[: chunk.kept], found)
 
 
@@ -146,7 +130,7 @@ def losses_on(
     if own is not None:
         return np.stack([own.losses(point, thetas) for point in points])
     which, draws = np.divmod(np.arange(len(points) * len(thetas)), len(thetas))
-    parts = [found.losses for found in _mapped(_only_losses(objective), objective, points, thetas, which, draws)]
+    parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
     return np.concatenate(parts).reshape(len(points), len(thetas))
 
 
@@ -180,7 +164,7 @@ def mean_visits(
     """Visits of a table's rows, averaged over draws under K sets of weights; only of an objective that has a table."""
     which, draws = np.zeros(len(thetas), int), np.arange(len(thetas))
     total, begin = 0.0, 0
-    for _, visits in _mapped(_only_losses(objective), objective, point[None], thetas, which, draws):
+    for _, visits in _mapped(_losses_of, objective, point[None], thetas, which, draws):
         total = total + shares[:, begin : begin + len(visits)] @ visits
         begin += len(visits)
     return np.asarray(total)
@@ -197,14 +181,14 @@ def _replicates(objective: Objective, points: Float[Array, "N ..."], thetas: Arr
 
 
 @eqx.filter_jit
-def _slopes(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> tuple[Array, Array, Array]:
+def _slopes(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> ModelSlopes:
     def total(points: Array) -> tuple[Array, Losses]:
         found = objective.losses(points, thetas)
         # Each model has a point of its own, so the gradient of the sum holds every model's.
         return found.losses.sum(), found
 
     slopes, (losses, visits) = jax.grad(total, has_aux=True)(points)
-    return losses, slopes, losses[:, None][:, :0] if visits is None else visits
+    return ModelSlopes(losses, slopes, losses[:, None][:, :0] if visits is None else visits)
 
 
 def point_at(objective: Objective, parameters: Any) -> Float[np.ndarray, ...]:

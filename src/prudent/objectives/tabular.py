@@ -24,12 +24,13 @@ from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk
-from .base import Averages, Boxes, Losses, Objective, Plans, Size, Table, Unit
+from .base import Averages, Boxes, Losses, ModelSlopes, Objective, Plans, Size, Table, Unit
 from .chunks import mean_visits
 from .footing import Footing
 from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
 from .tabular_checks import check_large, check_models, check_policy, check_start, require_loss, require_same_support
 from .tabular_footing import footing_of
+from .tabular_host import found_on_host
 from .tabular_plans import (
     EventAverages,
     EventPlans,
@@ -42,13 +43,6 @@ from .tabular_plans import (
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4
-
-# Matrices of so many bytes, which stay in the inner cache, are eliminated in a millisecond or two, and calling a
-# compiled function takes half of one.
-QUICK_BYTES = 2 * 2**20
-
-# Of models of so many bytes, derivatives take no longer than the losses alone.
-SLOPED_BYTES = 2**11
 
 # How much of the uniform policy is mixed into a plan that has to be left.
 UNIFORM_SHARE = 0.1
@@ -160,6 +154,11 @@ class TabularObjective(Objective):
         losses = loss_batch(self.loss, self.family, *batch)
         return Losses(losses, jnp.moveaxis(batch.occupancies, batch.axis, 0).sum(axis=2))
 
+    def on_host(self, points: Float[np.ndarray, "N S A"], thetas: np.ndarray, sloped: bool) -> ModelSlopes | None:
+        """Models that are eliminated."""
+        small = isinstance(self.occupancy, Exact) and isinstance(self.occupancy.solver, Elimination)
+        return found_on_host(self, points, thetas, sloped) if small else None
+
     def dual_losses(
         self, points: Float[Array, "G S A"], thetas: Array, ascend: Callable[[Any, Callable[[Any], Any]], Any]
     ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
@@ -191,12 +190,10 @@ class TabularObjective(Objective):
             return Size(8 * states * (actions + 4), 8 * states, False)
         solver = self.occupancy.solver_for(self.family.support)
         largest = max(actions * successors, solver.width(self.family.support))
-        size = Size(8 * states * largest, 8 * states * actions * successors, solver.direct)
-        if not isinstance(solver, Elimination):
-            return size
-        # A user's loss may be one that is only ever evaluated, and has no derivative.
-        with_slopes = size.bytes <= SLOPED_BYTES and isinstance(self.loss, ExpectedCost)
-        return size._replace(together=max(1, QUICK_BYTES // size.bytes), with_slopes=with_slopes)
+        # Of the user's own functions something is compiled.
+        plain = isinstance(solver, Elimination) and isinstance(self.loss, ExpectedCost)
+        known = plain and isinstance(self.family, TabularFamily)
+        return Size(8 * states * largest, 8 * states * actions * successors, solver.direct, known)
 
     def policy(self, point: Float[np.ndarray, "S A"], parameters: Any = None) -> Any:
         """The table, in the family's names; of a network the network."""

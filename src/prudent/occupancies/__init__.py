@@ -1,5 +1,6 @@
 """The discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
 
+from . import vectors
 from .banded import Banded
 from .elimination import Elimination
 from .krylov import Krylov, LinearSolver, bicgstab

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array
+from ..arrays import Array, Record
 from ..errors import InputError
 from ..kernels import Graph, Support, on_graph, sum_terms
 
@@ -28,7 +28,7 @@ RESTARTS = 5
 CLOSE = 4.0
 
 
-class LinearSolver(eqx.Module):
+class LinearSolver(Record):
     """Solves with `M = I - discount P_pi` and its transpose, for a batch of models that share a support."""
 
     @abc.abstractmethod

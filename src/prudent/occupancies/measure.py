@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_whole, in_float64, require_kind, require_size
+from ..arrays import Array, Record, as_whole, in_float64, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support, pull_batch
 from ..models import MDP
@@ -43,7 +43,7 @@ LARGEST_ON_HOST = 1500
 SOLVE_BYTES = 32 * 2**20
 
 
-class Exact(eqx.Module):
+class Exact(Record):
     """The occupancy over the infinite horizon, by a solver picked by size.
 
     >>> import prudent as pr
@@ -81,7 +81,7 @@ class Exact(eqx.Module):
         return 0.0
 
 
-class Truncated(eqx.Module):
+class Truncated(Record):
     """The occupancy cut after the terms `t = 0..horizon`, as in the paper's experiments.
 
     >>> import prudent as pr
@@ -125,9 +125,7 @@ def _chosen(support: Support) -> LinearSolver:
 
 def batch_axis(method: Method, support: Support) -> int:
     """Where a batch of models keeps its batch axis: last, or first for large dense kernels."""
-    # Asked for every chunk and iteration, and Equinox makes a record of each method that is looked up on an instance.
-    solver = type(method).solver_for(method, support)  # pyright: ignore[reportArgumentType]
-    return type(solver).axis(solver)
+    return method.solver_for(support).axis()
 
 
 def measure(

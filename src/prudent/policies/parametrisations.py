@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from ..arrays import (
     Array,
+    Record,
     as_float,
     as_whole,
     in_float64,
@@ -38,7 +39,7 @@ def _floats(tree: Any) -> Any:
     return as_float(tree) if plain else jax.tree.map(as_float, tree)
 
 
-class Parametrisation(eqx.Module):
+class Parametrisation(Record):
     """A differentiable map from parameters alpha to action probabilities, with its set W."""
 
     within: eqx.AbstractVar[ParameterSet]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ..arrays import Array, as_float, require_distribution, require_indices
+from ..arrays import Array, Record, as_float, require_distribution, require_indices
 from ..errors import InputError
 from ..files import write_whole
 from ..tables import Labels, frame_of
@@ -72,7 +72,7 @@ def policy_from(path: str | Path, kinds: Mapping[str, Any]) -> Any:
         raise InputError(f"{path}: is damaged ({reason}); save the policy again") from None
 
 
-class TabularPolicy(eqx.Module):
+class TabularPolicy(Record):
     """Action probabilities, `[S, A]`, rows summing to 1, with the names of states and actions where they have some.
 
     >>> import prudent as pr

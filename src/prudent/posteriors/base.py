@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, generator, require_finite, require_indices, require_size, unwritten_zeros
+from ..arrays import Array, Record, generator, require_finite, require_indices, require_size, unwritten_zeros
 from ..errors import InputError
 from ..kernels import Support
 
@@ -64,7 +64,7 @@ def equally_weighted(thetas: Float[np.ndarray, "M ..."], behind: float = np.inf)
     return WeightedDraws(thetas, np.full(len(thetas), 1.0 / len(thetas)), False, behind)
 
 
-class Posterior(eqx.Module):
+class Posterior(Record):
     """Anything that can be sampled. A concrete posterior supplies `draw`.
 
     Draws are made by NumPy on the host, between compiled blocks of iterations. So `draw` need not be

@@ -256,8 +256,7 @@ def draw_sets(posterior: Posterior, generator: np.random.Generator, sets: int, n
     For any other posterior, whose draws are independent anyway, `sets * n` draws at once.
     """
     if not isinstance(posterior, Sobol):
-        # Equinox makes a record of a method that is looked up on an instance, which takes longer than a few draws.
-        return type(posterior).draw(posterior, generator, sets * n)
+        return posterior.draw(generator, sets * n)
     inner = _inner(posterior)
     dimension = inner.uniform_dimension
     return inner.from_uniform(np.concatenate([_scrambled(generator, n, dimension) for _ in range(sets)]))

@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 from ..arrays import (
     Array,
+    Record,
     as_float,
     in_float64,
     is_concrete,
@@ -89,7 +90,7 @@ class Mixable:
     __rmul__, __radd__ = __mul__, __add__
 
 
-class Risk(eqx.Module, Mixable):
+class Risk(Record, Mixable):
     """A coherent risk measure: monotone, convex, positively homogeneous, translation equivariant.
 
     Risks are mixed by arithmetic, `0.3 * Expectation() + 0.7 * CVaR(0.9)`; the weights must sum to 1. A risk of your

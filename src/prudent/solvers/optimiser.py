@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..arrays import Record
 from ..gradients import GradientEstimator
 from ..objectives import Objective
 from .draws import JobDraws
@@ -67,7 +68,7 @@ def _described(part: Any) -> Any:
     return getattr(part, "__qualname__", None) or repr(part)
 
 
-class Optimiser(eqx.Module):
+class Optimiser(Record):
     """Settings of a solver. `solve` checks the parts, draws, judges and certifies; the rest is here."""
 
     evaluation: eqx.AbstractVar[int | None]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, as_whole, require_size
+from ..arrays import Array, Record, as_whole, require_size
 from ..gradients import SampledRisk
 
 
@@ -22,7 +22,7 @@ class Kept(eqx.Module):
     score: Float[Array, " G"]
 
 
-class Output(eqx.Module):
+class Output(Record):
     """A rule that sees every iterate `alpha_t` once, before its step, and remembers one."""
 
     def held_out(self) -> int:

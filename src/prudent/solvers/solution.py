@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Float
 
-from ..arrays import Array
+from ..arrays import Array, Record
 from ..errors import InputError
 from ..evaluation import Evaluation, in_columns, plus_minus
 
@@ -153,7 +153,7 @@ class Checkpoint(eqx.Module):
     parts: tuple[tuple[str, str], ...] | None = eqx.field(static=True, default=None)
 
 
-class Solution(eqx.Module):
+class Solution(Record):
     """A policy, how good it is, and how it was found.
 
     >>> import prudent as pr
