@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.problems import memory, parse, risk_from_words, schema
+from prudent.problems import example, memory, parse, risk_from_words, schema
+
+PROBLEM, LOG, COSTS = example("machine").values()
 
 BASE = 'states = ["a", "b", "c"]\nactions = ["x", "y"]\ndiscount = 0.9\nstart = "a"\n'
 
@@ -323,8 +325,6 @@ def test_memory_is_estimated_before_anything_is_made(tmp_path, monkeypatch):
 
 PEAK = """
 import resource, numpy as np, prudent as pr
-
-PROBLEM, LOG, COSTS = example("machine").values()
 support = pr.Support.dense({states}, 4)
 family = pr.TabularFamily(support, np.random.default_rng(0).uniform(size=({states}, 4)), 0, 0.9)
 solver = pr.SampleAverage(samples={first}, largest={largest}, iterations={iterations}, evaluation=100)

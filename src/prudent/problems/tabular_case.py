@@ -14,7 +14,6 @@ from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, TabularFamily
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
-from ..solvers import Limit
 from ..transitions import Transitions
 from .costs import BelievedCosts
 from .facts import Facts, digest_of
@@ -218,20 +217,17 @@ class Case(AbstractCase):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `pr.solve` that this problem stands for: `pr.solve(**case.arguments())`."""
-        file = self.facts.file
+        file, facts = self.facts.file, self.facts
+        limits = made_limits(file.limit, facts.limits, facts.source)
         model, belief = self._model_and_belief()
         return {
             "model": model,
             "belief": belief,
             "risk": file.risk.made(),
-            "loss": self.facts.loss(),
+            "loss": facts.loss(),
             "solver": self.solver(),
             "seed": file.seed,
-        } | ({"subject_to": self.limits()} if file.limit else {})
-
-    def limits(self) -> list[Limit]:
-        """What a policy has to keep."""
-        return made_limits(self.facts.file.limit, self.facts.limits, self.facts.source)
+        } | ({"subject_to": limits} if limits else {})
 
     @property
     def model(self) -> AbstractFamily:

@@ -33,9 +33,11 @@ class Figure:
         line = {"color": colour, "width": width, "dash": dash}
         self.add_trace(scatter(x=x, y=y, mode="lines", line=line, **_hover(hover)))
 
-    def add_dots(self, x: Any, y: Any, marker: dict[str, Any], hover: Any = None, **settings: Any) -> None:
+    def add_dots(
+        self, x: Any, y: Any, marker: dict[str, Any], hover: Any = None, mode: str = "markers", **settings: Any
+    ) -> None:
         """Points, with what a pointer on them shows."""
-        self.add_trace(scatter(x=x, y=y, **{"mode": "markers"} | settings, marker=marker, **_hover(hover)))
+        self.add_trace(scatter(x=x, y=y, mode=mode, marker=marker, **settings, **_hover(hover)))
 
     def add_bars(self, x: Any, y: Any, colour: str, hover: Any = None, **settings: Any) -> None:
         """Bars, with what a pointer on them shows."""

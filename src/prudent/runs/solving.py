@@ -263,7 +263,9 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
     if not np.all(np.isfinite(solution.losses)):
         raise InputError(case.why_infinite(solution))
     evaluator = Evaluator(**arguments, draws=solution.evaluation.draws)
-    footing = None if solution.footing is None else footing_record(solution.footing, case.states, case.actions)
+    table, footing = case.table(), None
+    if table is not None and solution.footing is not None:
+        footing = footing_record(solution.footing, case.states, case.actions)
     # The solver's own numbers: computed in another batch, the last digit may differ.
     known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
     answer = evaluator.record("this policy", solution.policy, **known)
@@ -272,7 +274,7 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
     made = case.rivals(arguments, solution.iterations) if report else {}
     rivals, infinite = rival_records(evaluator, made, answer)
     fields = problem_fields(case, solution, arguments["solver"]) | {"episode": plan.episode, "rivals": tuple(rivals)}
-    if (table := case.table()) is None:
+    if table is None:
         fields |= linear_fields(case, solution, made.get("certainty equivalence", (None,))[0], infinite)
     else:
         certain = best_deterministic(evaluator, [answer, *rivals])
