@@ -268,7 +268,7 @@ def test_compiled_sweeps_find_what_the_plain_relaxation_does():
     )
     ring = pr.TabularFamily(support, random.uniform(size=(states, 2)), 0, 0.9)
     swept, _ = check_swept(ring, random.dirichlet([1.0, 1.0], size=(3, states, 2)), 1)
-    assert swept.place.tolist() != list(range(states))
+    assert swept.chains.place.tolist() != list(range(states))
 
 
 @in_float64

@@ -3,22 +3,20 @@
 from .base import (
     Averaged,
     Averages,
-    Boxes,
     Losses,
     ModelSlopes,
     Objective,
     Planned,
     Plans,
-    Relaxed,
     Size,
     Table,
-    Tolls,
     Unit,
     Weigh,
     Weighted,
     Weights,
     objective_of,
 )
+from .boxes import Boxes, Relaxed, Tolls
 from .chunks import chunk_size, chunk_sizes, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from ..arrays import Array
 from ..loops import compiled
 from ..occupancies import Elimination
-from .base import Boxes, Relaxed, Tolls
+from .boxes import Boxes, Relaxed, Tolls
 from .tabular_boxes import EPSILON, MOST_IMPROVEMENTS, RESIDUAL, LinearBoxes, hidden
 
 # Residual of tolls below which no improvement is made, as a share of the largest cost; what is left is taken off.

@@ -24,7 +24,8 @@ from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..risks import Risk
-from .base import Averages, Boxes, Losses, ModelSlopes, Objective, Plans, Size, Table, Unit
+from .base import Averages, Losses, ModelSlopes, Objective, Plans, Size, Table, Unit
+from .boxes import Boxes
 from .chunks import mean_visits
 from .footing import Footing
 from .tabular_boxes import ConvexBoxes, LinearBoxes, Models

@@ -27,7 +27,7 @@ from ..kernels import Kernel, Support, pull_batch
 from ..losses import ConvexLoss
 from ..models import MDP
 from ..occupancies import LinearSolver
-from .base import Boxes, Relaxed
+from .boxes import Boxes, Relaxed
 
 # Boxes that are worked on together: so few that their models stay in the processor's cache.
 BLOCK = 8

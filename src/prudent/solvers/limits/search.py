@@ -26,10 +26,10 @@ from ..progress import Progress, Shown
 from ..sample_average import SampleAverage
 from ..starts import PLANNED, SPREAD, heaviest
 from .answer import particle_errors, particle_margin, to_spare
-from .bounds import RelaxedLimits, relaxed
 from .descent import FIRST_PRICE, LimitIterate, descend, finished, spread_of, started
 from .limit import Limit
 from .problem import LimitLosses, LimitQuestion, Variables, variables_of
+from .wait_and_see import RelaxedLimits, relaxed
 
 # Rounds of all starts on the first sample; starts that go on to their end.
 EXPLORATION, FINALISTS = 30, 3
@@ -49,8 +49,8 @@ NUDGE = 1e-9
 # Where a limit is lacking after all, starts are ranked again on so many draws, a breach priced so many times higher.
 RANKED_DRAWS, DEARER = 1024, 100.0
 
-# Candidates by chance for each start that is wanted; draws whose own mixtures are candidates.
-BY_CHANCE, OWN_MIXTURES = 2, 6
+# Candidates by chance for each start that is wanted.
+BY_CHANCE = 2
 
 # Rounds in which aims are moved, and levels of one CVaR that are tried; rounds of descent for each.
 AIMS, LEVELS, AGAIN = 8, 7, 60
@@ -165,7 +165,7 @@ class LimitSearch:
 
         The start, mixtures of plans of one who is told theta, plans, and policies by chance.
         """
-        planned = [] if self.told is None else _mixtures(self.told)
+        planned = [] if self.told is None else self.told.mixtures()
         for objective in question.objectives:
             if (plans := objective.plans()) is not None:
                 few = question.draws.first(min(len(question.draws), PLANNED))
@@ -388,25 +388,3 @@ def chosen(
             break
         kept.append(rest[int(np.argmax(away))])
     return x[kept]
-
-
-def _mixtures(told: RelaxedLimits) -> list[np.ndarray]:
-    """Tables that visit pairs as the mixtures do: of all draws, under the risks' weights, and of the heaviest draws."""
-    if told.visits.shape[1] == 0:
-        heavy = np.argsort(-told.share, kind="stable")[:OWN_MIXTURES]
-        return [told.points[k] for k in heavy]
-    draws = told.weights.shape[1]
-    mass = np.bincount(told.owner, told.share, minlength=draws)
-    each = told.share / np.where(mass[told.owner] > 0, mass[told.owner], 1.0)
-    weightings = [mass, *(row for row in told.weights if row.sum() > 0), told.weights.sum(axis=0)]
-    heavy = np.argsort(-told.weights.sum(axis=0), kind="stable")[:OWN_MIXTURES]
-    weightings += [np.eye(draws)[k] for k in heavy]
-    return [_table(told, each * weighting[told.owner]) for weighting in weightings if weighting.sum() > 0]
-
-
-def _table(told: RelaxedLimits, share: np.ndarray) -> np.ndarray:
-    visits = share[:, None] * told.visits
-    met = np.einsum("ps,psa->sa", visits, told.points)
-    total = met.sum(axis=1, keepdims=True)
-    plain = np.einsum("p,psa->sa", share / share.sum(), told.points)
-    return np.where(total > 1e-14 * total.max(), met / np.where(total > 0, total, 1.0), plain)
