@@ -227,6 +227,7 @@ def test_the_gap_closes_at_kinks(name, kind):
     assert best.lower_bound - 1e-7 <= optimum <= best.value + 1e-7
 
 
+@pytest.mark.long
 def test_where_no_method_closes_the_gap_the_bound_is_true_and_the_status_says_so(monkeypatch):
     from prudent.planning import convex
 

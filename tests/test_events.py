@@ -90,6 +90,7 @@ def test_losses_and_averaged_slopes_are_those_of_tables(draws, policy, loss):
     check_twins(events, tables, 0.9 * policy + 0.05, draws, loss)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("near", short([False], [False, True]))
 def test_leaping_over_sweeps_changes_nothing_but_their_number(near, monkeypatch, draws):
     """Of chains that forget their start at once, and of a line on which that takes long."""

@@ -219,6 +219,7 @@ def test_derivatives_by_kernel_policy_start_and_discount(case):
             np.testing.assert_allclose((np.asarray(slope) * direction).sum(), expected, rtol=2e-6, err_msg=str(which))
 
 
+@pytest.mark.long
 def test_batched_gradients_are_the_single_ones():
     lake = pr.envs.frozen_lake("SFF\nFHF\nFFG")
     random = np.random.default_rng(0)

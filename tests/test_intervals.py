@@ -110,6 +110,7 @@ def test_a_tail_of_a_hundred_draws_is_covered(name, risk):
     assert FEW <= covered(name, risk, DRAWS, 300) <= MANY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", short(["bounded"], ["bounded", "bounded, bad"]))
 def test_an_entropic_tail_is_covered(name):
     """It rests on 36 and 60 draws in effect."""
@@ -154,7 +155,9 @@ def pairs(rng: np.random.Generator, draws: int) -> tuple[np.ndarray, np.ndarray]
     return least + np.maximum(rng.normal(size=draws) - 0.5 + 0.3 * noise, 0.0), least
 
 
-@pytest.mark.parametrize("risk", [pr.Expectation(), pr.CVaR(0.9)], ids=["mean", "tenth"])
+@pytest.mark.parametrize(
+    "risk", [pytest.param(pr.Expectation(), marks=pytest.mark.long), pr.CVaR(0.9)], ids=["mean", "tenth"]
+)
 def test_the_difference_of_two_risks_at_the_same_draws_is_covered(risk):
     tail = 4_000_000 if isinstance(risk, pr.Expectation) else 400_000
     wanted = np.subtract(*(np.sort(losses)[-tail:].mean() for losses in pairs(np.random.default_rng(0), 4_000_000)))

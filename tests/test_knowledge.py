@@ -208,7 +208,7 @@ SUGGESTED = {
 WITH_PRIOR = '[posterior]\nkind = "dirichlet"\nprior = 0.5\n'
 
 
-@pytest.mark.parametrize("name", short([name for name in SUGGESTED if name != "lake_8x8"], SUGGESTED))
+@pytest.mark.parametrize("name", short([name for name in SUGGESTED if name not in ("lake_8x8", "cliff")], SUGGESTED))
 def test_the_rule_that_a_log_looks_like_is_suggested_and_can_be_pasted(name, tmp_path):
     path = written(tmp_path, ENVIRONMENTS[name], 500, head=WITH_PRIOR)
     said = CliRunner().invoke(app, ["check", str(path)])

@@ -138,6 +138,7 @@ def belief():
     return LAKE.prior.update(LAKE.trials(n=6, truth=(0.3, 0.1), seed=0))
 
 
+@pytest.mark.long
 def test_a_limit_is_kept_on_fresh_draws_with_its_confidence(belief):
     few = pr.SampleAverage(samples=64, largest=256, starts=2)
     free = pr.evaluate(pr.solve(LAKE, belief, solver=few, certify=False).policy, LAKE, belief, loss=HOLE).risk
@@ -245,6 +246,7 @@ def by_moments(gain, bias):
     return cost, effort
 
 
+@pytest.mark.long
 def test_limits_of_a_simulated_model_hold_by_its_moments():
     """Losses are means over particles: a limit is kept with these to spare, and nothing is called exact."""
     limit = pr.Limit(walked_effort, at_most=0.8, risk=pr.Expectation(), name="effort")
@@ -386,6 +388,7 @@ def test_a_frontier_is_that_of_the_linear_programs():
         pr.limit_frontier(problem.family, problem.belief(), flat, points=4, risk=pr.CVaR(0.0))
 
 
+@pytest.mark.long
 def test_a_frontier_that_draws_cannot_tell_says_so():
     """The dear action leads to the second state a little less often on average, by far less than draws differ by."""
     family = pr.Family(

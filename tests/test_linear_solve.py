@@ -83,6 +83,7 @@ def test_a_loss_that_is_not_quadratic_against_a_search_everywhere(loss):
     assert certificate.lower_bound is None or certificate.lower_bound <= least + 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "loss",
     [

@@ -238,6 +238,7 @@ def test_data_on_what_was_seen_once_are_worth_more_than_on_what_was_seen_often()
     assert worth.rows[0].worth > 1.0 and worth.rows[1].worth == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.long
 def test_a_run_under_pooled_rows_goes_on_from_its_folder(tmp_path):
     path = pr.write_example(tmp_path)[0]
     assert 'kind = "pooled"' in path.read_text()

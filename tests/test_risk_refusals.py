@@ -8,6 +8,7 @@ import pytest
 import prudent as pr
 
 from .catalogue import RISKS
+from .marks import short
 
 CVAR, MEAN = pr.CVaR(0.9), pr.Expectation()
 
@@ -146,7 +147,12 @@ class Plain(pr.Risk):
 
 
 # The entropic value-at-risk is a Kullback-Leibler ball, which is here.
-@pytest.mark.parametrize("case", [c for c in RISKS if c.name != "entropic_var"], ids=lambda case: case.name)
+CLOSED = [case for case in RISKS if case.name != "entropic_var"]
+CHECKED = [case for case in CLOSED if case.name in ("cvar", "mean_semideviation", "mixture")]
+
+
+# The laws themselves are tested of every risk elsewhere; here it is the check that has to pass.
+@pytest.mark.parametrize("case", short(CHECKED, CLOSED), ids=lambda case: case.name)
 def test_the_check_passes_every_risk_in_closed_form(case):
     report = pr.check_risk(case.build(0.83), samples=80, draws=6)
     assert max(finding.worst for finding in report.findings if finding.law != "gradient") < 1e-9

@@ -16,6 +16,7 @@ from prudent.gradients import assess
 from prudent.risks import LARGEST_PAIRWISE, risk_value
 
 from .catalogue import PERCENTILE, RISKS, RiskCase
+from .marks import short
 
 each_risk = pytest.mark.parametrize("case", RISKS, ids=lambda case: case.name)
 
@@ -403,7 +404,10 @@ def test_a_loss_that_is_not_finite_is_never_hidden(case, size):
     assert np.all(np.isfinite(in_float64(eqx.filter_jit(assess))(risks, whole, shares)[0]))
 
 
-@each_risk
+BATCHED = [case for case in RISKS if case.name in ("cvar", "spectral", "entropic_var", "mixture")]
+
+
+@pytest.mark.parametrize("case", short(BATCHED, RISKS), ids=lambda case: case.name)
 @pytest.mark.parametrize("size", [12])
 def test_levels_can_be_batched(case, size):
     levels = np.array([0.0, 0.2, 0.5, 0.9, 0.99])

@@ -113,7 +113,11 @@ PAPER = {"kind": "brpg", "iterations": 12, "samples": 20, "step": 0.2, "evaluati
 QUICK = {"samples": 8, "largest": 32, "starts": 2, "tolerance": 0.01, "evaluation": 100, "iterations": 200}
 
 
-@pytest.mark.parametrize(("solver", "stops"), [(PAPER, [5, 9]), (QUICK, [4, 12])], ids=["brpg", "default"])
+@pytest.mark.parametrize(
+    ("solver", "stops"),
+    [pytest.param(PAPER, [5, 9], marks=pytest.mark.long), (QUICK, [4, 12])],
+    ids=["brpg", "default"],
+)
 def test_going_on_repeats_the_bits_of_one_longer_run(problem, tmp_path, solver, stops):
     one = pr.solve_problem(problem, tmp_path / "one", report=False, changes={"solver": solver})
     assert one.solution.iterations > stops[1]

@@ -144,7 +144,14 @@ def test_a_posterior_of_points_is_judged_whole():
     np.testing.assert_allclose(ours.occupancy, visits, rtol=1e-9)
 
 
-@pytest.mark.parametrize("risk", [pr.Expectation(), pr.CVaR(0.5), pr.CVaR(0.9), pr.EntropicVaR(0.5)], ids=str)
+@pytest.mark.parametrize(
+    "risk",
+    [
+        pr.CVaR(0.9),
+        *(pytest.param(risk, marks=pytest.mark.long) for risk in (pr.Expectation(), pr.CVaR(0.5), pr.EntropicVaR(0.5))),
+    ],
+    ids=str,
+)
 def test_the_interval_of_a_difference_of_risks_covers_it(risk):
     """Losses whose risks are known: standard normal ones, and the same scaled and moved, with noise in common."""
     random = np.random.default_rng(3)

@@ -174,6 +174,7 @@ def test_a_held_out_sample_without_a_finite_score_is_a_status():
     assert solution.status is pr.Status.NON_FINITE
 
 
+@pytest.mark.long
 def test_a_cautious_policy_is_not_called_diverged_for_a_lucky_first_sample():
     """With one draw an iteration the first objective is noise; the risk on fresh draws is what counts."""
     support = pr.Support.dense(1, 2)
@@ -234,7 +235,9 @@ def test_zero_iterations_return_the_start():
     assert same_bits(solve(resume=solution), solve())
 
 
-@pytest.mark.parametrize("within", [pr.Box(-0.5, 0.5), pr.Ball(1.5)], ids=["box", "ball"])
+@pytest.mark.parametrize(
+    "within", [pr.Box(-0.5, 0.5), pytest.param(pr.Ball(1.5), marks=pytest.mark.long)], ids=["box", "ball"]
+)
 def test_iterates_stay_in_the_parameter_set(within):
     solution = solve(policy=pr.Softmax(within))
     parameters = np.asarray(solution.parameters)
