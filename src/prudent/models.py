@@ -49,7 +49,7 @@ def start_distribution(value: Any, support: Support) -> Any:
 
 
 @hinted
-class MDP(eqx.Module):
+class MDP(Record):
     """A finite Markov decision process with costs (lower is better).
 
     To change the cost or the discount, use `dataclasses.replace(mdp, cost=...)`: the kernel, already

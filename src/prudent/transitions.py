@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .arrays import Array, as_float, in_float64, require_finite, require_indices, require_kind, require_size
+from .arrays import Array, Record, as_float, in_float64, require_finite, require_indices, require_kind, require_size
 from .errors import InputError
 from .kernels import Support
 from .models import AbstractFamily
@@ -23,7 +23,7 @@ from .tables import KINDS, LogCounts, LogForm, Names, count_log
 FAMILY = "a family of MDPs, made by Family(...) or TabularFamily(...), a LinearFamily or a SimulatedFamily"
 
 
-class Transitions(eqx.Module):
+class Transitions(Record):
     """Observed transitions, each `(state, action, next_state)` with a count.
 
     >>> import prudent as pr
@@ -86,7 +86,7 @@ class Transitions(eqx.Module):
         return int(np.asarray(self.count).sum())
 
 
-class Trials(eqx.Module):
+class Trials(Record):
     """Coin-like trials of each unknown probability: `[D, 2]` counts of (success, failure).
 
     >>> import prudent as pr
@@ -224,7 +224,7 @@ def log_of(counts: LogCounts, states: Names, actions: Names) -> Log:
     return Log(transitions, states.all(), actions.all(), cost, counts.rows)
 
 
-class Evidence(eqx.Module):
+class Evidence(Record):
     """A log laid out along a support: which entries of the kernel make each transition that was seen.
 
     Attributes:
@@ -314,7 +314,7 @@ def kernel_at(family: AbstractFamily, theta: Array) -> Float[Array, "S A B"]:
     return probability
 
 
-class Likelihood(eqx.Module):
+class Likelihood(Record):
     """`log p(log | theta)` up to a constant, traced; without a log it is 0."""
 
     @abc.abstractmethod

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, as_float, require_finite, require_kind
+from .arrays import Array, Record, as_float, require_finite, require_kind
 from .errors import InputError
 from .tables import minari_walks, read_batches
 
@@ -18,7 +17,7 @@ from .tables import minari_walks, read_batches
 RANK = 1e-10
 
 
-class VectorLog(eqx.Module):
+class VectorLog(Record):
     """Observed transitions of states and actions that are vectors, one a row.
 
     >>> import prudent as pr

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_key, in_float64, key_words, require_kind
+from ..arrays import Array, Record, as_key, in_float64, key_words, require_kind
 from ..baselines import plug_in, robust
 from ..errors import InputError
 from ..evaluation import judged, usual_draws
@@ -37,7 +37,7 @@ from ..solvers import (
 COMPETITION = 2000
 
 
-class FrontierPoint(eqx.Module):
+class FrontierPoint(Record):
     """One policy on the axes of a frontier, over draws common to all points.
 
     >>> import prudent as pr
@@ -64,7 +64,7 @@ class FrontierPoint(eqx.Module):
     solution: Solution | None
 
 
-class Frontier(eqx.Module):
+class Frontier(Record):
     """Mean loss against tail loss of the best policies for several risks, with rivals on the same axes.
 
     >>> import prudent as pr

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import as_key, require_finite, require_size
+from ..arrays import Record, as_key, require_finite, require_size
 from ..errors import InputError
 from ..evaluation import judged
 from ..objectives import losses_on, objective_of
@@ -19,7 +19,7 @@ from ..solvers import Limit, Solution, checked_limits, level_shown, limit_answer
 from .frontier import in_table
 
 
-class LimitPoint(eqx.Module):
+class LimitPoint(Record):
     """The answer at one level of a limit.
 
     >>> import prudent as pr
@@ -45,7 +45,7 @@ class LimitPoint(eqx.Module):
         return self.solution.status.ok
 
 
-class LimitFrontier(eqx.Module):
+class LimitFrontier(Record):
     """What a limit costs, level by level, from the tightest to none.
 
     >>> import prudent as pr

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import Stream, as_key, generator, in_float64, key_words, require_kind, require_size
+from ..arrays import Record, Stream, as_key, generator, in_float64, key_words, require_kind, require_size
 from ..errors import InputError
 from ..losses import Loss
 from ..models import AbstractFamily
@@ -34,7 +34,7 @@ NESTED = SampleAverage(samples=256, largest=256, starts=4, evaluation=1)
 RESAMPLES = 8
 
 
-class Worth(eqx.Module):
+class Worth(Record):
     """What more observations of one thing are worth.
 
     >>> import prudent as pr
@@ -56,7 +56,7 @@ class Worth(eqx.Module):
     standard_error: float
 
 
-class WorthOfData(eqx.Module):
+class WorthOfData(Record):
     """All candidates, the most worthwhile first.
 
     >>> import prudent as pr

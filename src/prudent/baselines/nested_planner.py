@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, in_float64, require_size
+from ..arrays import Array, Record, in_float64, require_size
 from ..evaluation import check_question
 from ..kernels import pull_batch
 from ..models import AbstractFamily, models_at
@@ -21,7 +21,7 @@ from ..posteriors import Posterior
 from ..risks import Risk, check_envelope
 
 
-class NestedPlan(eqx.Module):
+class NestedPlan(Record):
     """The best policy for a risk that is taken again at every stage.
 
     >>> import prudent as pr

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, generator, require_kind, require_number, require_size
+from ..arrays import Array, Record, as_float, generator, require_kind, require_number, require_size
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP
@@ -37,7 +36,7 @@ LARGEST_LEVEL = 30
 BLOCK_UPDATES, BLOCK_ITERATIONS = 2**16, 256
 
 
-class RobustPlan(eqx.Module):
+class RobustPlan(Record):
     """The best policy against the worst kernel of a KL ball, and that kernel.
 
     >>> import prudent as pr
@@ -175,7 +174,7 @@ def _evaluate(
             return values
 
 
-class RobustQLearning(eqx.Module):
+class RobustQLearning(Record):
     """What robust Q-learning has learned of G models in R independent runs each.
 
     >>> import prudent as pr

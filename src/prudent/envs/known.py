@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, generator, require_size
+from ..arrays import Array, Record, Stream, generator, require_size
 from ..errors import InputError
 from ..kernels import Kernel, Support
 from ..models import MDP
@@ -17,7 +17,7 @@ from ..transitions import Transitions
 from .frozen_lake import MOVES, landings
 
 
-class KnownEnvironment(eqx.Module):
+class KnownEnvironment(Record):
     """A finite environment with all of its numbers.
 
     >>> import prudent as pr

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Stream, generator, require_indices, require_kind, require_size
+from ..arrays import Array, Record, Stream, generator, require_indices, require_kind, require_size
 from ..episodes import GymnasiumWorld, SimulatedWorld, discrete_sizes
 from ..errors import InputError
 from ..kernels import Kernel, Support, reached
@@ -17,7 +16,7 @@ from ..posteriors import Dirichlet
 from ..transitions import Transitions
 
 
-class TabularProblem(eqx.Module):
+class TabularProblem(Record):
     """A family's problem for someone who does not know its structure: theta is the whole transition table.
 
     Made by the method `tabular` of a family. A pair with one possible successor is certain.
@@ -97,7 +96,7 @@ def _along(table: Float[np.ndarray, "S A S"], support: Support) -> Float[np.ndar
 MISSING = 'Gymnasium is not installed; pip install "prudent[gym]"'
 
 
-class GymnasiumProblem(eqx.Module):
+class GymnasiumProblem(Record):
     """What it takes to solve an environment from its own rollouts. Made by `from_gymnasium`.
 
     >>> import prudent as pr

@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
+from ..arrays import Array, Record, as_float, as_whole, in_float64, is_concrete, require_size
 from ..errors import InputError
 from ..gradients import Adjoint, SampledRisk
 from ..objectives import Objective
@@ -48,7 +48,7 @@ class Scales(NamedTuple):
     noise: float
 
 
-class ByTheorem(eqx.Module):
+class ByTheorem(Record):
     """Episodes of BR-PG as the finite-episode error bound has them, for a mean gradient norm of epsilon.
 
     Its proof needs, in episode i, `t = Theta(L_i (E_{i-1} + D_i) / epsilon^2)` iterations of step `1 / (2 L_i)` on `r =

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, require_size
+from ..arrays import Array, Record, require_size
 from ..errors import InputError
 from ..linear import LinearGaussianPolicy
 from ..policies import NeuralPolicy, TabularPolicy, policy_from
@@ -29,7 +28,7 @@ def load_policy(path: str | Path) -> Any:
     return policy_from(path, KINDS)
 
 
-class Trial(eqx.Module):
+class Trial(Record):
     """Episodes of a policy in an environment.
 
     >>> import numpy as np, prudent as pr

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..arrays import Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
+from ..arrays import Record, Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
 from ..errors import InputError, hinted
 from ..evaluation import check_question, plus_minus
 from ..gradients import Adjoint, GradientEstimator
@@ -26,7 +26,7 @@ from .adaptive import ByTheorem, Scales, estimate_scales
 from .worlds import World
 
 
-class Episode(eqx.Module):
+class Episode(Record):
     """One episode: the policy that was deployed, what it saw, what is believed since, and the next policy.
 
     >>> import prudent as pr
@@ -50,7 +50,7 @@ class Episode(eqx.Module):
     scales: Scales | None
 
 
-class Episodes(eqx.Module):
+class Episodes(Record):
     """All episodes so far; pass it as `resume=` to go on.
 
     >>> import prudent as pr

@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_whole, require_kind, require_size
+from ..arrays import Array, Record, as_float, as_whole, require_kind, require_size
 from ..errors import InputError
 from ..linear import LinearFamily, LinearGaussianPolicy, covariance
 from ..models import AbstractFamily
@@ -19,7 +19,7 @@ from ..transitions import Transitions
 from ..vector_log import VectorLog
 
 
-class World(eqx.Module):
+class World(Record):
     """Something that can be acted in. A concrete world supplies `deploy`.
 
     >>> import numpy as np, prudent as pr

@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from ..arrays import (
     Array,
+    Record,
     as_float,
     in_float64,
     is_concrete,
@@ -29,7 +30,7 @@ ROWS = ("state", "action")
 LONGEST_UNROLLED = 64
 
 
-class Kernel(eqx.Module):
+class Kernel(Record):
     """A transition kernel `P(s' | s, a)`, stored along its support and never silently made dense.
 
     >>> import numpy as np, prudent as pr

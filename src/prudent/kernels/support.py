@@ -22,7 +22,7 @@ HUB_RATIO = 8
 MERGE_RATIO = 2
 
 
-class Graph(eqx.Module):
+class Graph(Record):
     """The state graph under any policy, in the form that moves mass and values fastest.
 
     Where actions of a state share successors, their moves are merged into one list a state (`A' = 1`);

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from ..arrays import Array, as_float, generator, require_finite, require_kind, require_number
+from ..arrays import Array, Record, as_float, generator, require_finite, require_kind, require_number
 from ..errors import InputError
 from ..posteriors import Posterior
 from ..vector_log import VectorLog
@@ -54,7 +54,7 @@ class Share(NamedTuple):
         return f"{self.value:.2%} of {self.draws} draws ({self.low:.2%} to {self.high:.2%}, 95 %)"
 
 
-class _Regression(eqx.Module):
+class _Regression(Record):
     """A matrix-normal regression: mean `[n, p]`, precision of the rows `[p, p]`, and that of its prior."""
 
     mean: Float[Array, "n p"]

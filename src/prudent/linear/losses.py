@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_finite, require_number
+from ..arrays import Array, Record, as_float, require_finite, require_number
 from ..errors import InputError
 from .moments import LinearOccupancy
 from .systems import LinearSystem, square
@@ -20,7 +20,7 @@ LinearLoss = Callable[[LinearOccupancy, LinearSystem], Any]
 """`(occupancy, system) -> scalar`, traceable by JAX and convex in the occupancy."""
 
 
-class MomentLoss(eqx.Module):
+class MomentLoss(Record):
     """A convex function of mass, first and second moments of the occupancy; losses add up and take multiples >= 0.
 
     >>> import prudent as pr

@@ -21,7 +21,7 @@ from jax import lax
 from jaxtyping import Bool, Float
 from scipy.special import ndtri, roots_hermitenorm
 
-from ..arrays import Array, in_float64
+from ..arrays import Array, Record, in_float64
 from ..errors import InputError
 from .systems import LinearSystem
 
@@ -79,7 +79,7 @@ def _backward(kept: tuple[Array, Array, Array], cotangents: tuple[Array, Any]) -
 lyapunov.defvjp(_forward, _backward)
 
 
-class ClosedLoop(eqx.Module):
+class ClosedLoop(Record):
     """A system under a gain.
 
     Attributes:
@@ -140,7 +140,7 @@ class ClosedLoop(eqx.Module):
         return LinearOccupancy(whole[0, 0], whole[0, 1:], whole[1:, 1:], self), finite
 
 
-class LinearOccupancy(eqx.Module):
+class LinearOccupancy(Record):
     """The discounted occupancy `sum_t gamma^t N(m_t, C_t)` of `z = (s, a)`: its moments, and means of any function.
 
     Not normalised, like that of a table: its mass is `1 / (1 - gamma)`. Mass, first and second moments are linear in

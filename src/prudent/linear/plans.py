@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, as_float, in_float64, to_numpy
+from ..arrays import Array, Record, as_float, in_float64, to_numpy
 from ..errors import InputError
 from ..objectives import Planned, Plans, Weigh, Weighted, Weights
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
@@ -37,7 +37,7 @@ ROUNDING = 1e-9
 ROBUST_ROUNDS, ROBUST_SETTLED = 5000, 1e-10
 
 
-class LinearPlan(eqx.Module):
+class LinearPlan(Record):
     """The best policy of a known system.
 
     >>> import prudent as pr

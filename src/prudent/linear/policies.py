@@ -10,13 +10,13 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_finite, require_kind
+from ..arrays import Array, Record, as_float, require_finite, require_kind
 from ..errors import InputError
 from ..parameter_sets import Everywhere, ParameterSet
 from ..policies import write_policy_file
 
 
-class LinearGaussianPolicy(eqx.Module):
+class LinearGaussianPolicy(Record):
     """`a ~ N(gain s + bias, covariance)`.
 
     >>> import prudent as pr
@@ -93,7 +93,7 @@ class LinearGaussianPolicy(eqx.Module):
         return LinearGaussianPolicy(content["gain"], content["bias"], content["covariance"])
 
 
-class LinearGain(eqx.Module):
+class LinearGain(Record):
     """The parameters of a linear policy: `alpha = [K]`, or `[bias K]`.
 
     >>> import prudent as pr

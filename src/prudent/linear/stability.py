@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from ..arrays import Record
 from ..posteriors import Posterior, WeightedDraws
 from .beliefs import CutOff, LinearBelief, Share
 
@@ -21,7 +21,7 @@ LEARNED = 0.5
 NEAR, DISCOUNTS, STEPS, FALL, PACED = 0.97, 40, 12, 1e-3, 6
 
 
-class Stability(eqx.Module):
+class Stability(Record):
     """How often the closed loop is unstable under a belief, what the belief was cut off, and what logs taught it.
 
     >>> import numpy as np, prudent as pr

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, generator, is_concrete, require_finite, require_kind, require_number, require_size
+from ..arrays import (
+    Array,
+    Record,
+    as_float,
+    generator,
+    is_concrete,
+    require_finite,
+    require_kind,
+    require_number,
+    require_size,
+)
 from ..errors import InputError
 from ..vector_log import VectorLog
 from .policies import LinearGaussianPolicy
@@ -18,7 +27,7 @@ from .policies import LinearGaussianPolicy
 ROUNDING = 1e-10
 
 
-class LinearSystem(eqx.Module):
+class LinearSystem(Record):
     """One system `s' = A s + B a + w`, `w ~ N(0, noise)`, with cost `(z - target)' weight (z - target)`, `z = (s, a)`.
 
     >>> import prudent as pr
@@ -81,7 +90,7 @@ class LinearSystem(eqx.Module):
         return float(np.abs(np.linalg.eigvals(loop)).max())
 
 
-class LinearFamily(eqx.Module):
+class LinearFamily(Record):
     """Linear systems that differ by theta, `[A B]`, or `[A B noise]` where the noise is not known either.
 
     >>> import numpy as np, prudent as pr

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_number
+from ..arrays import Array, Record, require_number
 from ..conformance import explained
 from ..errors import InputError
 from ..kernels import Kernel
@@ -52,7 +52,7 @@ class Dual(NamedTuple):
     primal: Any
 
 
-class ConvexLoss(eqx.Module):
+class ConvexLoss(Record):
     """A convex loss with its conjugate: `F(lambda) = <lambda, linear> + f(image lambda)`.
 
     The methods are traceable by JAX and meant for compiled float64 code; only the call is for everyone.

@@ -19,13 +19,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, place_of, require_finite, require_kind, require_number
+from ..arrays import (
+    Array,
+    Record,
+    as_float,
+    in_float64,
+    is_concrete,
+    place_of,
+    require_finite,
+    require_kind,
+    require_number,
+)
 from ..errors import InputError
 from ..models import MDP
 from .base import ConvexLoss, Dual, Scalar
 
 
-class Divergence(eqx.Module):
+class Divergence(Record):
     """An f-divergence, by its generator: strictly convex on the positive ratios, with `f(1) = 0`."""
 
     def lowest(self) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import abc
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array
+from ..arrays import Array, Record
 
 
 class Relaxed(NamedTuple):
@@ -48,7 +47,7 @@ class Tolls(NamedTuple):
     paid: Float[Array, "N V S R"]
 
 
-class Boxes(eqx.Module):
+class Boxes(Record):
     """Capability: the least loss of each draw over tables between bounds, which proofs are made of."""
 
     @abc.abstractmethod

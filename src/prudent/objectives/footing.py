@@ -6,6 +6,8 @@ import enum
 
 import equinox as eqx
 
+from ..arrays import Record
+
 # Rows below which a pair is thin.
 FEW = 5
 
@@ -41,7 +43,7 @@ class Soundness(enum.Enum):
         return self is not Soundness.SOUND
 
 
-class ThinPair(eqx.Module):
+class ThinPair(Record):
     """A pair with few rows that the policy leans on.
 
     >>> import prudent as pr
@@ -61,7 +63,7 @@ class ThinPair(eqx.Module):
     tail_time: float
 
 
-class OtherPrior(eqx.Module):
+class OtherPrior(Record):
     """The policy under another prior for the same rows; where the belief is a `Pooled` one, under it, too.
 
     >>> import prudent as pr
@@ -81,7 +83,7 @@ class OtherPrior(eqx.Module):
     gain: float | None
 
 
-class Footing(eqx.Module):
+class Footing(Record):
     """What an answer stands on.
 
     >>> import prudent as pr

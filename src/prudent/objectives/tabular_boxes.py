@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array
+from ..arrays import Array, Record
 from ..kernels import Kernel, Support, pull_batch
 from ..losses import ConvexLoss
 from ..models import MDP
@@ -57,7 +57,7 @@ def _in_blocks(function: Callable[..., Any], *parts: Array) -> Any:
     return jax.tree.map(lambda part: part.reshape(count, *part.shape[2:]), found)
 
 
-class Models(eqx.Module):
+class Models(Record):
     """R models along one support, the models on the last axis."""
 
     support: Support

@@ -31,7 +31,7 @@ from jax import lax
 from jaxtyping import Float
 from scipy import sparse
 
-from ..arrays import Array, in_float64, require_kind, require_size
+from ..arrays import Array, Record, in_float64, require_kind, require_size
 from ..errors import InputError
 from ..kernels import pull_batch
 from ..losses import Loss, check_loss_at
@@ -70,7 +70,7 @@ class ConvexStatus(enum.Enum):
         return self is ConvexStatus.OPTIMAL
 
 
-class ConvexPlan(eqx.Module):
+class ConvexPlan(Record):
     """The best policy for a convex loss under one known model, and a proof of how good it is.
 
     >>> import numpy as np, prudent as pr
@@ -363,7 +363,7 @@ def _mirror_steps(
     return logits, step, moved
 
 
-class Chain(eqx.Module):
+class Chain(Record):
     """The model under one policy: its occupancy, and the Q of any cost table."""
 
     solver: Krylov

@@ -21,14 +21,13 @@ import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, in_float64, require_kind, require_number
+from ..arrays import Array, Record, in_float64, require_kind, require_number
 from ..errors import InputError
 from ..kernels import LONGEST_UNROLLED, Support, sum_terms
 from ..models import MDP
@@ -63,7 +62,7 @@ TIE = 1e-12
 ACCURACY = 1e-10
 
 
-class Plan(eqx.Module):
+class Plan(Record):
     """An optimal policy of a known model.
 
     >>> import prudent as pr
@@ -250,7 +249,7 @@ def _suits(cost: Float[np.ndarray, "S A"], discount: float, tolerance: float, sh
     return -np.log(min(accuracy, 0.5)) <= MOST_SWEEPS * (1.0 - discount)
 
 
-class SweepKernel(eqx.Module):
+class SweepKernel(Record):
     """The kernel laid out for sweeps: one long row of states for each action and successor."""
 
     successor: Int[Array, "A B S"] | None

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from ..arrays import Array
+from ..arrays import Array, Record
 from ..losses import Loss
 from ..models import MDP
 from ..occupancies import Exact, Krylov, occupancy
@@ -31,7 +31,7 @@ LARGEST_NEWTON = 1500
 ACCURACY = 1e-7
 
 
-class Centred(eqx.Module):
+class Centred(Record):
     """`(F - level - slope (sum lambda - 1 / (1 - discount))) / scale`, and F itself.
 
     The sum of every occupancy is `1 / (1 - discount)`, so this has the minimisers of F; level, slope and scale make

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_finite
+from ..arrays import Array, Record, as_float, require_finite
 from ..errors import InputError
 from ..files import write_whole
 from .tabular_policy import TabularPolicy, chosen_by, policy_from, write_policy_file
@@ -19,7 +18,7 @@ from .tabular_policy import TabularPolicy, chosen_by, policy_from, write_policy_
 ONNX_OPSET, ONNX_VERSION = 17, 9
 
 
-class NeuralPolicy(eqx.Module):
+class NeuralPolicy(Record):
     """A policy that a network computes from features: hidden layers of tanh, a softmax over actions.
 
     What `solve(..., policy=Neural(features))` gives. It acts by state as its table does, and by features with `at`.

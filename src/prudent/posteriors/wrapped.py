@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
-from ..arrays import Array, as_float, is_concrete, require_kind
+from ..arrays import Array, Record, as_float, is_concrete, require_kind
 from ..errors import InputError
 from .base import AbstractTable, Invertible, Posterior, updated
 from .conjugate import Beta, Dirichlet
@@ -147,7 +147,7 @@ def _blocks(posterior: Posterior, shape: tuple[int, ...]) -> tuple[Int[np.ndarra
     return np.repeat(place, shape[2]), posterior.support.allowed()
 
 
-class _Cut(eqx.Module):
+class _Cut(Record):
     """Beta coordinates on intervals; those in an upper tail are mirrored, where the CDF would round to 1."""
 
     success: Float[np.ndarray, " D"]

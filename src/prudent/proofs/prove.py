@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from scipy.special import stdtrit
 
-from ..arrays import as_key, in_float64, key_words, require_kind, require_number, require_size
+from ..arrays import Record, as_key, in_float64, key_words, require_kind, require_number, require_size
 from ..errors import InputError
 from ..evaluation import check_question, in_columns, judge, usual_draws
 from ..objectives import Objective, Unit, objective_of
@@ -36,7 +36,7 @@ class Replicate(NamedTuple):
     lower_bound: float
 
 
-class Proof(eqx.Module):
+class Proof(Record):
     """The best stationary policy found, and what no stationary policy can beat.
 
     >>> import prudent as pr

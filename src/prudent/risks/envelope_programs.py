@@ -13,7 +13,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import require_number
+from ..arrays import Record, require_number
 from ..conformance import explained
 from ..errors import InputError
 
@@ -73,7 +73,7 @@ class EnvelopeSolution(NamedTuple):
     iterations: int
 
 
-class EnvelopeSolver(eqx.Module):
+class EnvelopeSolver(Record):
     """What finds the worst density of an envelope: `Clarabel()`, or the paper's `DescentAscent()`."""
 
     # Whether it finds a worst xi that is no density, where the user's constraints allow one.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_float, as_whole, generator, in_float64, require_number, require_size
+from ..arrays import Array, Record, as_float, as_whole, generator, in_float64, require_number, require_size
 from ..conformance import explained
 from ..errors import InputError
 from ..linear import covariance, require_log, root
@@ -27,7 +27,7 @@ LEAST_BYTES = 2**17
 LOOKED_AT = 16
 
 
-class SimulatedModel(eqx.Module):
+class SimulatedModel(Record):
     """One model of a family: what a loss is told beside the occupancy.
 
     >>> import prudent as pr
@@ -45,7 +45,7 @@ class SimulatedModel(eqx.Module):
     theta: Float[Array, ...]
 
 
-class AbstractSimulated(eqx.Module):
+class AbstractSimulated(Record):
     """A family of models of which walks can be made, and nothing else.
 
     Attributes:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_whole, in_float64, require_finite, require_kind, require_size
+from ..arrays import Array, Record, as_float, as_whole, in_float64, require_finite, require_kind, require_size
 from ..errors import InputError
 from ..linear import LinearGain, LinearGaussianPolicy, point_of
 from ..parameter_sets import Everywhere, ParameterSet
@@ -22,7 +22,7 @@ from ..parameter_sets import Everywhere, ParameterSet
 SPREAD = 0.3
 
 
-class Controller(eqx.Module):
+class Controller(Record):
     """A class of policies: `[D]` parameters and what is seen `[o]` to a mean action `[m]`."""
 
     within: eqx.AbstractVar[ParameterSet]
@@ -179,7 +179,7 @@ class Network(Controller):
         return NetworkPolicy(self, parameters, seen, actions)
 
 
-class NetworkPolicy(eqx.Module):
+class NetworkPolicy(Record):
     """A `Network` with its weights; `policy.mean(seen)` is the action.
 
     >>> import numpy as np, prudent as pr

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_numpy
+from ..arrays import Array, Record, as_number, as_whole, in_float64, require_kind, to_numpy
 from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator, SampledRisk
@@ -176,7 +176,7 @@ class BRPG(Optimiser):
         return self.step if isinstance(self.step, optax.GradientTransformation) else optax.sgd(self.step)
 
 
-class State(eqx.Module):
+class State(Record):
     """What the next iteration of G runs needs.
 
     Attributes:

@@ -14,6 +14,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from ..arrays import Record
 from ..evaluation import Evaluation, judged, stretched
 from ..objectives import Objective, losses_on, slopes_on
 from ..posteriors import WeightedDraws
@@ -32,7 +33,7 @@ STATIONARY = 1e-5
 SLOPE_BYTES, FEWEST_SLOPES = 256 * 2**20, 40
 
 
-class Certificate(eqx.Module):
+class Certificate(Record):
     """What is known of an answer beyond its risk; all of it from fresh posterior draws, or from all atoms.
 
     >>> import prudent as pr

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import to_numpy
+from ..arrays import Record, to_numpy
 from ..objectives import Objective, Table
 from ..parameter_sets import ParameterSet
 from .sample import Sample, Slopes
@@ -73,7 +73,7 @@ class Space(NamedTuple):
         return self.metric if self.table is None else shape[0]
 
 
-class Iterates(eqx.Module):
+class Iterates(Record):
     """K points on their way down one objective; all arrays begin with the axis K.
 
     Attributes:
@@ -131,7 +131,7 @@ class TrialPoints(NamedTuple):
     accept: Bool[np.ndarray, " K"]
 
 
-class Step(eqx.Module):
+class Step(Record):
     """A kind of step: it proposes trial points and learns from what was found there."""
 
     @property

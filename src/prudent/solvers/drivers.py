@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
+from ..arrays import Record
 from ..objectives import Objective
 from ..posteriors import WeightedDraws
 
@@ -26,7 +27,7 @@ WORTH_RANKING = 2.0
 NOTICEABLE = 0.1
 
 
-class Driver(eqx.Module):
+class Driver(Record):
     """A part of theta that the risk's weights pull away from where the posterior has it, by more than chance.
 
     >>> import prudent as pr

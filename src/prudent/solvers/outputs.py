@@ -15,7 +15,7 @@ from ..arrays import Array, Record, as_whole, require_size
 from ..gradients import SampledRisk
 
 
-class Kept(eqx.Module):
+class Kept(Record):
     """What an output rule remembers of each of G runs: parameters and their score."""
 
     parameters: Any

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ..arrays import Record
 from ..risks import weights_of
 from .descent import ROUNDING, Iterates, Space, Step, TrialPoints
 from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve
@@ -20,7 +20,7 @@ GOOD, GROW = 0.75, 2.0
 SHORTEST, LONGEST = 0.1, 0.5
 
 
-class Region(eqx.Module):
+class Region(Record):
     """What K points remember: where they go next, how far, and what that is predicted to gain.
 
     Attributes:

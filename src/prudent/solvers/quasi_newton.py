@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import as_whole, require_size
+from ..arrays import Record, as_whole, require_size
 from .descent import Iterates, Space, Step, TrialPoints, project_all, unflat
 from .sample import Sample, Slopes
 
@@ -21,7 +21,7 @@ CURVED = 1e-10
 SHORTER, SHORTEST = 0.25, 1e-6
 
 
-class Pairs(eqx.Module):
+class Pairs(Record):
     """What K runs remember: their newest changes of parameters and gradients, newest last, and the step length."""
 
     steps: Float[np.ndarray, "K M D"]

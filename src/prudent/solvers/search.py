@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, to_numpy
+from ..arrays import Array, Record, Stream, to_numpy
 from ..evaluation import judged
 from ..objectives import Unit
 from ..posteriors import WeightedDraws
@@ -72,7 +71,7 @@ STATUSES = {
 }
 
 
-class Incumbent(eqx.Module):
+class Incumbent(Record):
     """The best point after a sample.
 
     Attributes:
@@ -88,7 +87,7 @@ class Incumbent(eqx.Module):
     held_out: Float[Array, " R"]
 
 
-class Search(eqx.Module):
+class Search(Record):
     """One job: the points that descend on the sample of its stage, and the best answer so far.
 
     Attributes:

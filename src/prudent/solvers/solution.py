@@ -117,7 +117,7 @@ class Asked:
         return (high << 32) | low
 
 
-class History(eqx.Module):
+class History(Record):
     """One entry an iteration: the sampled objective, the norm of its projected gradient, the step taken.
 
     >>> import numpy as np, prudent as pr
@@ -133,7 +133,7 @@ class History(eqx.Module):
         return len(self.objective)
 
 
-class Checkpoint(eqx.Module):
+class Checkpoint(Record):
     """Enough to go on as if the run had not stopped.
 
     >>> import prudent as pr

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import betaincinv, ndtri, stdtrit
 
+from ...arrays import Record
 from ...evaluation import Evaluation, stretched
 from ...risks import widened
 from .limit import ROUNDING, Limit
@@ -41,7 +42,7 @@ class Verdict(enum.Enum):
     OPEN = "not shown to be kept, nor broken"
 
 
-class LimitAnswer(eqx.Module):
+class LimitAnswer(Record):
     """A limit and what the policy makes of it, on the draws of the solution's evaluation.
 
     >>> import numpy as np, prudent as pr

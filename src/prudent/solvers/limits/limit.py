@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import Array, require_kind, require_number
+from ...arrays import Array, Record, require_kind, require_number
 from ...errors import InputError
 from ...objectives import Objective
 from ...risks import CVaR, Risk
@@ -23,7 +23,7 @@ ROUNDING = 1e-12
 LONGEST = 80
 
 
-class Limit(eqx.Module):
+class Limit(Record):
     """What a policy may lose of one kind: `rho_theta(D(pi, theta)) <= at_most`, or `P_theta(D <= at_most) >= chance`.
 
     >>> import prudent as pr

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import to_numpy
+from ...arrays import Record, to_numpy
 from ...objectives import Objective, losses_on
 from ...parameter_sets import Box, RowSet
 from ...posteriors import WeightedDraws
@@ -115,7 +115,7 @@ class BoxReach(NamedTuple):
         return CutProgram(cost, np.concatenate([self.low, low]), np.concatenate([self.high, np.full(len(low), np.inf)]))
 
 
-class Variables(eqx.Module):
+class Variables(Record):
     """What is moved: numbers x in a polytope, and the points they stand for."""
 
     widest: ClassVar[float] = np.inf

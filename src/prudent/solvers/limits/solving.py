@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import in_float64, require_kind
+from ...arrays import Record, in_float64, require_kind
 from ...errors import InputError
 from ...evaluation import CHEAP_DRAWS, CHEAP_KERNELS, CHEAP_WORK, Evaluation, judge, usual_draws
 from ...objectives import Objective, point_at
@@ -31,7 +30,7 @@ from .search import Candidate, LimitSearch
 MANY_DRAWS = 8192
 
 
-class LimitedState(eqx.Module):
+class LimitedState(Record):
     """What is left of a search with limits: the policy and its multipliers."""
 
     point: Float[np.ndarray, ...]
