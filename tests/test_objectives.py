@@ -181,3 +181,5 @@ def test_tables_that_are_theta_itself_are_those_of_the_traced_family():
         for ours, theirs in zip(found, models_at(each, draws, 0), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-14)
     assert family.tables(thetas[:, :2]) is None and unknown.tables(thetas) is None
+    certain = pr.TabularFamily(pr.Support.lists([[[1]], [[0]]]), [[[2.0]], [[3.0]]], start=0, discount=0.9)
+    np.testing.assert_array_equal(certain.tables(np.ones((4, 2, 1, 1)))[1], np.repeat([[[2.0], [3.0]]], 4, axis=0))

@@ -282,30 +282,25 @@ class TabularFamily(AbstractFamily):
 
     def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
         """The thetas' probabilities, and the costs that the family or they have."""
-        width = self.support.successors
+        *pairs, width = self.support.shape
         widths = (width,) if self.costs is not None else (width + 1, 2 * width)
-        if thetas.shape[1:3] != self.support.shape[:2] or thetas.ndim != 4 or thetas.shape[3] not in widths:
+        if thetas.shape[1:] not in [(*pairs, wide) for wide in widths]:
             return None
-        tables, own = thetas[..., :width], thetas[..., width:]
-        costs = own if self.costs is None else np.asarray(self.costs)
-        if costs.ndim == 2:
-            return tables, np.broadcast_to(costs, tables.shape[:3])
-        return tables, costs[..., 0] if costs.shape[-1] == 1 else (costs * tables).sum(axis=3)
+        return self.probability(thetas), np.broadcast_to(self.cost(thetas), (len(thetas), *pairs))
 
-    def probability(self, theta: Array) -> Float[Array, "S A B"]:
+    def probability(self, theta: Array) -> Float[Array, "*N S A B"]:
         """Theta itself, or its first entries."""
         return theta if self.costs is not None else theta[..., : self.support.successors]
 
-    def cost(self, theta: Array) -> Float[Array, "S A"]:
+    def cost(self, theta: Array) -> Float[Array, "*N S A"]:
         """Expected immediate cost; averaged over theta when costs are given per transition."""
-        table = self.probability(theta)
         costs = theta[..., self.support.successors :] if self.costs is None else self.costs
         if costs.ndim == 2:
             return costs
-        if costs.shape[2] == 1:
+        if costs.shape[-1] == 1:
             return costs[..., 0]
-        _require_cost_shape(costs.shape, self.support)
-        return (costs * table).sum(axis=2)
+        _require_cost_shape(costs.shape[-3:], self.support)
+        return (costs * self.probability(theta)).sum(axis=-1)
 
 
 def tables_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray]:

@@ -19,17 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import (
-    Array,
-    Record,
-    as_float,
-    in_float64,
-    is_concrete,
-    place_of,
-    require_finite,
-    require_kind,
-    require_number,
-)
+from ..arrays import Array, Record, as_float, in_float64, place_of, require_finite, require_kind, require_number
 from ..errors import InputError
 from ..models import MDP
 from .base import ConvexLoss, Dual, Scalar
@@ -294,7 +284,7 @@ class Imitation(_Targeted):
         self.divergence = KullbackLeibler() if divergence is None else divergence
         require_kind("divergence", self.divergence, Divergence, "a Divergence, such as KullbackLeibler()")
         self.target = _target(target)
-        if is_concrete(self.target):
+        if isinstance(self.target, np.ndarray):
             self.target = _lifted(np.asarray(self.target), floor)
 
     @in_float64
@@ -387,7 +377,7 @@ class QuadraticDistance(_Targeted):
 
     def __init__(self, target: Any, weight: Any = 1.0):
         self.target = _target(target)
-        if is_concrete(self.target):
+        if isinstance(self.target, np.ndarray):
             require_finite("target", np.asarray(self.target))
         self.weight = require_number("weight", weight, "(0, inf)")
 

@@ -18,7 +18,7 @@ from .rows import EPISODE, TIME, UNIT, Keeper, Steps, taken
 # Distinct codes of finished batches are merged once this many have gathered.
 MOST_PENDING = 2**20
 # Rows that are sorted sooner than Arrow's functions, which hash them, are imported.
-FEW_ROWS = 100_000
+FEW_ROWS = 50_000
 LARGEST_COUNT = 2.0**53
 LARGEST_COST = 1e100
 
