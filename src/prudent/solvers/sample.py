@@ -30,6 +30,7 @@ class Sample(NamedTuple):
         active: `[K]` which points to evaluate; the others cost nothing, and what is said of them means nothing.
         floor: about the least risk that could be hoped for; NaN where it is not known.
         proven: whether it is a bound below the risk of every point on these draws.
+        sloped: whether derivatives are wanted; else points are only ranked.
     """
 
     points: Float[np.ndarray, "K ..."]
@@ -38,6 +39,7 @@ class Sample(NamedTuple):
     active: np.ndarray
     floor: float = float("nan")
     proven: bool = False
+    sloped: bool = True
 
 
 class Slopes(NamedTuple):
@@ -63,7 +65,24 @@ class Slopes(NamedTuple):
 
 
 def slopes_of(objective: Objective, samples: list[Sample]) -> list[Slopes]:
-    """Risks and slopes of the active points of several samples, their models in one stream of chunks."""
+    """Risks of the active points of several samples, with their slopes where a sample wants them."""
+    sloped = [sample for sample in samples if sample.sloped]
+    found = iter(_sloped(objective, sloped) if sloped else [])
+    return [next(found) if sample.sloped else _ranked(objective, sample) for sample in samples]
+
+
+def _ranked(objective: Objective, sample: Sample) -> Slopes:
+    """Risks alone."""
+    losses, active = np.zeros((len(sample.points), len(sample.draws))), np.flatnonzero(sample.active)
+    if active.size:
+        losses[active] = losses_on(objective, sample.points[active], sample.draws.thetas)
+    nothing = np.zeros(sample.points.shape), np.zeros((len(losses), 0)), (None,) * len(losses)
+    value, weights = _active(sample, losses)
+    return Slopes(value, losses, weights, *nothing, models=0)
+
+
+def _sloped(objective: Objective, samples: list[Sample]) -> list[Slopes]:
+    """Risks and slopes of several samples, their models in one stream of chunks."""
     own = objective.averages()
     if own is not None:
         return [_averaged(own, sample) for sample in samples]
@@ -144,12 +163,10 @@ def _averaged(own: Averages, sample: Sample) -> Slopes:
 def _in_two_passes(objective: Objective, sample: Sample) -> Slopes:
     """For models too large to keep every slope: losses first, then only the draws that have a weight."""
     draws, active, size = sample.draws, np.flatnonzero(sample.active), chunk_size(objective)
-    losses = np.zeros((len(sample.points), len(draws)))
-    losses[active] = losses_on(objective, sample.points[active], draws.thetas)
-    value, weights = _active(sample, losses)
-    slope, visits = np.zeros(sample.points.shape), np.zeros((len(sample.points), 0))
+    ranked = _ranked(objective, sample)
+    slope, visits = ranked.slope, ranked.visits
     for k in active:
-        share = draws.probabilities * weights[k]
+        share = draws.probabilities * ranked.weights[k]
         tail = np.flatnonzero(share)
         for begin in range(0, len(tail), size):
             rows = tail[begin : begin + size]
@@ -158,7 +175,7 @@ def _in_two_passes(objective: Objective, sample: Sample) -> Slopes:
                 visits = np.zeros((len(sample.points), found.visits.shape[1]))
             slope[k] += np.tensordot(share[rows], found.slopes, axes=1)
             visits[k] += share[rows] @ found.visits
-    return Slopes(value, losses, weights, slope, visits, (None,) * len(losses), len(draws) * len(active))
+    return ranked._replace(slope=slope, visits=visits, models=len(draws) * len(active))
 
 
 def assessed(

@@ -123,6 +123,7 @@ class Search(Record):
                 draws.evenly(job, held_out(space, settings), Stream.HELD_OUT),
                 job.risk,
                 self._contenders(),
+                sloped=False,
             )
         going = np.asarray(self.iterates.finished) == GOING
         if self.iterates.rounds == 0:
