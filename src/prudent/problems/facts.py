@@ -104,7 +104,7 @@ class Facts:
         if known is not None:
             told = (each for each in tables if not isinstance(each, LogCounts))
             known = known._replace(seen=seen_together([known.seen, *told]))
-        log = joined([self.log, *(each for each in tables if isinstance(each, LogCounts))])
+        log = joined_logs([self.log, *(each for each in tables if isinstance(each, LogCounts))])
         # A checkpoint has counts alone, so the rows of all that was seen are not there.
         return replace(self, log=log, outcomes=known, counted=counted, rows=None)
 
@@ -116,7 +116,7 @@ class Facts:
         return count_log([source], self.states, self.actions, leave=self.left_alone, form=form_of(self.file))
 
 
-def digest_of(arrays: Iterable[np.ndarray | None], text: str = "") -> str:
+def digest_of_arrays(arrays: Iterable[np.ndarray | None], text: str = "") -> str:
     """A number for a text and arrays, of which some may not be there."""
     digest = hashlib.sha256(text.encode())
     for array in arrays:
@@ -127,7 +127,7 @@ def digest_of(arrays: Iterable[np.ndarray | None], text: str = "") -> str:
 def counted(source: Any, log: Any, folder: Path | None = None) -> Counted:
     """The log that a source was counted to, with a digest that does not depend on the order of the rows of a table."""
     columns = [log] if isinstance(log, np.ndarray) else [getattr(log, name) for name in COLUMNS if hasattr(log, name)]
-    digest = digest_of(columns)
+    digest = digest_of_arrays(columns)
     if not isinstance(source, str | Path):
         return Counted("the frame", None, digest)
     named = str(source)
@@ -158,7 +158,7 @@ def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: 
         before = (*before, each)
 
 
-def joined(logs: Iterable[Any]) -> Any:
+def joined_logs(logs: Iterable[Any]) -> Any:
     """One log of several, of which some may not be there; None without any."""
     there = [log for log in logs if log is not None]
     return functools.reduce(lambda one, other: one.joined(other), there) if there else None
@@ -248,7 +248,7 @@ def gather(
         file=file,
         states=states,
         actions=actions,
-        log=joined(logs),
+        log=joined_logs(logs),
         listed=renumbered(listed),
         costs=renumbered(costs),
         cost_values=values,

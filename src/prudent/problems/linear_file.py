@@ -17,7 +17,7 @@ from ..occupancies import Truncated
 from ..tables import LONGEST_NAME
 from ..vector_log import VectorLog, read_vector_log
 from .describing import risk_name, solver_name
-from .facts import Counted, counted, counted_more, digest_of, joined, refuse_repeats
+from .facts import Counted, counted, counted_more, digest_of_arrays, joined_logs, refuse_repeats
 from .schema import parse
 from .sections import RISKS, SOLVERS, Level, NotNegative, Risk, Section, Solver, wrong
 from .tabular_case import AbstractCase
@@ -135,7 +135,9 @@ class LinearFacts:
     def with_log(self, sources: Any, again: bool = False) -> LinearFacts:
         """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
         logs = self.read(sources)
-        return replace(self, log=joined([self.log, *logs]), counted=counted_more(self.counted, sources, logs, again))
+        return replace(
+            self, log=joined_logs([self.log, *logs]), counted=counted_more(self.counted, sources, logs, again)
+        )
 
     def read(self, sources: Any) -> list[VectorLog]:
         """Logs with the columns that the file names."""
@@ -229,7 +231,7 @@ class LinearCase(AbstractCase):
         said["data"] = {key: said["data"][key] for key in ("states", "actions")}
         log = self.log
         arrays = () if log is None else (log.state, log.action, log.next_state)
-        return digest_of(arrays, json.dumps(said, sort_keys=True))
+        return digest_of_arrays(arrays, json.dumps(said, sort_keys=True))
 
     def describe(self) -> list[tuple[str, str]]:
         """What was understood, as (label, text)."""
@@ -334,7 +336,7 @@ def linear_case(content: dict[str, Any], path: Path, text: str, frames: dict[str
     logs = facts.read(placed)
     known = tuple(counted(each, log) for each, log in zip(placed, logs, strict=True))
     refuse_repeats(known, (), "name it once")
-    case = LinearCase(replace(facts, log=joined(logs), counted=known))
+    case = LinearCase(replace(facts, log=joined_logs(logs), counted=known))
     case.require_known("units", case.file.units, case.names)
     case.belief()
     return case

@@ -16,7 +16,7 @@ from ..models import AbstractFamily, TabularFamily
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
 from ..transitions import Transitions
 from .costs import BelievedCosts
-from .facts import Facts, digest_of
+from .facts import Facts, digest_of_arrays
 from .limits import made_limits
 from .outcomes import Laid
 from .schema import parse
@@ -285,7 +285,7 @@ class Case(AbstractCase):
         spread = None if self.costs is None else self.costs.spread
         tables = [None, None] if known is None else [known.moves, known.seen]
         arrays = (self.start, self.cost, spread, facts.target, facts.listed, *tables, *seen, *facts.limits)
-        return digest_of(arrays, json.dumps([said, self.states, self.actions], sort_keys=True))
+        return digest_of_arrays(arrays, json.dumps([said, self.states, self.actions], sort_keys=True))
 
     def describe(self) -> list[tuple[str, str]]:
         """What the problem asks, and what its log shows."""

@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def require_table(name: str, table: np.ndarray | None, pairs: tuple[int, ...], most: float = np.inf) -> None:
+def require_pairs(name: str, table: np.ndarray | None, pairs: tuple[int, ...], most: float = np.inf) -> None:
     """Refuse a table of other pairs, or with numbers that none has."""
     if table is not None and table.shape != pairs:
         raise InputError(f"the record's {name} must be [S, A] = {pairs}, got {table.shape}")

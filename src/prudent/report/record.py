@@ -42,7 +42,7 @@ from .parts import (
     Table,
     Two,
     coverage_record,
-    require_table,
+    require_pairs,
 )
 
 PACKAGES = ("prudent", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pyarrow", "pydantic", "safetensors")
@@ -242,12 +242,12 @@ class SolutionRecord(PolicyRecord):
         for plan in self.plans:
             if (plan.probabilities is None) != (0 in pairs) or (plan.occupancy is None) != (0 in pairs):
                 raise InputError(f"the record's {plan.name!r} needs probabilities and occupancy of its pairs {pairs}")
-            require_table(f"probabilities of {plan.name!r}", plan.probabilities, pairs, most=1.0)
-            require_table(f"occupancy of {plan.name!r}", plan.occupancy, pairs)
+            require_pairs(f"probabilities of {plan.name!r}", plan.probabilities, pairs, most=1.0)
+            require_pairs(f"occupancy of {plan.name!r}", plan.occupancy, pairs)
             for name, shape in (("losses", plan.losses.shape), ("weights", plan.weights.shape)):
                 if shape != (self.draws,):
                     raise InputError(f"the record's {name} of {plan.name!r} must be [M] = ({self.draws},), got {shape}")
-        require_table("counts", self.counts, pairs)
+        require_pairs("counts", self.counts, pairs)
         if self.grid is not None and self.grid[0] * self.grid[1] != pairs[0]:
             raise InputError(f"a grid of {self.grid[0]} x {self.grid[1]} cannot hold {pairs[0]} states")
         if self.directions is not None and len(self.directions) != pairs[1]:

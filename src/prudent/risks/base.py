@@ -31,7 +31,7 @@ from ..arrays import (
 )
 from ..errors import InputError
 from ..settings import check_settings
-from .intervals import Estimate, confidence_interval, effective_draws, norm
+from .intervals import Estimate, confidence_interval, effective_draws, error_norm
 
 # An infinite loss counts as so many times the largest finite one when the weights are found.
 LARGE = 1e6
@@ -160,7 +160,7 @@ class Risk(Record, Mixable):
             return np.asarray(np.nan)  # one draw says nothing of the spread
         if any(isinstance(part, Tracer) for part in sample):
             slope = self.influence(*sample)
-            return norm(sample[1] * (slope - (sample[1] * slope).sum()))
+            return error_norm(sample[1] * (slope - (sample[1] * slope).sum()))
         return np.asarray(_estimate(self, losses, probabilities).error)
 
     @in_float64

@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
     @property
     def error(self) -> float:
         """The standard error."""
-        return float(norm(self.contributions))
+        return float(error_norm(self.contributions))
 
     def less(self, other: Estimate) -> Estimate:
         """The difference of two numbers from the same draws."""
@@ -71,7 +71,7 @@ class Estimate(NamedTuple):
         )
 
 
-def norm(contributions: Float[Array, " R"]) -> Any:
+def error_norm(contributions: Float[Array, " R"]) -> Any:
     """Of what draws add to an error; squares of very small or large numbers would be lost."""
     xp: Any = contributions.__array_namespace__()
     largest = xp.max(xp.abs(contributions))

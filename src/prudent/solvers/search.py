@@ -120,7 +120,7 @@ class Search(Record):
         if self.scoring:
             return Sample(
                 np.asarray(self.iterates.points),
-                draws.evenly(job, held_out(space, settings), Stream.HELD_OUT),
+                draws.evenly(job, ranking_draws(space, settings), Stream.HELD_OUT),
                 job.risk,
                 self._contenders(),
                 sloped=False,
@@ -270,7 +270,7 @@ class Search(Record):
         return STATUSES[self.done]
 
 
-def held_out(space: Space, settings: SampleAverage) -> int:
+def ranking_draws(space: Space, settings: SampleAverage) -> int:
     """Draws that rank the starts: of models that take long no more than the largest sample has."""
     return HELD_OUT if space.objective.averages() is None else min(HELD_OUT, settings.size(settings.stages() - 1))
 
@@ -325,7 +325,7 @@ def restored_search(
     template = Search(
         iterates,
         0.0,
-        incumbent=Incumbent(initial, 0.0, 0, np.zeros(held_out(space, settings))) if known else None,
+        incumbent=Incumbent(initial, 0.0, 0, np.zeros(ranking_draws(space, settings))) if known else None,
         waiting=filled(begin(space, initial), below(arrays, ".waiting"), others[0]) if waits else None,
     )
     search = filled(template, arrays)
