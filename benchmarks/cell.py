@@ -45,7 +45,7 @@ def run(rounds: int) -> None:
             "bare LAPACK floor (the faster of 1 and all threads)",
             f"{np.median(floor):.2f}",
             f"prudent takes {against_floor:.2f} of it",
-            verdict(against_floor, 1.3),
+            verdict(against_floor, 0.6),
         ),
         (
             f"NumPy loop ({FRACTION} iterations of one data set, scaled)",
