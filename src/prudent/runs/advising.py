@@ -56,7 +56,7 @@ def added(
         read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
         saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
         # Before the work: what cannot be added to is refused at once.
-        record, arguments = read_record(folder), saved.case.require_table("this").arguments()
+        record, arguments = read_record(folder), saved.case.require_table("advice").arguments()
         arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
         found, fields, files = find(saved, arguments, record)
         record = record.model_copy(update=fields)
@@ -143,7 +143,7 @@ def worth_run(
     """
 
     def found(saved: Saved, arguments: dict[str, Any], record: SolutionRecord) -> WorthRecord:
-        case = saved.case.require_table("this")
+        case = saved.case.require_table("a proof")
         if case.family is not None and not hasattr(arguments["belief"], "update"):
             raise InputError(f"{folder}: its belief cannot be updated, so nothing can be said of more data")
         places = _met(record, case, pairs)
