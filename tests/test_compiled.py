@@ -122,9 +122,13 @@ def test_the_second_command_compiles_nothing_and_two_at_once_are_safe(settings, 
     environment |= {"JAX_LOG_COMPILES": "1"}
     prudent = [str(Path(sys.executable).with_name("prudent"))]
     subprocess.run([*prudent, "init", str(tmp_path / "p")], check=True, env=environment, capture_output=True)
+    # Nothing is compiled for the example; the paper's loop is.
+    problem = tmp_path / "p" / "problem.toml"
+    lines = problem.read_text().split("[solver]")[0].splitlines()
+    problem.write_text("\n".join([*lines, "[solver]", 'kind = "brpg"', "iterations = 5", ""]))
 
     def begun(name, *options):
-        command = [*prudent, *options, "solve", str(tmp_path / "p" / "problem.toml"), "-q", "--no-report"]
+        command = [*prudent, *options, "solve", str(problem), "-q", "--no-report"]
         command += ["-o", str(tmp_path / name)]
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 

@@ -286,7 +286,7 @@ class TabularFamily(AbstractFamily):
         widths = (width,) if self.costs is not None else (width + 1, 2 * width)
         if thetas.shape[1:] not in [(*pairs, wide) for wide in widths]:
             return None
-        return self.probability(thetas), np.broadcast_to(self.cost(thetas), (len(thetas), *pairs))
+        return np.asarray(self.probability(thetas)), np.broadcast_to(self.cost(thetas), (len(thetas), *pairs))
 
     def probability(self, theta: Array) -> Float[Array, "*N S A B"]:
         """Theta itself, or its first entries."""
