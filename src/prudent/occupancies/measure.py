@@ -29,7 +29,7 @@ from .banded import LARGEST_SMALL, Banded, has_loops
 from .elimination import Elimination
 from .krylov import Krylov, LinearSolver
 
-# Up to here the unrolled elimination is compiled before Numba and its loops are loaded.
+# Up to here elimination takes less time than loading Numba and its loops.
 LARGEST_ELIMINATION = 16
 
 # Up to here, and where moves lead no farther than this in some order of the states, a factorisation within the band
