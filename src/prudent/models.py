@@ -110,6 +110,10 @@ class AbstractFamily(Record):
         del thetas
         return None
 
+    def kernels(self, thetas: Array, axis: int) -> Array:
+        """Kernels of many thetas; both sides keep the batch of models along `axis` (0 or -1). Traced."""
+        return jax.vmap(self.probability, in_axes=axis, out_axes=axis)(thetas)
+
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """What an entry of a theta of this shape is called; a family whose unknowns have names says them here.
 
@@ -318,8 +322,4 @@ def _models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
 
 def models_at(family: AbstractFamily, thetas: Array, axis: int) -> tuple[Array, Array]:
     """Kernels and costs of many thetas; both sides keep the batch of models along `axis` (0 or -1)."""
-
-    def one(theta: Array) -> tuple[Array, Array]:
-        return family.probability(theta), family.cost(theta)
-
-    return jax.vmap(one, in_axes=axis, out_axes=axis)(thetas)
+    return family.kernels(thetas, axis), jax.vmap(family.cost, in_axes=axis, out_axes=axis)(thetas)

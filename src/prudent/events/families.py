@@ -6,6 +6,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
@@ -35,6 +36,11 @@ class AbstractEventFamily(AbstractFamily):
         """Along the successors, event by event."""
         events = self.events(theta)
         return jnp.asarray(events)[self.class_table(len(events))]
+
+    def kernels(self, thetas: Array, axis: int) -> Array:
+        """With the models last they are gathered pair by pair, all models of one behind another."""
+        events = jax.vmap(self.events, in_axes=axis, out_axes=-1)(thetas)
+        return jnp.moveaxis(events[self.class_table(len(events))], -1, axis)
 
     def class_table(self, count: int) -> Int[Array, "S A"]:
         """The class of each pair, of so many."""

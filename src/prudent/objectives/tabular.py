@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, require_kind
+from ..arrays import Array, repeated, require_kind
 from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents, Sweeps
 from ..kernels import Kernel, Support
@@ -145,7 +145,7 @@ class TabularObjective(Objective):
         probability, cost = models_at(family, thetas, axis)
         shift, scale = self.units
         cost = (cost - shift) / scale
-        policy = jnp.repeat(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis=axis)
+        policy = repeated(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis)
         occupancies = measure(self.occupancy, family.support, probability, policy, family.start, family.discount)
         return ModelBatch(occupancies, probability, cost, axis)
 
