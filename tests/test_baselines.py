@@ -124,10 +124,10 @@ def test_planning_another_model_of_the_same_shape_does_not_recompile():
         random_mdp(np.random.default_rng(seed), 600, 3, 3, discount=discount) for seed, discount in ((0, 0.9), (1, 0.5))
     )
     pr.plan(first)
-    compiled = _by_sweeps._cache_size()
+    compiled = _by_sweeps.made()._cache_size()
     pr.plan(second, tolerance=1e-3)
     pr.plan(dataclasses.replace(first, cost=-np.asarray(first.cost)))
-    assert _by_sweeps._cache_size() == compiled
+    assert _by_sweeps.made()._cache_size() == compiled
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), float("inf"), "tight"])

@@ -138,9 +138,11 @@ print(seen)
 
 @pytest.mark.long
 def test_no_command_unpickles_or_writes_outside_its_folder(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"PYTHONDONTWRITEBYTECODE": "1"}
     home = tmp_path / "home"
     home.mkdir()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"PYTHONDONTWRITEBYTECODE": "1"}
+    # The user's cache folder, which the manual names, is in the same place.
+    environment |= {"XDG_CACHE_HOME": str(home / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, home], capture_output=True, text=True, check=False, env=environment
     )

@@ -148,7 +148,7 @@ def test_every_public_name_is_in_the_reference():
 
 def test_every_public_name_has_a_docstring():
     texts = {name: getattr(pr, name).__doc__ or "" for name in PUBLIC}
-    # Without one of its own, equinox and enum put a generated signature there.
+    # Without one of its own, dataclasses and enum put a generated signature there.
     assert not [name for name, text in texts.items() if not text or text.startswith(f"{name}(")]
 
 

@@ -1,6 +1,5 @@
 """The seam: models mapped in one place, objectives without a table from start to certificate, and what they refuse."""
 
-import jax
 import jax.numpy as jnp
 import joblib
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 import prudent as pr
-from prudent.arrays import as_key, in_float64
+from prudent.arrays import in_float64
 from prudent.models import models_at
 from prudent.objectives import chunk_sizes, chunks, losses_on, mean_visits, slopes_on
 from prudent.objectives.tabular import Rescaled
@@ -148,13 +147,6 @@ def test_small_models_by_numpy_are_those_of_the_compiled_elimination(kind, loss)
     for theirs, ours in zip(compiled, found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(losses_on(objective, points[:1], thetas)[0, :1], found.losses[:1])
-
-
-@pytest.mark.parametrize("seed", [0, 7, 2**32 + 5, 2**63 - 1])
-def test_keys_made_of_their_words_are_those_of_jax(seed):
-    with jax.enable_x64(True):
-        theirs = jax.random.key(seed)
-    assert (jax.random.key_data(as_key(seed)) == jax.random.key_data(theirs)).all()
 
 
 @in_float64

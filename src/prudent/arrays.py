@@ -1,43 +1,32 @@
 """Arrays at the edge of the library: float64 inside, NumPy outside, whatever JAX's global flag says.
 
-JAX computes in float64 only where `jax_enable_x64` is on. That flag belongs to the user, so every
-public call runs in `jax.enable_x64(True)`, a thread-local context, and hands back NumPy arrays: a JAX
-float64 array that leaves the context would quietly fall to float32 in the next operation.
+A JAX float64 array that leaves the float64 context of a public call would quietly fall to float32 in the next
+operation; so what is handed back is NumPy's.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
 import math
 import mmap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from .deferred import float64, jax, jnp, loaded
 from .errors import InputError
+from .records import tree_map
+from .seeds import is_jax_key
 
-Array = np.ndarray | jax.Array
-"""What a record's array field holds: NumPy outside a compiled function, a JAX tracer inside."""
+if TYPE_CHECKING or loaded():
+    Array = np.ndarray | jax.Array
+    """What a record's array field holds: NumPy outside a compiled function, a JAX tracer inside."""
+else:
+    Array = np.ndarray
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-
-class Record(eqx.Module):
-    """A record whose methods are looked up as those of any object.
-
-    Equinox makes a record of each method that is looked up on an instance, so that it can be an argument of compiled
-    functions, which no method here is; that takes longer than most methods do.
-    """
-
-    if not TYPE_CHECKING:
-        __getattribute__ = object.__getattribute__
 
 
 def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -48,7 +37,7 @@ def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, R
 
     @functools.wraps(function)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with jax.enable_x64(True):
+        with float64():
             return to_numpy(function(*args, **kwargs))
 
     return wrapped
@@ -56,18 +45,32 @@ def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, R
 
 def to_numpy(tree: Any) -> Any:
     """Copy every computed JAX array of a pytree (random keys excepted) to NumPy."""
+    if not loaded():
+        return tree
 
     def leaf(value: Any) -> Any:
-        if not isinstance(value, jax.Array) or isinstance(value, Tracer) or is_key(value):
-            return value
-        return np.asarray(value)
+        return np.asarray(value) if is_jax_array(value) and not is_traced(value) and not is_jax_key(value) else value
 
-    return jax.tree.map(leaf, tree)
+    return tree_map(leaf, tree)
 
 
-def is_key(value: Any) -> bool:
-    """Whether `value` is a `jax.random.key` (or an array of them)."""
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+def is_jax_array(value: Any) -> bool:
+    """Whether `value` is an array of JAX's, computed or traced."""
+    return loaded() and isinstance(value, jax.Array)
+
+
+def is_traced(value: Any) -> bool:
+    """Whether `value` stands for an array in a function that is being compiled or differentiated."""
+    if not loaded():
+        return False
+    from jax.core import Tracer
+
+    return isinstance(value, Tracer)
+
+
+def is_placeholder(value: Any) -> bool:
+    """Whether `value` has a shape and no numbers: traced, or what `jax.eval_shape` makes."""
+    return is_traced(value) or (loaded() and isinstance(value, jax.ShapeDtypeStruct))
 
 
 def is_concrete(value: Any) -> bool:
@@ -81,7 +84,7 @@ LONGEST_SHOWN = 200
 
 def as_float(value: Any, name: str = "") -> Any:
     """Field converter: float64 NumPy for anything concrete, untouched for a tracer or placeholder."""
-    if isinstance(value, Tracer | jax.ShapeDtypeStruct):
+    if is_placeholder(value):
         return value
     try:
         array = np.asarray(value)
@@ -133,56 +136,6 @@ def require_number(name: str, value: Any, allowed: str, fix: str = "") -> Any:
 def as_whole(value: Any) -> Any:
     """Field converter: a NumPy whole number as Python's own; anything else is left for the check."""
     return int(value) if isinstance(value, np.integer) else value
-
-
-class Stream(enum.IntEnum):
-    """Names of the independent random streams under one key; `Posterior.sample` uses the unnamed one."""
-
-    ITERATION = 1
-    HELD_OUT = 2
-    EVALUATION = 3
-    TRIALS = 4
-    WORLD = 5
-    SCALES = 6
-    SAMPLE = 7
-    OTHERS = 8
-
-
-def as_key(seed: int | jax.Array) -> jax.Array:
-    """A random key from a whole number, or the `jax.random.key` itself."""
-    if isinstance(seed, jax.Array):
-        if is_key(seed) and seed.shape == ():
-            return seed
-        if is_key(seed):
-            raise InputError(f"seed must be one jax.random.key, got an array of {seed.size}")
-        raise InputError("seed must be a whole number or a jax.random.key; got a plain array, use jax.random.key(n)")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise InputError(f"seed must be a whole number >= 0 (below 2^63) or a jax.random.key, got {seed!r}")
-    if jax.config.jax_default_prng_impl == "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
-        # Its words are the halves of the seed, for which nothing has to be compiled.
-        words: Any = np.array([int(seed) >> 32, int(seed) % 2**32], np.uint32)
-        return jax.random.wrap_key_data(words)
-    # In float64 mode seeds keep all their bits; otherwise the upper half would be dropped.
-    with jax.enable_x64(True):
-        return jax.random.key(int(seed))
-
-
-def generator(seed: int | jax.Array, *path: int) -> np.random.Generator:
-    """A NumPy generator from a random key; `path` names independent streams under the same key."""
-    return stream(key_words(as_key(seed)), *path)
-
-
-def key_words(key: jax.Array) -> tuple[int, ...]:
-    """The words a random key is made of."""
-    return tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel())
-
-
-def stream(words: tuple[int, ...], *path: int) -> np.random.Generator:
-    """The generator of one named stream under a key.
-
-    The path goes into the spawn key: appended to the words, a path of zeros would be no path at all.
-    """
-    return np.random.default_rng(np.random.SeedSequence(words, spawn_key=path))
 
 
 def repeated(array: Array, times: int, axis: int) -> Array:

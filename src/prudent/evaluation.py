@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, Record, as_float, as_key, in_float64, key_words, require_finite, require_kind, require_size
+from .arrays import Array, as_float, in_float64, require_finite, require_kind, require_size
 from .errors import InputError, hinted
 from .objectives import Footing, Objective, losses_on, objective_of, replicates_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
+from .records import Record
 from .risks import (
     LEAST_DRAWS,
     CVaR,
@@ -25,6 +25,7 @@ from .risks import (
     sample_interval,
     widened,
 )
+from .seeds import Seed, as_key
 
 # Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
 # their draws take together, what is worked through, and their number.
@@ -302,7 +303,7 @@ def evaluate(
     loss: Any = None,
     occupancy: Any = None,
     samples: int | None = None,
-    seed: int | jax.Array = 1,
+    seed: Seed = 1,
 ) -> Evaluation:
     """The loss distribution of a policy over fresh posterior draws.
 
@@ -343,7 +344,7 @@ def evaluate(
         worst = int(np.argmax(~np.isfinite(result.losses)))
         where, value = draws.thetas[worst], result.losses[worst]
         raise InputError(f"the loss is {value} at the posterior draw theta = {where}; check the loss")
-    footing = objective.footing(belief, risk, point, result, key_words(as_key(seed)))
+    footing = objective.footing(belief, risk, point, result, as_key(seed))
     return dataclasses.replace(result, footing=footing, notes=notes)
 
 

@@ -6,16 +6,12 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from .arrays import (
     Array,
-    Record,
     as_float,
     in_float64,
     is_concrete,
@@ -24,8 +20,10 @@ from .arrays import (
     require_kind,
     require_number,
 )
+from .deferred import jax, jitted, jnp
 from .errors import InputError, hinted
 from .kernels import Kernel, Support
+from .records import AbstractVar, Record, field
 
 
 def start_distribution(value: Any, support: Support) -> Any:
@@ -93,9 +91,9 @@ class AbstractFamily(Record):
     A concrete family has the fields below and the two methods, both traceable by JAX.
     """
 
-    support: eqx.AbstractVar[Support]
-    start: eqx.AbstractVar[Array]
-    discount: eqx.AbstractVar[Array]
+    support: AbstractVar[Support]
+    start: AbstractVar[Array]
+    discount: AbstractVar[Array]
 
     @abc.abstractmethod
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
@@ -151,7 +149,7 @@ class AbstractFamily(Record):
         return MDP(Kernel(self.support, np.asarray(probability)), np.asarray(cost), self.start, self.discount)
 
 
-@eqx.filter_jit
+@jitted
 def _evaluate(family: AbstractFamily, theta: Array) -> tuple[Array, Array]:
     return family.probability(theta), family.cost(theta)
 
@@ -183,7 +181,7 @@ class Family(AbstractFamily):
     discount: Float[Array, ""]
     probability_of: Any
     cost_of: Any
-    unknowns: tuple[str, ...] | None = eqx.field(static=True)
+    unknowns: tuple[str, ...] | None = field(static=True)
 
     def __init__(
         self,
@@ -315,7 +313,7 @@ def tables_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> tup
     return np.asarray(found[0]), np.asarray(found[1])
 
 
-@eqx.filter_jit
+@jitted
 def _models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
     return models_at(family, thetas, 0)
 

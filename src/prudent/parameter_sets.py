@@ -5,14 +5,13 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, Record, in_float64, require_number
+from .arrays import Array, in_float64, require_number
+from .deferred import jax, jitted, jnp
 from .errors import InputError
+from .records import Record, field, tree_map
 
 
 class ParameterSet(Record):
@@ -53,8 +52,8 @@ class Box(ParameterSet):
     5.0
     """
 
-    low: float = eqx.field(static=True)
-    high: float = eqx.field(static=True)
+    low: float = field(static=True)
+    high: float = field(static=True)
 
     def __check_init__(self) -> None:
         require_number("Box low", self.low, "[-inf, inf)")
@@ -62,7 +61,7 @@ class Box(ParameterSet):
 
     def project(self, parameters: Any) -> Any:
         """Clip each parameter."""
-        return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
+        return tree_map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
 
 
 class Ball(ParameterSet):
@@ -73,7 +72,7 @@ class Ball(ParameterSet):
     10.0
     """
 
-    radius: float = eqx.field(static=True)
+    radius: float = field(static=True)
 
     def __check_init__(self) -> None:
         require_number("Ball radius", self.radius, "(0, inf]")
@@ -93,7 +92,7 @@ class Simplex(ParameterSet):
     [[0.7, 0.3]]
     """
 
-    floor: float = eqx.field(static=True, default=0.0)
+    floor: float = field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
         require_number("Simplex floor", self.floor, "[0, 1)")
@@ -121,7 +120,7 @@ def projected(within: ParameterSet, parameters: Any) -> Any:
     return parameters if within.free else _projected(within, parameters)
 
 
-@eqx.filter_jit
+@jitted
 def _projected(within: ParameterSet, parameters: Any) -> Any:
     return within.project(parameters)
 

@@ -31,9 +31,9 @@ class Setting(NamedTuple):
 def number(allowed: str, means: str, fix: str = "", *, alone: bool = False, checked: bool = True) -> dict[str, Setting]:
     """Metadata of a field that is one number of an interval.
 
-    >>> import equinox as eqx
-    >>> class Scaled(eqx.Module):
-    ...     factor: float = eqx.field(default=1.0, metadata=number("(0, inf)", "what losses are multiplied by"))
+    >>> from prudent.records import Record, field
+    >>> class Scaled(Record):
+    ...     factor: float = field(default=1.0, metadata=number("(0, inf)", "what losses are multiplied by"))
     >>> settings_of(Scaled)["factor"].allowed
     '(0, inf)'
     """

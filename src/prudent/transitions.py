@@ -7,16 +7,15 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .arrays import Array, Record, as_float, in_float64, require_finite, require_indices, require_kind, require_size
+from .arrays import Array, as_float, in_float64, require_finite, require_indices, require_kind, require_size
+from .deferred import jax, jitted, jnp
 from .errors import InputError
 from .kernels import Support
 from .models import AbstractFamily
+from .records import Record, field, tree_leaves
 from .tables import KINDS, LogCounts, LogForm, Names, count_log
 
 # What has a likelihood, for messages.
@@ -41,8 +40,8 @@ class Transitions(Record):
     action: Int[Array, " K"]
     next_state: Int[Array, " K"]
     count: Float[Array, " K"]
-    states: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
+    states: int = field(static=True)
+    actions: int = field(static=True)
 
     def __init__(self, state: Any, action: Any, next_state: Any, count: Any, states: int, actions: int):
         require_size("states", states)
@@ -298,7 +297,7 @@ def log_likelihood(family: AbstractFamily, theta: Any, log: Transitions) -> Any:
     return _log_likelihood(family, jnp.asarray(as_float(theta, "theta")), Evidence.of(family.support, log))
 
 
-@eqx.filter_jit
+@jitted
 def _log_likelihood(family: AbstractFamily, theta: Array, evidence: Evidence) -> Array:
     return evidence.log_likelihood(kernel_at(family, theta))
 
@@ -354,7 +353,7 @@ class _OfVectors(Likelihood):
 
     @property
     def bytes(self) -> int:
-        return 64 * max(1, sum(np.size(part) for part in jax.tree.leaves(self.log)))
+        return 64 * max(1, sum(np.size(part) for part in tree_leaves(self.log)))
 
     def check(self, theta: Any) -> None:
         if self.log is not None and hasattr(self.family, "check_density"):

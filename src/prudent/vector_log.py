@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, Record, as_float, require_finite, require_kind
+from .arrays import Array, as_float, require_finite, require_kind
+from .deferred import jax
 from .errors import InputError
+from .records import Record
 from .tables import minari_walks, read_batches
 
 # Singular values below this share of the largest count as none.

@@ -6,12 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_key, in_float64, key_words, require_kind
+from ..arrays import Array, in_float64, require_kind
 from ..baselines import plug_in, robust
 from ..errors import InputError
 from ..evaluation import judged, usual_draws
@@ -21,7 +19,9 @@ from ..objectives import Objective, losses_on
 from ..occupancies import Method
 from ..policies import Parametrisation
 from ..posteriors import Posterior, WeightedDraws
+from ..records import Record, field
 from ..risks import CVaR, Expectation, Risk
+from ..seeds import Key, Seed, as_key, fold_in
 from ..solvers import (
     Job,
     JobDraws,
@@ -55,7 +55,7 @@ class FrontierPoint(Record):
         solution: behind the point; None for the point that knows theta.
     """
 
-    name: str = eqx.field(static=True)
+    name: str = field(static=True)
     mean: float
     mean_standard_error: float
     tail: float
@@ -133,7 +133,7 @@ def frontier(
     solver: SampleAverage | None = None,
     occupancy: Method | None = None,
     radius: float | None = 0.05,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
 ) -> Frontier:
     """The best policies for several risks, judged by their mean and their tail on the same draws.
 
@@ -174,7 +174,7 @@ def frontier(
         most = max(usual_draws(objective, risk) for risk in [*risks, tail])
         solver = dataclasses.replace(solver, evaluation=most)
     solutions = solve_many(model, [belief], risks, solver=solver, seed=key, **parts)[0]
-    own = jax.random.fold_in(key, 0)
+    own = fold_in(key, 0)
     solutions = _competed(objective, model, belief, risks, solutions, solver, own, parts)
     known, draws = solutions[0], solutions[0].evaluation.draws
     points = tuple(
@@ -201,12 +201,12 @@ def _competed(
     risks: Sequence[Risk],
     solutions: list[Solution],
     solver: SampleAverage,
-    key: jax.Array,
+    key: Key,
     parts: dict[str, Any],
 ) -> list[Solution]:
     """For each risk the best policy of all, after a warm start where another risk's policy was better."""
     pool = list(solutions)
-    draws = JobDraws([Job(belief, risks[0], key_words(key), None)]).held_out(COMPETITION)[0]
+    draws = JobDraws([Job(belief, risks[0], key, None)]).held_out(COMPETITION)[0]
 
     def losses(run: Solution) -> np.ndarray:
         return losses_on(objective, objective.point_from(run.policy)[None], draws.thetas)[0]

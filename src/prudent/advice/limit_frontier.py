@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
-from ..arrays import Record, as_key, require_finite, require_size
+from ..arrays import require_finite, require_size
 from ..errors import InputError
 from ..evaluation import judged
 from ..objectives import losses_on, objective_of
 from ..posteriors import Posterior
+from ..records import Record, changed
 from ..risks import Risk
+from ..seeds import Seed, as_key
 from ..solvers import Limit, Solution, checked_limits, level_shown, limit_answer, solve
 from .frontier import in_table
 
@@ -102,7 +102,7 @@ def limit_frontier(
     policy: Any = None,
     solver: Any = None,
     occupancy: Any = None,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
 ) -> LimitFrontier:
     """The least risk found at each of several levels of one limit, the others as they are.
 
@@ -142,7 +142,7 @@ def limit_frontier(
     objective = objective_of(model, limit.loss, policy, occupancy)
 
     def at(level: float) -> Limit:
-        return eqx.tree_at(lambda each: each.at_most, limit, np.asarray(level))
+        return changed(limit, at_most=np.asarray(level))
 
     def solved(level: float, start: Solution) -> Solution:
         others = (*limits[:which], at(level), *limits[which + 1 :])

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 
-from ..arrays import Record, Stream, as_key, generator, in_float64, key_words, require_kind, require_size
+from ..arrays import in_float64, require_kind, require_size
 from ..errors import InputError
 from ..losses import Loss
 from ..models import AbstractFamily
@@ -22,7 +20,9 @@ from ..objectives import Objective, losses_on, objective_of
 from ..occupancies import Method
 from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
+from ..records import Record, field, tree_leaves
 from ..risks import CVaR, Risk
+from ..seeds import Key, Seed, Stream, as_key, fold_in, generator
 from ..solvers import Job, JobDraws, Parts, SampleAverage, Solution, solve_grid
 from ..transitions import Transitions, Trials
 from .frontier import in_table
@@ -51,7 +51,7 @@ class Worth(Record):
             from those simulated; NaN if it is not known.
     """
 
-    place: tuple[int, ...] = eqx.field(static=True)
+    place: tuple[int, ...] = field(static=True)
     worth: float
     standard_error: float
 
@@ -97,7 +97,7 @@ def worth_of_data(
     policy: Parametrisation | None = None,
     solver: SampleAverage | None = None,
     occupancy: Method | None = None,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
 ) -> WorthOfData:
     """Expected fall of the optimal risk from more observations of each coordinate or row.
 
@@ -203,7 +203,7 @@ class WorthQuestion:
         model: AbstractFamily | Objective,
         belief: Posterior,
         risk: Risk,
-        key: jax.Array,
+        key: Key,
         solver: SampleAverage = NESTED,
     ):
         """Of a family's expected costs, or any `Objective`."""
@@ -229,12 +229,12 @@ class WorthQuestion:
         different = dict(zip(names, zip(beliefs, answers, strict=True), strict=True))
         rows = []
         for number in range(RESAMPLES):
-            key = jax.random.fold_in(self.key, number)
+            key = fold_in(self.key, number)
             nets = {name: self._net(belief, answer.policy, key) for name, (belief, answer) in different.items()}
             rows.append(self._net(self.belief, self.table, key) - np.array([nets[name] for name in names]))
         return np.stack(rows)
 
-    def _net(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> float:
+    def _net(self, belief: Posterior, table: np.ndarray, key: Key) -> float:
         """A policy's risk under a belief, less the present policy's mean loss."""
         value = self.risks[0](self._losses(belief, table, key)).value
         return float(value) - float(self._losses(belief, self.table, key).mean())
@@ -257,15 +257,15 @@ class WorthQuestion:
         """The present policy's mean loss under a belief, on the draws of its solve."""
         return float(self._losses(belief, self.table, self.key).mean())
 
-    def _losses(self, belief: Posterior, table: np.ndarray, key: jax.Array) -> np.ndarray:
-        job = Job(belief, self.risks[0], key_words(key), None)
+    def _losses(self, belief: Posterior, table: np.ndarray, key: Key) -> np.ndarray:
+        job = Job(belief, self.risks[0], key, None)
         draws = JobDraws([job]).evenly(job, self.solver.size(0), Stream.SAMPLE, 1)
         return losses_on(self.objective, table[None], draws.thetas)[0]
 
 
 def _name(belief: Posterior) -> bytes:
     """What tells beliefs of one kind apart."""
-    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(belief))
+    return b"".join(np.asarray(leaf).tobytes() for leaf in tree_leaves(belief))
 
 
 def _error_of_mean(falls: np.ndarray) -> np.ndarray:

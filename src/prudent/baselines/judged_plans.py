@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from ..arrays import as_float, as_key, in_float64, key_words, require_kind, require_size
+from ..arrays import as_float, in_float64, require_kind, require_size
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS, check_question, judge, usual_draws
 from ..kernels import Support
@@ -29,6 +28,7 @@ from ..planning import plan, plan_convex
 from ..policies import TabularPolicy
 from ..posteriors import Dirichlet, Point, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk, check_envelope
+from ..seeds import Seed, as_key
 from ..solvers import BRPG, Asked, History, Optimiser, Solution, Status, fresh_draws, solve
 from .nested_planner import nested_plan
 from .robust_planner import robust_plan, robust_q_learning
@@ -40,7 +40,7 @@ class JudgedOn(TypedDict, total=False):
     loss: Loss | None
     occupancy: Method | None
     evaluation: int | None
-    seed: int | jax.Array
+    seed: Seed
 
 
 class Judging(JudgedOn, total=False):
@@ -232,7 +232,7 @@ class Bench:
         risk: Risk | None = None,
         occupancy: Method | None = None,
         evaluation: int | None = None,
-        seed: int | jax.Array = 0,
+        seed: Seed = 0,
     ):
         self.clock, self.seed = time.perf_counter(), seed
         self.belief = belief
@@ -244,7 +244,7 @@ class Bench:
             require_size("evaluation, the number of fresh draws,", evaluation)
         check_envelope(risk, evaluation or USUAL_DRAWS)
         count = evaluation or usual_draws(self.objective, risk)
-        self.draws = fresh_draws(belief, key_words(as_key(seed)), count)
+        self.draws = fresh_draws(belief, as_key(seed), count)
         self.objective.check(self.draws.thetas[:4])
 
     def known(self, theta: Any) -> tuple[np.ndarray, MDP]:
@@ -289,7 +289,7 @@ class Bench:
             parameters=policy.probabilities if parameters is None else parameters,
             checkpoint=None,
             plan=plan,
-            asked=Asked(self.objective, self.belief, self.risk, key_words(as_key(self.seed))),
+            asked=Asked(self.objective, self.belief, self.risk, as_key(self.seed)),
         )
 
     def verdict_on(self, run: Solution) -> Solution:

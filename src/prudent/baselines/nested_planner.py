@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, Record, in_float64, require_size
+from ..arrays import Array, in_float64, require_size
+from ..deferred import jax, jitted, jnp, lax
 from ..evaluation import check_question
 from ..kernels import pull_batch
 from ..models import AbstractFamily, models_at
 from ..objectives import check_models, objective_of
 from ..policies import TabularPolicy
 from ..posteriors import Posterior
+from ..records import Record
 from ..risks import Risk, check_envelope
+from ..seeds import Seed
 
 
 class NestedPlan(Record):
@@ -53,7 +52,7 @@ def nested_plan(
     horizon: int,
     *,
     samples: int = 1000,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
 ) -> NestedPlan:
     """Dynamic programming for the nested risk of expected discounted cost over a finite horizon.
 
@@ -101,7 +100,7 @@ def nested_plan(
     return NestedPlan(policy, actions, values, quality[0], thetas)
 
 
-@eqx.filter_jit
+@jitted
 def _backward(family: AbstractFamily, risk: Risk, thetas: Array, horizon: int) -> tuple[Array, Array, Array]:
     """Actions, values and quality of all stages, the first stage first."""
     probability, cost = models_at(family, thetas, -1)

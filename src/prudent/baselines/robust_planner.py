@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, generator, require_kind, require_number, require_size
+from ..arrays import Array, as_float, require_kind, require_number, require_size
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP
 from ..planning import level_of
 from ..policies import TabularPolicy
+from ..records import Record
 from ..risks import worst_rows
+from ..seeds import Seed, generator
 
 # Planning ends at this residual as a share of the largest value, the costs' level taken off: some thousand times the
 # rounding of a sweep.
@@ -212,7 +213,7 @@ def robust_q_learning(
     iterations: int,
     geometric: float = 0.6,
     replications: int = 1,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
 ) -> RobustQLearning:
     """Synchronous "Distributionally Robust Q-Learning" for costs; its limit is the quality of `robust_plan`.
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array
+from ..deferred import jnp
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Posterior
+from ..records import changed
 from ..transitions import Transitions
 from .held_out import lines
 
@@ -137,7 +137,7 @@ class Ageing(Posterior):
         if np.any((gain[told] < 0) | (gain[told] >= GAINS)):
             raise InputError(f"a bus gains 0 to {GAINS - 1} steps of {STEP:,} miles in a month")
         counts = np.bincount(gain[told], np.asarray(log.count)[told], minlength=GAINS)
-        return eqx.tree_at(lambda belief: belief.counts, self, self.counts + counts)
+        return changed(self, counts=self.counts + counts)
 
     def mean(self) -> Float[np.ndarray, " 5"]:
         """Means of the law and of the growth."""

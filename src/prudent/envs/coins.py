@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, Stream, as_float, generator, require_number, require_size
+from ..arrays import Array, as_float, require_number, require_size
+from ..deferred import jnp
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Beta
+from ..seeds import Stream, generator
 from ..transitions import Trials
 from .unknown_tables import TabularProblem
 

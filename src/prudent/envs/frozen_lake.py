@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, require_kind, require_number
+from ..deferred import jnp
 from ..episodes import SimulatedWorld, World
 from ..errors import InputError
 from ..events import AbstractEventFamily
 from ..kernels import Support
 from ..policies import TabularPolicy, action_probabilities
 from ..posteriors import Beta
+from ..records import field
 from ..transitions import Trials
 from .coins import check_theta, check_truth, coin_trials
 
@@ -60,7 +60,7 @@ class FrozenLake(AbstractEventFamily):
     hole: Bool[Array, " S"]
     goal: Bool[Array, " S"]
     prior: Beta
-    tiles: tuple[str, ...] = eqx.field(static=True)
+    tiles: tuple[str, ...] = field(static=True)
 
     def events(self, theta: Float[Array, 2]) -> Float[Array, "2 3"]:
         """On ice (as intended, to one side, to the other), in holes (out, stay, stay)."""

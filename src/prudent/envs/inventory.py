@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import (
-    Array,
-    Stream,
-    as_float,
-    generator,
-    require_distribution,
-    require_kind,
-    require_number,
-    require_size,
-)
+from ..arrays import Array, as_float, require_distribution, require_kind, require_number, require_size
+from ..deferred import jnp
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily
 from ..posteriors import Dirichlet
+from ..records import field
+from ..seeds import Stream, generator
 from ..transitions import Transitions
 from .coins import amounts
 from .unknown_tables import TabularProblem
@@ -52,7 +44,7 @@ class Inventory(AbstractFamily):
     costs: Float[Array, "S A B"]
     prior: Dirichlet
     truth: Float[Array, " B"]
-    most_demand: int = eqx.field(static=True)
+    most_demand: int = field(static=True)
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Along the successors, from no demand to the most."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, Stream, generator, require_size
+from ..arrays import Array, require_size
 from ..errors import InputError
 from ..kernels import Kernel, Support
 from ..models import MDP
+from ..records import Record, field
+from ..seeds import Stream, generator
 from ..transitions import Transitions
 from .frozen_lake import MOVES, landings
 
@@ -41,11 +42,11 @@ class KnownEnvironment(Record):
     table: Float[Array, "S A S"]
     cost: Float[Array, ...]
     start: Any
-    name: str = eqx.field(static=True)
-    discount: float = eqx.field(static=True)
-    terminal: tuple[int, ...] = eqx.field(static=True, default=())
-    grid: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    possible: Callable[[Any, int, Any], bool] | None = eqx.field(static=True, default=None)
+    name: str = field(static=True)
+    discount: float = field(static=True)
+    terminal: tuple[int, ...] = field(static=True, default=())
+    grid: tuple[int, ...] | None = field(static=True, default=None)
+    possible: Callable[[Any, int, Any], bool] | None = field(static=True, default=None)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Record, Stream, generator, require_indices, require_kind, require_size
+from ..arrays import Array, require_indices, require_kind, require_size
 from ..episodes import GymnasiumWorld, SimulatedWorld, discrete_sizes
 from ..errors import InputError
 from ..kernels import Kernel, Support, reached
 from ..models import MDP, TabularFamily
 from ..posteriors import Dirichlet
+from ..records import Record
+from ..seeds import Stream, generator
 from ..transitions import Transitions
 
 

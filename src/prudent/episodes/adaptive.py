@@ -6,17 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, as_whole, in_float64, is_concrete, require_size
+from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, repeated, require_size
+from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..gradients import Adjoint, SampledRisk
 from ..objectives import Objective
+from ..records import Record, field, raveled, tree_leaves, tree_map
 from ..risks import Expectation, Risk
 from ..solvers import BRPG, RandomIterate
 
@@ -72,12 +70,12 @@ class ByTheorem(Record):
         most_draws: bound on r.
     """
 
-    epsilon: Float[Array, ""] = eqx.field(converter=as_float)
-    factor: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
-    least: int = eqx.field(static=True, converter=as_whole, default=1)
-    most: int = eqx.field(static=True, converter=as_whole, default=1000)
-    samples: int = eqx.field(static=True, converter=as_whole, default=64)
-    most_draws: int = eqx.field(static=True, converter=as_whole, default=1024)
+    epsilon: Float[Array, ""] = field(converter=as_float)
+    factor: Float[Array, ""] = field(converter=as_float, default=1.0)
+    least: int = field(static=True, converter=as_whole, default=1)
+    most: int = field(static=True, converter=as_whole, default=1000)
+    samples: int = field(static=True, converter=as_whole, default=64)
+    most_draws: int = field(static=True, converter=as_whole, default=1024)
 
     def __check_init__(self) -> None:
         for name in ("epsilon", "factor"):
@@ -135,8 +133,8 @@ def estimate_scales(
     """
     groups = len(parameters)
     against = thetas if against is None else against
-    repeated = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), risk)
-    stacked = jax.tree.map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
+    repeated = tree_map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), risk)
+    stacked = tree_map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
     # Every theta compared with is a group of its own: its risk is its one loss.
     others = SampledRisk.on(objective, Expectation(), against.reshape(-1, 1, *against.shape[2:]))
     columns = _scales(SampledRisk.on(objective, repeated, thetas), others, stacked)
@@ -144,7 +142,7 @@ def estimate_scales(
     return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
 
 
-@eqx.filter_jit
+@jitted
 def _scales(sampled: SampledRisk, compared: SampledRisk, parameters: Any) -> tuple[Array, ...]:
     groups = sampled.shares.shape[0]
     others = compared.shares.shape[0] // groups
@@ -154,7 +152,7 @@ def _scales(sampled: SampledRisk, compared: SampledRisk, parameters: Any) -> tup
         return result, _vectors(gradient, groups)
 
     result, gradient = total(parameters)
-    single, slopes = Adjoint()(compared, jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), parameters))
+    single, slopes = Adjoint()(compared, tree_map(lambda leaf: repeated(leaf, others, axis=0), parameters))
     off = single.value.reshape(groups, others) - result.value[:, None]
     each = _vectors(slopes, groups * others).reshape(groups, others, -1)
     turned = each - gradient[:, None]
@@ -162,7 +160,7 @@ def _scales(sampled: SampledRisk, compared: SampledRisk, parameters: Any) -> tup
     xi = result.weights if result.weights.shape[1] == others else jnp.full((groups, others), jnp.nan)
     weighted = xi[:, :, None] * each - gradient[:, None]
     length = jnp.linalg.norm(gradient, axis=1, keepdims=True)
-    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], parameters))
+    _, unravel = raveled(tree_map(lambda leaf: leaf[0], parameters))
     ahead = _vectors(parameters, groups) + PROBE * gradient / jnp.where(length > 0, length, 1.0)
     _, moved = total(jax.vmap(unravel)(ahead))
     return (
@@ -175,4 +173,4 @@ def _scales(sampled: SampledRisk, compared: SampledRisk, parameters: Any) -> tup
 
 def _vectors(tree: Any, groups: int) -> Any:
     """Each of G parameter sets as one row."""
-    return jnp.concatenate([leaf.reshape(groups, -1) for leaf in jax.tree.leaves(tree)], axis=1)
+    return jnp.concatenate([leaf.reshape(groups, -1) for leaf in tree_leaves(tree)], axis=1)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, Record, require_size
+from ..arrays import Array, require_size
 from ..errors import InputError
 from ..linear import LinearGaussianPolicy
 from ..policies import NeuralPolicy, TabularPolicy, policy_from
+from ..records import Record
 
 KINDS = {"table": TabularPolicy, "network": NeuralPolicy, "linear": LinearGaussianPolicy}
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Required, TypedDict, Unpack, cast
 
-import equinox as eqx
-import jax
 import numpy as np
 
-from ..arrays import Record, Stream, as_key, in_float64, key_words, require_kind, require_size, stream, to_numpy
+from ..arrays import in_float64, require_kind, require_size, to_numpy
 from ..errors import InputError, hinted
 from ..evaluation import check_question, plus_minus
 from ..gradients import Adjoint, GradientEstimator
@@ -19,7 +17,9 @@ from ..objectives import Objective, objective_of, point_at
 from ..occupancies import Method
 from ..parameter_sets import projected
 from ..posteriors import Posterior, WithinBox
+from ..records import Record, field
 from ..risks import CVaR, Risk, check_envelope
+from ..seeds import Seed, Stream, as_key, fold_in, generator
 from ..solvers import BRPG, Optimiser, Solution, default_solver, solve_many
 from ..transitions import Trials
 from .adaptive import ByTheorem, Scales, estimate_scales
@@ -62,11 +62,11 @@ class Episodes(Record):
 
     Attributes:
         episodes: in order.
-        key: the words of the random key.
+        key: the key of the random key.
     """
 
     episodes: tuple[Episode, ...]
-    key: tuple[int, ...] = eqx.field(static=True)
+    key: tuple[int, ...] = field(static=True)
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -103,7 +103,7 @@ class EpisodeSettings(TypedDict, total=False):
     solver: Optimiser | None
     iterations: ByTheorem | None
     occupancy: Method | None
-    seed: int | jax.Array
+    seed: Seed
 
 
 def run_episodes(
@@ -163,7 +163,7 @@ def run_episodes_many(
     solver: Optimiser | None = None,
     iterations: ByTheorem | None = None,
     occupancy: Method | None = None,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
     resume: Sequence[Episodes] | None = None,
 ) -> list[Episodes]:
     """`run_episodes` in many worlds (replications), their runs in one compiled batch an episode.
@@ -195,22 +195,21 @@ def run_episodes_many(
     for draws in settings.sizes():
         check_envelope(risk, draws)
     key = as_key(seed)
-    words = key_words(key)
-    results = [Episodes((), words) for _ in worlds] if resume is None else list(resume)
-    if any(result.key != words for result in results):
+    results = [Episodes((), key) for _ in worlds] if resume is None else list(resume)
+    if any(result.key != key for result in results):
         raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     initial = to_numpy(projected(objective.within, objective.initial()))
     done = len(results[0])
     if done == 0:
-        first = prior.draw(stream(words, Stream.SCALES), 4)
+        first = prior.draw(generator(key, Stream.SCALES), 4)
         objective.check(first, initial, differentiable=not gradient.by_values)
     common: dict[str, Any] = {"gradient": gradient, "progress": False, "certify": False}
     for number in range(done, done + episodes):
         begun = [
-            _begun(prior, world, result, objective, initial, stream(words, Stream.WORLD, number, replication))
+            _begun(prior, world, result, objective, initial, generator(key, Stream.WORLD, number, replication))
             for replication, (world, result) in enumerate(zip(worlds, results, strict=True))
         ]
-        episode_key = jax.random.fold_in(key, number)
+        episode_key = fold_in(key, number)
         if iterations is None:
             beliefs, starts = [each.belief for each in begun], [[each.start] for each in begun]
             grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, seed=episode_key, **common)
@@ -218,8 +217,8 @@ def run_episodes_many(
         else:
             solved = []
             for place, (each, result) in enumerate(zip(begun, results, strict=True)):
-                own = jax.random.fold_in(episode_key, place)
-                thetas = each.belief.draw(stream(key_words(own), Stream.SCALES), iterations.samples)
+                own = fold_in(episode_key, place)
+                thetas = each.belief.draw(generator(own, Stream.SCALES), iterations.samples)
                 [scales] = estimate_scales(objective, risk, [each.start], np.asarray(thetas)[None])
                 before = result.episodes[-1].scales if result.episodes else None
                 chosen = iterations.settings(cast(BRPG, settings), scales, scales if before is None else before)
@@ -227,7 +226,7 @@ def run_episodes_many(
                 grid = solve_many(objective, [each.belief], [risk], start=start, solver=chosen, seed=own, **common)
                 solved.append((grid[0][0], scales))
         results = [
-            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution, scales)), words)
+            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution, scales)), key)
             for result, each, (solution, scales) in zip(results, begun, solved, strict=True)
         ]
     return results

@@ -6,15 +6,15 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, as_whole, require_kind, require_size
+from ..arrays import Array, as_float, as_whole, require_kind, require_size
 from ..errors import InputError
 from ..linear import LinearFamily, LinearGaussianPolicy, covariance
 from ..models import AbstractFamily
 from ..policies import TabularPolicy, picked
+from ..records import Record, field
 from ..transitions import Transitions
 from ..vector_log import VectorLog
 
@@ -51,9 +51,9 @@ class SimulatedWorld(World):
     """
 
     model: AbstractFamily
-    theta: Float[Array, ...] = eqx.field(converter=as_float)
-    steps: int = eqx.field(static=True, converter=as_whole, default=100)
-    rollouts: int = eqx.field(static=True, converter=as_whole, default=1)
+    theta: Float[Array, ...] = field(converter=as_float)
+    steps: int = field(static=True, converter=as_whole, default=100)
+    rollouts: int = field(static=True, converter=as_whole, default=1)
 
     def __check_init__(self) -> None:
         require_kind("model", self.model, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
@@ -113,8 +113,8 @@ class LinearWorld(World):
     family: LinearFamily
     theta: Float[Array, "n p"]
     exploration: Float[Array, "m m"]
-    steps: int = eqx.field(static=True)
-    rollouts: int = eqx.field(static=True)
+    steps: int = field(static=True)
+    rollouts: int = field(static=True)
 
     def __init__(self, family: LinearFamily, theta: Any, steps: int = 100, rollouts: int = 1, exploration: Any = None):
         require_kind("family", family, LinearFamily, "a LinearFamily; for tables there is SimulatedWorld(model, theta)")
@@ -186,12 +186,12 @@ class StepWorld(SteppedWorld):
         rollouts: walks an episode.
     """
 
-    step: Callable[[int, int, np.random.Generator], tuple[Any, Any]] = eqx.field(static=True)
-    reset: Callable[[np.random.Generator], Any] = eqx.field(static=True)
-    states: int = eqx.field(static=True, converter=as_whole)
-    actions: int = eqx.field(static=True, converter=as_whole)
-    steps: int = eqx.field(static=True, converter=as_whole, default=100)
-    rollouts: int = eqx.field(static=True, converter=as_whole, default=1)
+    step: Callable[[int, int, np.random.Generator], tuple[Any, Any]] = field(static=True)
+    reset: Callable[[np.random.Generator], Any] = field(static=True)
+    states: int = field(static=True, converter=as_whole)
+    actions: int = field(static=True, converter=as_whole)
+    steps: int = field(static=True, converter=as_whole, default=100)
+    rollouts: int = field(static=True, converter=as_whole, default=1)
 
     def __check_init__(self) -> None:
         for name in ("step", "reset"):
@@ -231,9 +231,9 @@ class GymnasiumWorld(SteppedWorld):
         steps: most steps of one of its episodes; its own limit holds too.
     """
 
-    environment: Any = eqx.field(static=True)
-    rollouts: int = eqx.field(static=True, converter=as_whole, default=1)
-    steps: int = eqx.field(static=True, converter=as_whole, default=10_000)
+    environment: Any = field(static=True)
+    rollouts: int = field(static=True, converter=as_whole, default=1)
+    steps: int = field(static=True, converter=as_whole, default=10_000)
 
     def __check_init__(self) -> None:
         require_size("rollouts", self.rollouts)

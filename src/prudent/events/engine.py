@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64, to_numpy
+from ..deferred import jax, jitted
 from ..errors import InputError
 from ..kernels import Kernel, Support
 from ..losses import Loss
 from ..models import MDP, AbstractFamily
 from ..occupancies import Krylov, LinearSolver
+from ..records import field
 from .families import AbstractEventFamily
 from .visits_and_plans import DrawPlans, Moves, differing, numba_sweeps, plan_draws, values_of, visits_of
 
@@ -63,7 +63,7 @@ class Sweeps(LinearSolver):
     """
 
     krylov: Krylov
-    left_out: float = eqx.field(static=True, default=1e-10)
+    left_out: float = field(static=True, default=1e-10)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.left_out < 1.0:
@@ -236,7 +236,7 @@ def model_at(family: AbstractFamily, theta: Array) -> MDP:
     return MDP(Kernel(family.support, family.probability(theta)), family.cost(theta), family.start, family.discount)
 
 
-@eqx.filter_jit
+@jitted
 def _events(family: AbstractEventFamily, thetas: Array) -> Float[Array, "N C E"]:
     return jax.vmap(family.events)(thetas)
 
@@ -248,10 +248,10 @@ def _every(family: AbstractEventFamily, loss: Loss, thetas: Array, policy: Array
     return jax.vmap(one, in_axes=(0, -1))(thetas, visits)
 
 
-_losses = eqx.filter_jit(_every)
+_losses = jitted(_every)
 
 
-@eqx.filter_jit
+@jitted
 def _derivative(
     family: AbstractEventFamily, loss: Loss, thetas: Array, policy: Array, visits: Array, shares: Array
 ) -> tuple[Array, Array]:
@@ -260,6 +260,6 @@ def _derivative(
     return back(jax.numpy.ones_like(shares))[1], back(shares)[0]
 
 
-@eqx.filter_jit
+@jitted
 def _cost_tables(family: AbstractEventFamily, loss: Any, thetas: Array) -> Float[Array, "N S A"]:
     return jax.vmap(lambda theta: loss.linear(model_at(family, theta)))(thetas)

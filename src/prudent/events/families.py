@@ -5,17 +5,16 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, as_float, is_concrete, require_finite, require_indices, require_number, require_size
 from ..conformance import explained
+from ..deferred import jax, jnp
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, start_distribution
+from ..records import AbstractVar, field
 
 
 class AbstractEventFamily(AbstractFamily):
@@ -25,7 +24,7 @@ class AbstractEventFamily(AbstractFamily):
     the probabilities of E events in each of C classes of pairs are kept, however many states there are.
     """
 
-    classes: eqx.AbstractVar[Int[Array, "S A"] | None]
+    classes: AbstractVar[Int[Array, "S A"] | None]
     """The class of each pair; None where its number tells: one class for all, one for each action or each pair."""
 
     @abc.abstractmethod
@@ -91,7 +90,7 @@ class EventFamily(AbstractEventFamily):
     classes: Int[Array, "S A"] | None
     probability_of: Any
     cost_of: Any
-    class_count: int = eqx.field(static=True)
+    class_count: int = field(static=True)
 
     def __init__(
         self,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import in_float64, to_numpy
+from ..deferred import jax
 from ..models import AbstractFamily
 from ..posteriors import Posterior
 from ..tables import Rows

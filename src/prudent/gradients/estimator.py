@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from ..arrays import Array, Record
+from ..arrays import Array
+from ..deferred import jax, jnp
 from ..objectives import Objective
+from ..records import Record
 from ..risks import Risk, risk_value
 
 

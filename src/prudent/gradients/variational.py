@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
+from ..records import field, tree_leaves, tree_map
 from .estimator import GradientEstimator, RiskOfLosses, SampledRisk, assess
 
 
@@ -42,9 +40,9 @@ class Variational(GradientEstimator):
         tolerance: stop when no z of the batch moves by more than this, relatively.
     """
 
-    iterations: int = eqx.field(static=True, converter=as_whole, default=200)
-    descent: Float[Array, ""] = eqx.field(converter=as_float, default=0.9)
-    tolerance: Float[Array, ""] = eqx.field(converter=as_float, default=1e-10)
+    iterations: int = field(static=True, converter=as_whole, default=200)
+    descent: Float[Array, ""] = field(converter=as_float, default=0.9)
+    tolerance: Float[Array, ""] = field(converter=as_float, default=1e-10)
 
     def __check_init__(self) -> None:
         require_size("Variational iterations", self.iterations)
@@ -81,7 +79,7 @@ class Variational(GradientEstimator):
         def alternate(carry: tuple) -> tuple:
             number, dual, mean, _ = carry
             dual = ascend(dual)
-            moved = jax.tree.map(lambda old, new: old + self.descent * (new - old), mean, dual.point)
+            moved = tree_map(lambda old, new: old + self.descent * (new - old), mean, dual.point)
             return number + 1, dual, moved, _relative_change(mean, moved)
 
         carry = (jnp.zeros((), jnp.int32), start, start.point, jnp.asarray(jnp.inf))
@@ -92,6 +90,6 @@ class Variational(GradientEstimator):
 def _relative_change(old: Any, new: Any) -> Float[Array, ""]:
     changes = [
         jnp.max(jnp.abs(after - before) / (1.0 + jnp.abs(after)))
-        for before, after in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+        for before, after in zip(tree_leaves(old), tree_leaves(new), strict=True)
     ]
     return jnp.max(jnp.stack(changes)) if changes else jnp.zeros(())

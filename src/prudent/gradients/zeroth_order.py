@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
+from ..records import field, tree_map
 from .estimator import GradientEstimator, RiskOfLosses, SampledRisk
 
 
@@ -38,8 +36,8 @@ class ZerothOrder(GradientEstimator):
         radius: nu, length scale of the perturbation.
     """
 
-    directions: int = eqx.field(static=True, converter=as_whole, default=30)
-    radius: Float[Array, ""] = eqx.field(converter=as_float, default=1e-3)
+    directions: int = field(static=True, converter=as_whole, default=30)
+    radius: Float[Array, ""] = field(converter=as_float, default=1e-3)
 
     def __check_init__(self) -> None:
         require_size("ZerothOrder directions, m,", self.directions)
@@ -57,13 +55,13 @@ class ZerothOrder(GradientEstimator):
 
         def add(total: Any, number: Array) -> tuple[Any, None]:
             direction = jax.vmap(sampled.objective.within.tangent)(directions(keys, number, parameters))
-            moved = jax.tree.map(lambda alpha, u: alpha + self.radius * u, parameters, direction)
+            moved = tree_map(lambda alpha, u: alpha + self.radius * u, parameters, direction)
             losses = sampled.losses(moved)
             slope = (sampled.shares * base.weights * (losses - base.losses)).sum(axis=1) / self.radius
-            return jax.tree.map(lambda sum_, u: sum_ + jax.vmap(jnp.multiply)(slope, u), total, direction), None
+            return tree_map(lambda sum_, u: sum_ + jax.vmap(jnp.multiply)(slope, u), total, direction), None
 
-        total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, parameters), jnp.arange(self.directions))
-        return base, jax.tree.map(lambda leaf: leaf / self.directions, total)
+        total, _ = lax.scan(add, tree_map(jnp.zeros_like, parameters), jnp.arange(self.directions))
+        return base, tree_map(lambda leaf: leaf / self.directions, total)
 
 
 def directions(keys: UInt32[Array, "G 2"], number: Array, parameters: Any) -> Any:

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
-from ..arrays import (
-    Array,
-    Record,
-    as_float,
-    in_float64,
-    is_concrete,
-    require_distribution,
-    require_kind,
-    require_number,
-)
+from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_kind, require_number
+from ..deferred import jnp, lax
 from ..errors import InputError
+from ..records import Record, field
 from .support import Support
 
 ROWS = ("state", "action")
@@ -44,7 +34,7 @@ class Kernel(Record):
     """
 
     support: Support
-    probability: Float[Array, "S A B"] = eqx.field(converter=as_float)
+    probability: Float[Array, "S A B"] = field(converter=as_float)
 
     def __check_init__(self) -> None:
         require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..arrays import Array, Record, as_float, require_indices, require_size
+from ..arrays import Array, as_float, require_indices, require_size
 from ..errors import InputError
+from ..records import Record, field
 from ..tables import Labels
 
 # Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
@@ -102,11 +102,11 @@ class Support(Record):
     successor: Int[Array, "S A B"] | None
     listed: Bool[Array, "S A B"] | None
     graph: Graph | None
-    states: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
-    successors: int = eqx.field(static=True)
-    observed: bool = eqx.field(static=True, default=False)
-    labels: Labels | None = eqx.field(static=True, default=None)
+    states: int = field(static=True)
+    actions: int = field(static=True)
+    successors: int = field(static=True)
+    observed: bool = field(static=True, default=False)
+    labels: Labels | None = field(static=True, default=None)
 
     @staticmethod
     def dense(states: int, actions: int) -> Support:

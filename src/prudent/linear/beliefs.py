@@ -5,14 +5,15 @@ from __future__ import annotations
 import abc
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from ..arrays import Array, Record, as_float, generator, require_finite, require_kind, require_number
+from ..arrays import Array, as_float, require_finite, require_kind, require_number
 from ..errors import InputError
 from ..posteriors import Posterior
+from ..records import AbstractVar, Record, changed, field
+from ..seeds import generator
 from ..vector_log import VectorLog
 from .systems import covariance, require_definite, root, square
 
@@ -98,7 +99,7 @@ class _Regression(Record):
 class LinearBelief(Posterior):
     """A belief about [A B] that learns from a `VectorLog`, and can be cut off at an ellipsoid about its mean."""
 
-    regression: eqx.AbstractVar[_Regression]
+    regression: AbstractVar[_Regression]
 
     @property
     def states(self) -> int:
@@ -157,7 +158,7 @@ class MatrixNormal(LinearBelief):
 
     def update(self, log: VectorLog) -> MatrixNormal:
         """`precision + Z'Z` and `mean precision + Y'Z` over the new precision, for inputs Z and next states Y."""
-        return eqx.tree_at(lambda belief: belief.regression, self, self.regression.updated(log)[0])
+        return changed(self, regression=self.regression.updated(log)[0])
 
     def mean(self) -> Float[np.ndarray, "n p"]:
         """The mean of [A B]."""
@@ -203,8 +204,7 @@ class MatrixNormalInverseWishart(LinearBelief):
     def update(self, log: VectorLog) -> MatrixNormalInverseWishart:
         """The regression's, with the squares that it leaves added to the scale, and the rows to the degrees."""
         regression, squares, rows = self.regression.updated(log)
-        new = (regression, self.scale + squares, self.degrees + rows)
-        return eqx.tree_at(lambda belief: (belief.regression, belief.scale, belief.degrees), self, new)
+        return changed(self, regression=regression, scale=self.scale + squares, degrees=self.degrees + rows)
 
     def mean_noise(self) -> Float[np.ndarray, "n n"]:
         """`scale / (degrees - n - 1)`."""
@@ -253,7 +253,7 @@ class CutOff(Posterior):
     low: Float[Array, ...]
     high: Float[Array, ...]
     credible: float | None
-    actions: int = eqx.field(static=True)
+    actions: int = field(static=True)
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class CutOff(Posterior):
         update = getattr(self.posterior, "update", None)
         if update is None:
             raise InputError(f"{type(self.posterior).__name__} does not learn from a log; cut off a MatrixNormal")
-        return eqx.tree_at(lambda belief: belief.posterior, self, update(log))
+        return changed(self, posterior=update(log))
 
     def holds(self, thetas: Float[np.ndarray, "N n q"]) -> Bool[np.ndarray, " N"]:
         """Which draws are in the set."""

@@ -6,13 +6,13 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, require_finite, require_number
+from ..arrays import Array, as_float, require_finite, require_number
+from ..deferred import jnp
 from ..errors import InputError
+from ..records import AbstractVar, Record, field
 from .moments import LinearOccupancy
 from .systems import LinearSystem, square
 
@@ -140,7 +140,7 @@ class ConvexMoments(MomentLoss):
         least: a number that it is never below, if one is known; a bound where no plan gives one.
     """
 
-    function: LinearLoss = eqx.field(static=True)
+    function: LinearLoss = field(static=True)
     least: float
 
     def __init__(self, function: Any, least: float = -np.inf):
@@ -203,8 +203,8 @@ class GaussianTarget(MomentLoss):
 class _SquaresAbove(MomentLoss):
     """`sum_i max(0, E[(z_i - c_i)^2] / limit_i^2 - 1)^2` over some coordinates of `z = (s, a)`, the mean discounted."""
 
-    limit: eqx.AbstractVar[Float[Array, " k"]]
-    about: eqx.AbstractVar[Float[Array, " k"]]
+    limit: AbstractVar[Float[Array, " k"]]
+    about: AbstractVar[Float[Array, " k"]]
 
     @abc.abstractmethod
     def _counted(self, system: LinearSystem) -> tuple[int, int]:

@@ -13,16 +13,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Bool, Float
 from scipy.special import ndtri, roots_hermitenorm
 
-from ..arrays import Array, Record, in_float64
+from ..arrays import Array, in_float64
+from ..deferred import jax, jnp, lax, when_called
 from ..errors import InputError
+from ..records import Record, field, tree_map
 from .systems import LinearSystem
 
 # Powers of the closed loop below the first add less than rounding; beyond the second it is unstable; and so often is a
@@ -53,20 +51,28 @@ def _doubled(power: Array, total: Array) -> tuple[Array, Array]:
     return total, size
 
 
-@jax.custom_vjp
 def lyapunov(matrix: Float[Array, "x x"], inflow: Float[Array, "x x"]) -> tuple[Float[Array, "x x"], Bool[Array, ""]]:
     """The solution of `X = F X F' + Q`, and whether F is stable; Q itself and no slope by F where it is not.
 
     By doubling: `X_{2t} = X_t + F^t X_t F'^t`. The adjoint is a second equation, `Y = F' Y F + dX`: the derivatives
     are Y by Q and `Y F X' + Y' F X` by F.
+
+    >>> import numpy as np
+    >>> solution, stable = in_float64(lyapunov)(np.array([[0.5]]), np.array([[3.0]]))
+    >>> round(float(solution[0, 0]), 4), bool(stable)
+    (4.0, True)
     """
+    return _differentiable(matrix, inflow)
+
+
+def _solved(matrix: Array, inflow: Array) -> tuple[Array, Array]:
     total, size = _doubled(matrix, inflow)
     stable = size <= GONE
     return jnp.where(stable, total, inflow), stable
 
 
 def _forward(matrix: Array, inflow: Array) -> tuple[Any, tuple[Array, Array, Array]]:
-    solution, stable = lyapunov(matrix, inflow)
+    solution, stable = _solved(matrix, inflow)
     return (solution, stable), (jnp.where(stable, matrix, 0.0), solution, stable)
 
 
@@ -76,7 +82,11 @@ def _backward(kept: tuple[Array, Array, Array], cotangents: tuple[Array, Any]) -
     return adjoint @ matrix @ solution.T + adjoint.T @ matrix @ solution, adjoint
 
 
-lyapunov.defvjp(_forward, _backward)
+@when_called
+def _differentiable() -> Any:
+    function = jax.custom_vjp(_solved)
+    function.defvjp(_forward, _backward)
+    return function
 
 
 class ClosedLoop(Record):
@@ -98,7 +108,7 @@ class ClosedLoop(Record):
     point: Float[Array, "m x"]
     action_noise: Float[Array, "m m"]
     discount: Float[Array, ""]
-    horizon: int | None = eqx.field(static=True)
+    horizon: int | None = field(static=True)
 
     @staticmethod
     def of(system: LinearSystem, point: Float[Array, "m x"], horizon: int | None = None) -> ClosedLoop:
@@ -209,10 +219,10 @@ class LinearOccupancy(Record):
 
         def step(mean: Array, state_root: Array) -> Any:
             values = jax.vmap(partial(at, mean, state_root))(jnp.asarray(points))
-            return jax.tree.map(lambda value: jnp.tensordot(jnp.asarray(shares), value, axes=1), values)
+            return tree_map(lambda value: jnp.tensordot(jnp.asarray(shares), value, axes=1), values)
 
         each = jax.vmap(step)(means, roots)
-        return jax.tree.map(lambda value: jnp.tensordot(weights, value, axes=1), each)
+        return tree_map(lambda value: jnp.tensordot(weights, value, axes=1), each)
 
 
 def _gaussians(loop: ClosedLoop, steps: int) -> tuple[Array, Array, Array]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_finite, require_kind
 from ..conformance import explained
+from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..objectives import Losses, Objective, Plans, Size, Unit, slopes_on
 from ..occupancies import Exact, Method, Truncated
 from ..parameter_sets import ParameterSet
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
+from ..records import changed, field, tree_map
 from .beliefs import CutOff, LinearBelief, MatrixNormal
 from .losses import LinearLoss, LinearQuadraticCost, MomentLoss
 from .moments import ClosedLoop, LinearOccupancy
@@ -58,7 +57,7 @@ class LinearObjective(Objective):
     loss: LinearLoss
     parametrisation: LinearGain
     occupancy: Method
-    biased: bool = eqx.field(static=True)
+    biased: bool = field(static=True)
     unit: Float[Array, ""]
 
     def __init__(self, family: LinearFamily, loss: Any = None, policy: Any = None, occupancy: Any = None):
@@ -212,7 +211,7 @@ class LinearObjective(Objective):
 
         for _ in range(8):
             ends = cloud(), cloud()
-            middle = jax.tree.map(lambda a, b: (a + b) / 2.0, *ends)
+            middle = tree_map(lambda a, b: (a + b) / 2.0, *ends)
             low, first, second = (float(loss(occupancy, system)) for occupancy in (middle, *ends))
             chord = (first + second) / 2.0
             if low - chord > CONVEX * (abs(first) + abs(second) + 1.0):
@@ -248,20 +247,20 @@ class LinearObjective(Objective):
         scale = float(np.mean(least)) if least is not None else 0.0
         if not (np.isfinite(scale) and scale > 0):
             return self, Unit(0.0, 1.0)
-        return eqx.tree_at(lambda objective: objective.unit, self, np.asarray(scale)), Unit(0.0, scale)
+        return changed(self, unit=np.asarray(scale)), Unit(0.0, scale)
 
     def finite_point(self, point: np.ndarray, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray | None:
         """A gain that is stable at all draws, by annealing the discount; None where the gain is, or none was found."""
         if self.horizon is not None or np.all(np.sqrt(float(self.family.discount)) * radii(point, thetas) < 1.0):
             return None
         draws, family = equally_weighted(thetas), self.family
-        seen = eqx.tree_at(lambda one: one.weight, family, np.eye(family.states + family.actions))
-        seen = eqx.tree_at(lambda one: one.target, seen, np.zeros(family.states + family.actions))
+        seen = changed(family, weight=np.eye(family.states + family.actions))
+        seen = changed(seen, target=np.zeros(family.states + family.actions))
         robust = robust_point(seen, draws)
         first = steadiest(np.stack([point, robust]), thetas)
 
         def descend(gain: np.ndarray, discount: float) -> np.ndarray:
-            objective = LinearObjective(eqx.tree_at(lambda one: one.discount, seen, np.asarray(discount)))
+            objective = LinearObjective(changed(seen, discount=np.asarray(discount)))
             hard = thetas[np.argsort(-radii(gain, thetas), kind="stable")[:HARDEST]]
 
             def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
@@ -316,6 +315,6 @@ def linear_occupancy(system: LinearSystem, policy: Any, horizon: int | None = No
     return occupancy
 
 
-@eqx.filter_jit
+@jitted
 def _occupancy(system: LinearSystem, point: Array, horizon: int | None) -> tuple[LinearOccupancy, Array]:
     return ClosedLoop.of(system, point, horizon).occupancy()

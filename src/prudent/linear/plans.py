@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Record, as_float, in_float64, to_numpy
+from ..arrays import Array, as_float, in_float64, to_numpy
+from ..deferred import jax, jitted, jnp, lax
 from ..errors import InputError
 from ..objectives import Planned, Plans, Weigh, Weighted, Weights
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
+from ..records import Record, field
 from .beliefs import CutOff
 from .losses import LinearQuadraticCost, MomentLoss
 from .moments import LOST, ClosedLoop, LinearOccupancy
@@ -121,8 +119,8 @@ class LinearPlans(Plans):
 
     family: LinearFamily
     loss: MomentLoss
-    horizon: int | None = eqx.field(static=True)
-    biased: bool = eqx.field(static=True)
+    horizon: int | None = field(static=True)
+    biased: bool = field(static=True)
 
     def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
         """Gains of the posterior mean, of the mean of the draws, cautious in closed form, and of single draws."""
@@ -193,7 +191,7 @@ def _policy(point: np.ndarray) -> LinearGaussianPolicy:
     return LinearGaussianPolicy(point[:, 1:], point[:, 0])
 
 
-@eqx.filter_jit
+@jitted
 def _regulated(
     family: LinearFamily, losses: tuple[MomentLoss, ...], weights: Array, thetas: Array, horizon: int | None
 ) -> Regulator:
@@ -208,7 +206,7 @@ def _regulated(
 
 
 @in_float64
-@eqx.filter_jit
+@jitted
 def convex_bounds(
     family: LinearFamily, loss: MomentLoss, thetas: Float[Array, "N n q"], point: Array
 ) -> Float[Array, " N"]:

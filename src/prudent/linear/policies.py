@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, require_finite, require_kind
+from ..arrays import Array, as_float, require_finite, require_kind
 from ..errors import InputError
 from ..parameter_sets import Everywhere, ParameterSet
 from ..policies import write_policy_file
+from ..records import Record, field
 
 
 class LinearGaussianPolicy(Record):
@@ -106,7 +106,7 @@ class LinearGain(Record):
         within: the set that parameters are kept in.
     """
 
-    bias: bool | None = eqx.field(static=True, default=None)
+    bias: bool | None = field(static=True, default=None)
     within: ParameterSet = Everywhere()
 
     def __check_init__(self) -> None:

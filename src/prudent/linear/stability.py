@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Record
 from ..posteriors import Posterior, WeightedDraws
+from ..records import Record
 from .beliefs import CutOff, LinearBelief, Share
 
 # A direction of (state, action) of which logs took off less than this share of the prior's variance is not learned.

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import (
-    Array,
-    Record,
-    as_float,
-    generator,
-    is_concrete,
-    require_finite,
-    require_kind,
-    require_number,
-    require_size,
-)
+from ..arrays import Array, as_float, is_concrete, require_finite, require_kind, require_number, require_size
+from ..deferred import jnp
 from ..errors import InputError
+from ..records import Record
+from ..seeds import generator
 from ..vector_log import VectorLog
 from .policies import LinearGaussianPolicy
 

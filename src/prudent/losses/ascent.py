@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
 from ..models import MDP
 from .base import ConvexLoss, Dual, Loss

@@ -16,17 +16,16 @@ import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, require_number
+from ..arrays import Array, require_number
 from ..conformance import explained
+from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP, AbstractFamily
+from ..records import Record, tree_map
 
 Loss = Callable[[Any, MDP], Any]
 """`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
@@ -182,7 +181,7 @@ class Scaled(ConvexLoss):
         return self._times(self.loss.ascend(dual.primal, image, mdp))
 
     def _times(self, own: Dual) -> Dual:
-        return Dual(jax.tree.map(lambda z: self.multiple * z, own.point), own)
+        return Dual(tree_map(lambda z: self.multiple * z, own.point), own)
 
 
 def loss_batch(
@@ -226,6 +225,6 @@ def require_finite_loss(value: Any, slope: np.ndarray | None, occupancy: np.ndar
         )
 
 
-@eqx.filter_jit
+@jitted
 def _value_and_slope(loss: Loss, occupancy: Array, mdp: MDP) -> tuple[Array, Array]:
     return jax.value_and_grad(loss)(occupancy, mdp)

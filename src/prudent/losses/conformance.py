@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from ..arrays import Array, generator, in_float64, require_kind, require_size
+from ..arrays import Array, in_float64, require_kind, require_size
 from ..conformance import Conformance, Finding, held_to
+from ..deferred import jax, jitted, jnp, lax
 from ..errors import InputError
 from ..models import MDP
 from ..occupancies import occupancy
+from ..records import tree_leaves, tree_map
+from ..seeds import Seed, generator
 from .base import ConvexLoss, Loss, require_scalar
 
 CONVEXITY = 1e-9
@@ -27,7 +26,7 @@ ASCENTS = 60
 
 
 @in_float64
-def check_loss(loss: Loss, mdp: MDP, *, samples: int = 16, seed: int | jax.Array = 0) -> Conformance:
+def check_loss(loss: Loss, mdp: MDP, *, samples: int = 16, seed: Seed = 0) -> Conformance:
     """Hold a loss to what the library relies on, at the occupancies of random policies of one model.
 
     The loss has to be one finite real number with a finite gradient, convex on random segments, and its
@@ -75,12 +74,12 @@ def _visits(mdp: MDP, count: int, random: np.random.Generator) -> np.ndarray:
     return np.stack([occupancy(mdp, policy) for policy in policies])
 
 
-@eqx.filter_jit
+@jitted
 def _values_and_slopes(loss: Loss, occupancies: Array, mdp: MDP) -> tuple[Array, Array]:
     return jax.vmap(lambda x: jax.value_and_grad(loss)(x, mdp))(occupancies)
 
 
-@eqx.filter_jit
+@jitted
 def _values(loss: Loss, occupancies: Array, mdp: MDP) -> Array:
     flat = occupancies.reshape(-1, *occupancies.shape[-2:])
     return jax.vmap(lambda x: loss(x, mdp))(flat).reshape(occupancies.shape[:-2])
@@ -154,7 +153,7 @@ def _interior(visits: np.ndarray) -> np.ndarray:
     return 0.9 * visits + 0.1 * visits.mean(axis=0)
 
 
-@eqx.filter_jit
+@jitted
 def _images(loss: ConvexLoss, occupancies: Array, mdp: MDP) -> Any:
     return jax.vmap(lambda x: loss.image(x, mdp))(occupancies)
 
@@ -167,7 +166,7 @@ def _linearity(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
         a, b, c = (np.asarray(part) for part in (a, b, c))
         return float(np.abs(2.0 * a - 3.0 * b - c).max() / (np.abs(np.stack([a, b, c])).max() + 1e-300))
 
-    worst = max(jax.tree.leaves(jax.tree.map(off, *parts)), default=0.0)
+    worst = max(tree_leaves(tree_map(off, *parts)), default=0.0)
     refused = (
         f"the image of {type(loss).__name__} is not linear in the occupancy: image(2 a - 3 b) differs from "
         f"2 image(a) - 3 image(b) by {worst:.3g} of its size; leave constants and curvature to the loss"
@@ -175,7 +174,7 @@ def _linearity(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
     return held_to("image linear", np.array([worst]), IMAGE, lambda _: refused)
 
 
-@eqx.filter_jit
+@jitted
 def _ascended(loss: ConvexLoss, occupancies: Array, mdp: MDP) -> Array:
     """The cost table the dual ascent ends at, for each occupancy."""
 
@@ -183,7 +182,7 @@ def _ascended(loss: ConvexLoss, occupancies: Array, mdp: MDP) -> Array:
         image = loss.image(at, mdp)
         dual, _ = lax.scan(
             lambda dual, _: (loss.ascend(dual, image, mdp), None),
-            jax.tree.map(jnp.asarray, loss.begin(mdp)),
+            tree_map(jnp.asarray, loss.begin(mdp)),
             None,
             length=ASCENTS,
         )

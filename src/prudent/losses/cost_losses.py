@@ -5,15 +5,14 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_number
+from ..deferred import jnp, lax
 from ..errors import InputError
 from ..models import MDP
+from ..records import AbstractVar, field
 from .base import ConvexLoss, Dual, Scalar
 
 PER = "it is the number of periods that a total is stated for, such as 52 weeks"
@@ -39,7 +38,7 @@ class LinearLoss(ConvexLoss):
         per: periods that the average over discounted time is stated for; None for the discounted total.
     """
 
-    per: eqx.AbstractVar[Any]
+    per: AbstractVar[Any]
 
     @abc.abstractmethod
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
@@ -76,7 +75,7 @@ class ExpectedCost(LinearLoss):
     4.0
     """
 
-    per: None = eqx.field(static=True, init=False, repr=False, default=None)
+    per: None = field(static=True, init=False, repr=False, default=None)
 
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """The model's cost."""
@@ -149,8 +148,8 @@ class Visits(LinearLoss):
         per: periods; None for discounted visits.
     """
 
-    states: tuple[int, ...] = eqx.field(static=True)
-    actions: tuple[int, ...] | None = eqx.field(static=True)
+    states: tuple[int, ...] = field(static=True)
+    actions: tuple[int, ...] | None = field(static=True)
     per: Float[Array, ""] | None
 
     def __init__(self, states: Any, actions: Any = None, per: Any = None):

@@ -13,15 +13,14 @@ import abc
 import math
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, in_float64, place_of, require_finite, require_kind, require_number
+from ..arrays import Array, as_float, in_float64, place_of, require_finite, require_kind, require_number
+from ..deferred import jax, jnp
 from ..errors import InputError
 from ..models import MDP
+from ..records import AbstractVar, Record, field
 from .base import ConvexLoss, Dual, Scalar
 
 
@@ -71,7 +70,7 @@ class Divergence(Record):
 class Floored(Divergence):
     """A generator whose slope is infinite at 0, so that it goes on as its tangent below a small ratio, the floor."""
 
-    floor: eqx.AbstractVar[float]
+    floor: AbstractVar[float]
 
     def __check_init__(self) -> None:
         require_number(f"the floor of {type(self).__name__}", self.floor, "(0, 1)")
@@ -91,7 +90,7 @@ class KullbackLeibler(Floored):
     0.1438
     """
 
-    floor: float = eqx.field(static=True, default=1e-12)
+    floor: float = field(static=True, default=1e-12)
 
     def generator(self, ratio: Array) -> Any:
         """`x log x`."""
@@ -113,7 +112,7 @@ class ReverseKullbackLeibler(Floored):
     0.1438
     """
 
-    floor: float = eqx.field(static=True, default=1e-4)
+    floor: float = field(static=True, default=1e-4)
 
     def generator(self, ratio: Array) -> Any:
         """`-log x`."""
@@ -158,7 +157,7 @@ class TotalVariation(Divergence):
         smoothing: e > 0.
     """
 
-    smoothing: float = eqx.field(static=True, default=1e-3)
+    smoothing: float = field(static=True, default=1e-3)
 
     def __check_init__(self) -> None:
         require_number("smoothing", self.smoothing, "(0, inf)", "1e-3 is usual")
@@ -186,7 +185,7 @@ class JensenShannon(Floored):
     0.0338
     """
 
-    floor: float = eqx.field(static=True, default=1e-12)
+    floor: float = field(static=True, default=1e-12)
 
     def generator(self, ratio: Array) -> Any:
         """`(x log x - (x + 1) log((x + 1) / 2)) / 2`."""
@@ -211,7 +210,7 @@ class Hellinger(Floored):
     0.0341
     """
 
-    floor: float = eqx.field(static=True, default=1e-6)
+    floor: float = field(static=True, default=1e-6)
 
     def generator(self, ratio: Array) -> Any:
         """`(sqrt x - 1)^2 / 2`."""
@@ -242,7 +241,7 @@ def _target(values: Any) -> Any:
 class _Targeted(ConvexLoss):
     """A loss of the distance to a target over states `[S]` or pairs `[S, A]`."""
 
-    target: eqx.AbstractVar[Float[Array, ...]]
+    target: AbstractVar[Float[Array, ...]]
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
         """The normalised occupancy, over states or pairs as the target is."""
@@ -335,7 +334,7 @@ class NegativeEntropy(ConvexLoss):
         over_states: whether the occupancy is summed over the actions first.
     """
 
-    over_states: bool = eqx.field(static=True, default=False)
+    over_states: bool = field(static=True, default=False)
 
     def __check_init__(self) -> None:
         require_kind("over_states", self.over_states, bool, "True or False")

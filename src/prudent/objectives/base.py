@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Record, require_kind
+from ..arrays import Array, require_kind
+from ..deferred import jax
 from ..errors import InputError
 from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
+from ..records import Record
 from ..risks import Risk
 from .boxes import Boxes
 from .footing import Footing
@@ -222,6 +224,10 @@ class Objective(Record):
     def point(self, parameters: Any) -> Float[Array, ...]:
         """The point that parameters stand for; traced."""
         return parameters
+
+    def point_shape(self, parameters: Any) -> tuple[int, ...]:
+        """Of the point of one parameter set."""
+        return tuple(jax.eval_shape(self.point, parameters).shape)
 
     def points(self, parameters: Any) -> Float[np.ndarray, "K ..."]:
         """The points of K parameter sets, on the host."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, Record
+from ..arrays import Array
+from ..records import Record
 
 
 class Relaxed(NamedTuple):

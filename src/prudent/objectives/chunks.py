@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64
+from ..deferred import jax, jitted
+from ..records import tree_map
 from ..workers import mapped, workers
 from .base import Losses, ModelSlopes, Objective, Size
 
@@ -101,7 +101,7 @@ def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) 
 
 
 def _kept(found: Any, chunk: Chunk) -> Any:
-    return jax.tree.map(lambda part: np.asarray(part)[: chunk.kept], found)
+    return tree_map(lambda part: np.asarray(part)[: chunk.kept], found)
 
 
 def _shared_out(objective: Objective, chunk: Chunk) -> tuple[Any, Any]:
@@ -170,17 +170,17 @@ def mean_visits(
     return np.asarray(total)
 
 
-@eqx.filter_jit
+@jitted
 def _losses(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Losses:
     return objective.losses(points, thetas)
 
 
-@eqx.filter_jit
+@jitted
 def _replicates(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Float[Array, "N B"]:
     return objective.replicates(points, thetas)
 
 
-@eqx.filter_jit
+@jitted
 def _slopes(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> ModelSlopes:
     def total(points: Array) -> tuple[Array, Losses]:
         found = objective.losses(points, thetas)
@@ -193,4 +193,4 @@ def _slopes(objective: Objective, points: Float[Array, "N ..."], thetas: Array) 
 
 def point_at(objective: Objective, parameters: Any) -> Float[np.ndarray, ...]:
     """The point of one parameter set."""
-    return np.asarray(objective.points(jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters)))[0]
+    return np.asarray(objective.points(tree_map(lambda leaf: np.asarray(leaf)[None], parameters)))[0]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import enum
 
-import equinox as eqx
-
-from ..arrays import Record
+from ..records import Record, field
 
 # Rows below which a pair is thin.
 FEW = 5
@@ -57,7 +55,7 @@ class ThinPair(Record):
         tail_time: the same under the weights xi* of the risk.
     """
 
-    pair: tuple[int, int] = eqx.field(static=True)
+    pair: tuple[int, int] = field(static=True)
     rows: float
     time: float
     tail_time: float
@@ -77,7 +75,7 @@ class OtherPrior(Record):
         gain: how much less the best policy for its mean table loses there; None where no planner finds that.
     """
 
-    name: str = eqx.field(static=True)
+    name: str = field(static=True)
     risk: float
     exceeded: float
     gain: float | None
@@ -107,9 +105,9 @@ class Footing(Record):
         exceeded: the mean of their chances that the loss is above the stated risk; NaN without any.
     """
 
-    word: Soundness | None = eqx.field(static=True)
-    reason: str = eqx.field(static=True)
-    few: int = eqx.field(static=True)
+    word: Soundness | None = field(static=True)
+    reason: str = field(static=True)
+    few: int = field(static=True)
     time: float
     tail_time: float
     pairs: tuple[ThinPair, ...]

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, require_finite
 from ..conformance import explained
+from ..deferred import jax, jnp
 from ..errors import InputError
 from ..parameter_sets import Everywhere, ParameterSet
+from ..records import field, raveled, same_structure, tree_leaves, tree_map
 from .base import Losses, Objective, Size
 
 
@@ -34,7 +32,7 @@ class FunctionObjective(Objective):
         within: the set the parameters are kept in.
     """
 
-    function: Callable[[Any, Array], Any] = eqx.field(static=True)
+    function: Callable[[Any, Array], Any] = field(static=True)
     start: Any
     region: ParameterSet
 
@@ -42,10 +40,10 @@ class FunctionObjective(Objective):
         if not callable(function):
             raise InputError(f"function must map (parameters, theta) to a number, got {function!r}")
         self.function = function
-        plain = isinstance(start, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(start))
-        self.start = as_float(start, "start") if plain else jax.tree.map(as_float, start)
+        plain = isinstance(start, list) and all(np.ndim(leaf) == 0 for leaf in tree_leaves(start))
+        self.start = as_float(start, "start") if plain else tree_map(as_float, start)
         self.region = Everywhere() if within is None else within
-        for leaf in jax.tree.leaves(self.start):
+        for leaf in tree_leaves(self.start):
             require_finite("start", np.asarray(leaf))
 
     @property
@@ -59,43 +57,43 @@ class FunctionObjective(Objective):
 
     def point(self, parameters: Any) -> Float[Array, " D"]:
         """The parameters in a row."""
-        return ravel_pytree(parameters)[0]
+        return raveled(parameters)[0]
 
     def points(self, parameters: Any) -> Float[np.ndarray, "K D"]:
         """The parameters in rows."""
-        leaves = jax.tree.leaves(parameters)
+        leaves = tree_leaves(parameters)
         return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K D"]) -> Any:
         """Rows as parameters."""
-        unravel = ravel_pytree(self.start)[1]
-        return jax.tree.map(np.asarray, jax.vmap(unravel)(jnp.asarray(slopes)))
+        unravel = raveled(self.start)[1]
+        return tree_map(np.asarray, jax.vmap(unravel)(jnp.asarray(slopes)))
 
     def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
         """The function at every draw."""
-        unravel = ravel_pytree(self.start)[1]
+        unravel = raveled(self.start)[1]
         each = thetas.reshape(len(points), -1, *thetas.shape[1:])
         losses = jax.vmap(lambda point, own: jax.vmap(lambda theta: self.function(unravel(point), theta))(own))
         return Losses(losses(points, each).reshape(-1), None)
 
     def size(self) -> Size:
         """A guess: the parameters, and as much again for what the function keeps."""
-        size = 16 * max(1, sum(np.size(leaf) for leaf in jax.tree.leaves(self.start)))
+        size = 16 * max(1, sum(np.size(leaf) for leaf in tree_leaves(self.start)))
         return Size(size, size, True)
 
     @in_float64
     def policy(self, point: Float[np.ndarray, " D"], parameters: Any = None) -> Any:
         """The parameters, shaped like the start."""
-        return jax.tree.map(np.asarray, ravel_pytree(self.start)[1](jnp.asarray(point)))
+        return tree_map(np.asarray, raveled(self.start)[1](jnp.asarray(point)))
 
     @in_float64
     def point_from(self, policy: Any) -> Float[np.ndarray, " D"]:
         """Parameters shaped like the start, in a row."""
-        given = jax.tree.map(as_float, policy)
-        shapes, wanted = jax.tree.map(np.shape, given), jax.tree.map(np.shape, self.start)
-        if jax.tree.structure(given) != jax.tree.structure(self.start) or shapes != wanted:
+        given = tree_map(as_float, policy)
+        shapes, wanted = tree_map(np.shape, given), tree_map(np.shape, self.start)
+        if not same_structure(given, self.start) or shapes != wanted:
             raise InputError(f"the policy must be parameters shaped {wanted} like the start, got {shapes}")
-        return np.asarray(ravel_pytree(given)[0])
+        return np.asarray(raveled(given)[0])
 
     @in_float64
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
@@ -108,11 +106,11 @@ class FunctionObjective(Objective):
         if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
             raise InputError(f"the function must return one real number, got {shape}; sum or average it")
         value, slope = jax.value_and_grad(lambda alpha: self.function(alpha, jnp.asarray(thetas[0])))(
-            jax.tree.map(jnp.asarray, parameters)
+            tree_map(jnp.asarray, parameters)
         )
         if not np.isfinite(value):
             raise InputError(f"the loss is {value} at the starting parameters; keep logarithms and ratios off zero")
-        if differentiable and not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slope)):
+        if differentiable and not all(np.all(np.isfinite(leaf)) for leaf in tree_leaves(slope)):
             raise InputError("the gradient of the loss is not finite at the starting parameters; keep roots off zero")
 
     def no_bound(self) -> str:

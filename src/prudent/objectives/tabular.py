@@ -6,14 +6,11 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, repeated, require_kind
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents, Sweeps
 from ..kernels import Kernel, Support
@@ -23,6 +20,7 @@ from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, mea
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
+from ..records import changed
 from ..risks import Risk
 from .base import Averages, Losses, ModelSlopes, Objective, Plans, Size, Table, Unit
 from .boxes import Boxes
@@ -128,6 +126,10 @@ class TabularObjective(Objective):
     def point(self, parameters: Any) -> Float[Array, "S A"]:
         """`pi_alpha(a | s)`."""
         return self.parametrisation.probabilities(parameters)
+
+    def point_shape(self, parameters: Any) -> tuple[int, ...]:
+        """States and actions."""
+        return self.family.support.shape[:2]
 
     def points(self, parameters: Any) -> Float[np.ndarray, "K S A"]:
         """The tables of K parameter sets."""
@@ -299,7 +301,7 @@ class TabularObjective(Objective):
         shift, spread = costs.min(), np.ptp(costs)
         scale = spread if spread > 0 else 1.0
         mass = 1.0 / (1.0 - float(family.discount)) - self.truncation
-        same = eqx.tree_at(lambda objective: objective.units, self, (np.asarray(shift), np.asarray(scale)))
+        same = changed(self, units=(np.asarray(shift), np.asarray(scale)))
         return same, Unit(float(shift * mass), float(scale))
 
     def loss_range(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[float, float]:

@@ -15,18 +15,16 @@ import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, Record
+from ..arrays import Array
+from ..deferred import jax, jitted, jnp, lax
 from ..kernels import Kernel, Support, pull_batch
 from ..losses import ConvexLoss
 from ..models import MDP
 from ..occupancies import LinearSolver
+from ..records import AbstractVar, Record, tree_map
 from .boxes import Boxes, Relaxed
 
 # Boxes that are worked on together: so few that their models stay in the processor's cache.
@@ -54,7 +52,7 @@ def _in_blocks(function: Callable[..., Any], *parts: Array) -> Any:
     count = parts[0].shape[0]
     split = tuple(jnp.asarray(part).reshape(count // BLOCK, BLOCK, *part.shape[1:]) for part in parts)
     found = lax.map(lambda block: function(*block), split)
-    return jax.tree.map(lambda part: part.reshape(count, *part.shape[2:]), found)
+    return tree_map(lambda part: part.reshape(count, *part.shape[2:]), found)
 
 
 class Models(Record):
@@ -70,8 +68,8 @@ class Models(Record):
 class TableBoxes(Boxes):
     """Boxes of a loss of the occupancy, by vector operations."""
 
-    models: eqx.AbstractVar[Models]
-    cost: eqx.AbstractVar[Float[Array, "S A R"]]
+    models: AbstractVar[Models]
+    cost: AbstractVar[Float[Array, "S A R"]]
 
     @abc.abstractmethod
     def block(self, batch: _Batch, values: Float[Array, "S M"]) -> Relaxed:
@@ -81,7 +79,7 @@ class TableBoxes(Boxes):
     def losses(self, batch: _Batch) -> Callable[[Float[Array, "S A M"]], Float[Array, " M"]]:
         """Of occupancies."""
 
-    @eqx.filter_jit
+    @jitted
     def relaxed(self, low: Array, high: Array, values: Array) -> Relaxed:
         """Of all boxes, begun at the rows that are greedy for the given values."""
 
@@ -91,7 +89,7 @@ class TableBoxes(Boxes):
 
         return _in_blocks(block, low, high, values)
 
-    @eqx.filter_jit
+    @jitted
     def followed(self, tables: Array) -> tuple[Array, Array]:
         """By one solve each."""
 
@@ -128,7 +126,7 @@ class LinearBoxes(TableBoxes):
             "discount": np.asarray(models.discount),
         }
 
-    @eqx.filter_jit
+    @jitted
     def proved(self, low: Array, high: Array, values: Array) -> tuple[Float[Array, "N R"], Float[Array, "N S A R"]]:
         """What these values prove as they are, without any improvement."""
 
@@ -267,7 +265,7 @@ class _Batch:
         _, _, rows, values, quality, visits, residual = state
         return Relaxed(self.proved(cost, values, residual), values, rows, quality, visits)
 
-    @eqx.filter_jit
+    @jitted
     def proved(self, cost: Array, values: Array, residual: Array) -> Float[Array, " M"]:
         """The bound that values and their residual prove, rounding taken off."""
         models = self.models

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import in_float64, require_finite, to_numpy
 from ..conformance import explained
+from ..deferred import jax
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events, model_at
 from ..kernels import Kernel
@@ -21,6 +21,7 @@ from ..occupancies import Method, occupancy
 from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy
 from ..posteriors import AbstractTable
+from ..records import tree_map
 
 # Kernels looked at before the start.
 CHECKED_BYTES = 16 * 2**20
@@ -50,7 +51,8 @@ def check_start(
 ) -> None:
     """The policy is a table, and the loss a number; at given parameters finite, with its derivative if asked."""
     if parameters is None:
-        require_scalar(loss, np.ones(mdp.cost.shape), mdp)
+        if not isinstance(loss, ExpectedCost):
+            require_scalar(loss, np.ones(mdp.cost.shape), mdp)
         return
     table = check_policy(policy, parameters, mdp.cost.shape)
     first = occupancy(mdp, table, None if method.horizon is None else method)
@@ -62,10 +64,10 @@ def check_start(
 def check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) -> TabularPolicy:
     """The policy at its start; refused unless its rows are distributions there and at parameters nearby."""
     random, tables = np.random.default_rng(0), []
-    nearby = projected(policy.within, jax.tree.map(lambda leaf: leaf + random.normal(size=np.shape(leaf)), initial))
+    nearby = projected(policy.within, tree_map(lambda leaf: leaf + random.normal(size=np.shape(leaf)), initial))
     for where, parameters in (("its starting parameters", initial), ("parameters near its start", nearby)):
         with explained(lambda error, where=where: f"the policy could not be evaluated at {where}: {error}"):
-            probabilities = policy.tables(jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters))[0]
+            probabilities = policy.tables(tree_map(lambda leaf: np.asarray(leaf)[None], parameters))[0]
         if probabilities.shape != shape:
             raise InputError(f"the policy gives shape {probabilities.shape}, the model needs {shape}")
         try:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Stream, stream
 from ..kernels import Graph, Support
 from ..losses import ExpectedCost
 from ..models import AbstractFamily, TabularFamily
@@ -24,6 +23,7 @@ from ..occupancies import occupancies_on_host
 from ..planning import LARGEST_DIRECT, plan_many
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, WithCosts
 from ..risks import Risk
+from ..seeds import Stream, generator
 from .chunks import losses_on
 from .footing import FEW, Footing, OtherPrior, ThinPair, word_for
 from .tabular_plans import linear_cost
@@ -282,7 +282,7 @@ def _others(
     beliefs = ground.beliefs
     draws = int(np.clip(BYTES // (8 * len(beliefs) * int(np.prod(ground.family.support.shape))), FEWEST_DRAWS, DRAWS))
     means = [np.asarray(belief.mean()) for belief in beliefs.values()]
-    thetas = [belief.draw(stream(words, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
+    thetas = [belief.draw(generator(words, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
     every = np.concatenate([*thetas, np.stack(means)])
     losses = plainly(objective, table, every)[0] if is_plain(objective) else losses_on(objective, table[None], every)[0]
     if not np.all(np.isfinite(losses)):

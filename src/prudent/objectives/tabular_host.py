@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64
+from ..deferred import jax, jitted
 from ..losses import ExpectedCost, Loss, loss_batch
 from ..models import AbstractFamily, models_at
 from ..occupancies import Elimination, vectors
@@ -56,19 +55,19 @@ def _models(family: AbstractFamily, thetas: np.ndarray) -> tuple[Float[np.ndarra
     return np.asarray(probability), np.asarray(cost)
 
 
-@eqx.filter_jit
+@jitted
 def _models_at(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
     return models_at(family, thetas, -1)
 
 
-@eqx.filter_jit
+@jitted
 def _losses(
     loss: Loss, family: AbstractFamily, occupancies: Array, probability: Array, cost: Array
 ) -> Float[Array, " N"]:
     return loss_batch(loss, family, occupancies, probability, cost, -1)
 
 
-@eqx.filter_jit
+@jitted
 def _losses_and_slopes(
     loss: Loss, family: AbstractFamily, occupancies: Array, probability: Array, cost: Array
 ) -> tuple[Float[Array, " N"], Float[Array, "S A N"]]:

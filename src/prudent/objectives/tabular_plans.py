@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64
+from ..deferred import jax, jitted
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, model_at
 from ..kernels import Kernel
@@ -30,6 +29,7 @@ from ..planning import (
     searched,
 )
 from ..posteriors import Posterior, WeightedDraws
+from ..records import changed, tree_leaves
 from .base import Averaged, Averages, Planned, Plans, Weigh, Weighted, Weights
 from .tabular_checks import check_model
 
@@ -62,7 +62,7 @@ CONVEX_ACCURACY = 1e-4
 def linear_cost(loss: Any, mdp: MDP) -> Any:
     """The cost table of a loss that is linear in the occupancy; None for any other."""
     linear = isinstance(loss, LinearLoss) or (
-        isinstance(loss, ConvexLoss) and not jax.tree.leaves(jax.eval_shape(loss.image, mdp.cost, mdp))
+        isinstance(loss, ConvexLoss) and not tree_leaves(jax.eval_shape(loss.image, mdp.cost, mdp))
     )
     return loss.linear(mdp) if linear else None
 
@@ -96,7 +96,7 @@ class TabularPlans(Plans):
             plans = [searched(ConvexSearch(mdp, self.loss, None, ROUGH), ROUGH_STEPS) for mdp in models]
             return _ordered([best.policy.probabilities for best in plans], (states, actions))
         if states > LARGEST_DIRECT:
-            plans = [plan(eqx.tree_at(lambda m: m.cost, mdp, linear_cost(self.loss, mdp))) for mdp in centres[:1]]
+            plans = [plan(changed(mdp, cost=linear_cost(self.loss, mdp))) for mdp in centres[:1]]
             return _ordered([best.policy.probabilities for best in plans], (states, actions))
         probability, cost = linear_models(family, self.loss, thetas)
         discount = float(family.discount)
@@ -284,7 +284,7 @@ def linear_models(family: AbstractFamily, loss: Loss, thetas: np.ndarray) -> tup
     return np.asarray(probability), np.asarray(cost)
 
 
-@eqx.filter_jit
+@jitted
 def _linear_models(family: AbstractFamily, loss: Loss, thetas: Array) -> tuple[Array, Array]:
     probability, cost = models_at(family, thetas, 0)
 
@@ -294,7 +294,7 @@ def _linear_models(family: AbstractFamily, loss: Loss, thetas: Array) -> tuple[A
     return probability, jax.vmap(table)(probability, cost)
 
 
-@eqx.filter_jit
+@jitted
 def compiled_costs(family: AbstractFamily, thetas: Any) -> Any:
     """Cost tables `[N, S, A]`, without a kernel."""
     return jax.vmap(family.cost)(thetas)

@@ -16,13 +16,13 @@ import ctypes
 import functools
 from typing import Any
 
-import jax
 import numpy as np
 from llvmlite import ir
 from numba import extending
 from numba.core import cgutils, types
 from numba.np.numpy_support import carray
 
+from ..deferred import jax
 from ..errors import InputError
 from ..loops import compiled, handler
 

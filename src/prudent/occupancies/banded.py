@@ -13,14 +13,13 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float, Int
 
 from ..arrays import Array
+from ..deferred import jnp, lax
 from ..kernels import Support
+from ..records import field
 from .elimination import farthest, invert, matrix_entries, multiply, narrow_order, times
 from .krylov import LinearSolver
 
@@ -63,9 +62,9 @@ class Banded(LinearSolver):
             they are not to be used.
     """
 
-    order: tuple[int, ...] = eqx.field(static=True)
-    band: int = eqx.field(static=True)
-    reach: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    order: tuple[int, ...] = field(static=True)
+    band: int = field(static=True)
+    reach: tuple[int, ...] | None = field(static=True, default=None)
 
     def axis(self) -> int:
         """Last: the arithmetic is contiguous in the batch."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax.lax import optimization_barrier
 from jaxtyping import Float
 
 from ..arrays import Array
+from ..deferred import jnp, lax
 from ..kernels import Support, transition_matrix_batch
+from ..records import field
 from .krylov import LinearSolver
 
 BLOCK = 5
@@ -44,8 +43,8 @@ class Elimination(LinearSolver):
         reach: for each block of `BLOCK` states, one past the last position its rows or columns touch.
     """
 
-    order: tuple[int, ...] = eqx.field(static=True)
-    reach: tuple[int, ...] = eqx.field(static=True)
+    order: tuple[int, ...] = field(static=True)
+    reach: tuple[int, ...] = field(static=True)
 
     def axis(self) -> int:
         """Last: the arithmetic is contiguous in the batch."""
@@ -98,13 +97,13 @@ class Elimination(LinearSolver):
         window = matrix[: self.reach[0], : self.reach[0]]
         for step, start in enumerate(range(0, size, BLOCK)):
             width = min(BLOCK, size - start)
-            inverse = invert(optimization_barrier(window[:width, :width]))
-            lower = optimization_barrier(multiply(window[width:, :width], inverse))
+            inverse = invert(lax.optimization_barrier(window[:width, :width]))
+            lower = lax.optimization_barrier(multiply(window[width:, :width], inverse))
             upper = window[:width, width:]
             blocks.append(Block(inverse, lower, upper))
             if start + width < size:
                 rest = window[width:, width:] - multiply(lower, upper)
-                window = optimization_barrier(_grow(rest, matrix, start + width, self.reach[step + 1]))
+                window = lax.optimization_barrier(_grow(rest, matrix, start + width, self.reach[step + 1]))
         return blocks
 
     def forward(self, prepared: list[Block], start: Float[Array, "S N"]) -> Float[Array, "S N"]:
@@ -113,15 +112,15 @@ class Elimination(LinearSolver):
         parts = []
         for block in prepared:
             width, reach = _sizes(block)
-            part = optimization_barrier(_transposed_times(block.inverse, rest[:width]))
+            part = lax.optimization_barrier(_transposed_times(block.inverse, rest[:width]))
             parts.append(part)
             touched = rest[width:reach] - _transposed_times(block.upper, part)
-            rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
+            rest = lax.optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
         solution = parts[-1]
         for block, part in zip(prepared[-2::-1], parts[-2::-1], strict=True):
             width, reach = _sizes(block)
             part = part - _transposed_times(block.lower, solution[: reach - width])
-            solution = optimization_barrier(jnp.concatenate([part, solution]))
+            solution = lax.optimization_barrier(jnp.concatenate([part, solution]))
         return self._restore(solution)
 
     def adjoint(self, prepared: list[Block], values: Float[Array, "S N"]) -> Float[Array, "S N"]:
@@ -132,13 +131,13 @@ class Elimination(LinearSolver):
             width, reach = _sizes(block)
             parts.append(rest[:width])
             touched = rest[width:reach] - times(block.lower, rest[:width])
-            rest = optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
-        solution = optimization_barrier(times(prepared[-1].inverse, parts[-1]))
+            rest = lax.optimization_barrier(jnp.concatenate([touched, rest[reach:]]))
+        solution = lax.optimization_barrier(times(prepared[-1].inverse, parts[-1]))
         for block, part in zip(prepared[-2::-1], parts[-2::-1], strict=True):
             width, reach = _sizes(block)
-            part = optimization_barrier(part - times(block.upper, solution[: reach - width]))
+            part = lax.optimization_barrier(part - times(block.upper, solution[: reach - width]))
             part = times(block.inverse, part)
-            solution = optimization_barrier(jnp.concatenate([part, solution]))
+            solution = lax.optimization_barrier(jnp.concatenate([part, solution]))
         return self._restore(solution)
 
     @property
@@ -213,7 +212,7 @@ def invert(matrix: Float[Array, "K K N"]) -> Float[Array, "K K N"]:
         here = np.arange(size) == k
         matrix = jnp.where(here[:, None, None], row[None], matrix - column[:, None] * row[None])
         column = jnp.where(here[:, None], pivot[None], -column * pivot)
-        matrix = optimization_barrier(jnp.where(here[None, :, None], column[:, None], matrix))
+        matrix = lax.optimization_barrier(jnp.where(here[None, :, None], column[:, None], matrix))
     return matrix
 
 

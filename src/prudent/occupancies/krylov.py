@@ -12,14 +12,13 @@ import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float
 
-from ..arrays import Array, Record
+from ..arrays import Array
+from ..deferred import jnp, lax
 from ..errors import InputError
 from ..kernels import Graph, Support, on_graph, sum_terms
+from ..records import Record, field
 
 # BiCGSTAB is begun again so often before the fixed point takes over.
 RESTARTS = 5
@@ -130,9 +129,9 @@ class Krylov(LinearSolver):
         sweeps: BiCGSTAB iterations before the fixed point takes over.
     """
 
-    dense: bool = eqx.field(static=True)
-    residual: float = eqx.field(static=True, default=1e-10)
-    sweeps: int = eqx.field(static=True, default=500)
+    dense: bool = field(static=True)
+    residual: float = field(static=True, default=1e-10)
+    sweeps: int = field(static=True, default=500)
 
     def __check_init__(self) -> None:
         if not (0.0 < self.residual < 1.0 and self.sweeps >= 0):

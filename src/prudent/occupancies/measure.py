@@ -13,18 +13,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, Record, as_whole, in_float64, require_kind, require_size
+from ..arrays import Array, as_whole, in_float64, require_kind, require_size
+from ..deferred import eqx, jax, jitted, jnp, lax, when_called
 from ..errors import InputError
 from ..kernels import Support, pull_batch
 from ..models import MDP
 from ..policies import action_probabilities
+from ..records import Record, field
 from .banded import LARGEST_SMALL, Banded, has_loops
 from .elimination import Elimination
 from .krylov import Krylov, LinearSolver
@@ -89,7 +87,7 @@ class Truncated(Record):
     0.6166
     """
 
-    horizon: int = eqx.field(static=True, converter=as_whole)
+    horizon: int = field(static=True, converter=as_whole)
 
     def __check_init__(self) -> None:
         require_size("horizon", self.horizon, least=0)
@@ -169,18 +167,15 @@ def _spread(by_state: Array, axis: int) -> Array:
     return by_state[:, None] if axis else by_state[:, :, None]
 
 
-@eqx.filter_custom_vjp
-def _exact(variables: tuple, support: Support, solver: LinearSolver) -> Array:
+def _exact_measure(variables: tuple, support: Support, solver: LinearSolver) -> Array:
     return _exact_parts(variables, support, solver)[0]
 
 
-@_exact.def_fwd
 def _exact_forward(perturbed: Any, variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, tuple]:
     measure, visits, factors = _exact_parts(variables, support, solver)
     return measure, (measure, visits, factors)
 
 
-@_exact.def_bwd
 def _exact_backward(
     residuals: tuple, gradient: Array, perturbed: Any, variables: tuple, support: Support, solver: LinearSolver
 ) -> tuple:
@@ -197,6 +192,14 @@ def _exact_backward(
         values.sum(axis=models) if need_start else None,
         (measure * onward).sum() if need_discount else None,
     )
+
+
+@when_called
+def _exact() -> Any:
+    function = eqx.filter_custom_vjp(_exact_measure)
+    function.def_fwd(_exact_forward)
+    function.def_bwd(_exact_backward)
+    return function
 
 
 def _pull_dense(probability: Float[Array, "N S A B"], values: Float[Array, "N B"]) -> Float[Array, "N S A"]:
@@ -262,7 +265,7 @@ def occupancies_on_host(
     return found
 
 
-_measure_one = eqx.filter_jit(measure)
+_measure_one = jitted(measure)
 
 
 @in_float64

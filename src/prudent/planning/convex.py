@@ -23,21 +23,19 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 from scipy import sparse
 
-from ..arrays import Array, Record, in_float64, require_kind, require_size
+from ..arrays import Array, in_float64, require_kind, require_size
+from ..deferred import jax, jitted, jnp, lax
 from ..errors import InputError
 from ..kernels import pull_batch
 from ..losses import Loss, check_loss_at
 from ..models import MDP
 from ..occupancies import Krylov
 from ..policies import TabularPolicy
+from ..records import Record, tree_map
 from .exact import require_tolerance
 from .incumbent import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
 
@@ -177,7 +175,7 @@ def _while_halving(search: ConvexSearch, steps: Iterator[int], patience: int) ->
             return
 
 
-@eqx.filter_jit
+@jitted
 def _curvature(loss: Centred, occupancy: Array, mdp: MDP) -> Array:
     # Reverse over reverse: losses with a derivative of their own need not know forward mode.
     return jax.jacrev(jax.grad(lambda point: loss(point, mdp)[0]))(occupancy)
@@ -329,7 +327,7 @@ def mirror(search: ConvexSearch) -> Iterator[int]:
             return
 
 
-@eqx.filter_jit
+@jitted
 def _mirror_steps(
     solver: Krylov, loss: Centred, mdp: MDP, logits: Array, step: Any, noise: float
 ) -> tuple[Array, Array, Array]:
@@ -354,7 +352,7 @@ def _mirror_steps(
         slope_there = (visits_there * change * quality_there).sum()
         even = value_there <= value + noise
         accept = (value_there <= value + 0.1 * predicted) | (even & (slope_there <= -0.8 * predicted))
-        logits, here = jax.tree.map(lambda new, old: jnp.where(accept, new, old), (trial, there), (logits, here))
+        logits, here = tree_map(lambda new, old: jnp.where(accept, new, old), (trial, there), (logits, here))
         return logits, here, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (predicted < 0))
 
     logits = jnp.asarray(logits)

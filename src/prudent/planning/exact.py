@@ -21,18 +21,17 @@ import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float, Int
 
-from ..arrays import Array, Record, in_float64, require_kind, require_number
+from ..arrays import Array, in_float64, require_kind, require_number
+from ..deferred import jax, jnp, lax, when_called
 from ..errors import InputError
 from ..kernels import LONGEST_UNROLLED, Support, sum_terms
 from ..models import MDP
 from ..occupancies import bicgstab, chains
 from ..policies import TabularPolicy
+from ..records import Record
 
 # Up to here factorising the full matrix takes milliseconds, and nothing has to be compiled.
 LARGEST_DIRECT = 400
@@ -321,8 +320,7 @@ class SweepKernel(Record):
         return picked
 
 
-@jax.jit
-def _by_sweeps(
+def _swept(
     successor: Array | None, probability: Array, cost: Array, discount: Array, tolerance: float, share: float
 ) -> tuple[Array, Array, Array, Array]:
     """Modified policy iteration: improve, remove the constant error, then sweep the new policy.
@@ -358,6 +356,9 @@ def _by_sweeps(
     )
     better, action = moves.improve(values)
     return action, values, jnp.abs(better - values).max(), iterations
+
+
+_by_sweeps = when_called(lambda: jax.jit(_swept))
 
 
 def _middle(values: Array) -> tuple[Array, Array]:

@@ -12,16 +12,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from ..arrays import Array, Record
+from ..arrays import Array
+from ..deferred import jax, jitted
 from ..losses import Loss
 from ..models import MDP
 from ..occupancies import Exact, Krylov, occupancy
+from ..records import Record
 from .exact import EPSILON, level_of, planned, row_error
 
 # State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
@@ -175,7 +175,7 @@ def row_policy(occupancy: np.ndarray) -> np.ndarray:
     return np.where(visits > 0.0, shares, 1.0 / occupancy.shape[1])
 
 
-@eqx.filter_jit
+@jitted
 def value_and_slope(loss: Centred, occupancy: Array, mdp: MDP) -> tuple[tuple[Array, Array], Array]:
     """The centred loss and the loss, and the gradient of the first."""
     return jax.value_and_grad(loss, has_aux=True)(occupancy, mdp)

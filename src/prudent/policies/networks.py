@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, require_finite
+from ..arrays import Array, as_float, require_finite
 from ..errors import InputError
 from ..files import write_whole
+from ..records import Record
 from .tabular_policy import TabularPolicy, chosen_by, policy_from, write_policy_file
 
 # Of the ONNX standard: old enough for every runtime, new enough for all that is used here.

@@ -6,15 +6,11 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import (
     Array,
-    Record,
     as_float,
     as_whole,
     in_float64,
@@ -24,8 +20,10 @@ from ..arrays import (
     require_size,
     to_numpy,
 )
+from ..deferred import eqx, jax, jitted, jnp
 from ..errors import InputError
 from ..parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
+from ..records import AbstractVar, Record, field, tree_leaves, tree_map
 from .networks import NeuralPolicy
 from .tabular_policy import TabularPolicy
 
@@ -35,14 +33,14 @@ LOWEST_LOGIT = -50.0
 
 def _floats(tree: Any) -> Any:
     """Field converter: a list of numbers or an array as one array; of another pytree, every leaf."""
-    plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(tree))
-    return as_float(tree) if plain else jax.tree.map(as_float, tree)
+    plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in tree_leaves(tree))
+    return as_float(tree) if plain else tree_map(as_float, tree)
 
 
 class Parametrisation(Record):
     """A differentiable map from parameters alpha to action probabilities, with its set W."""
 
-    within: eqx.AbstractVar[ParameterSet]
+    within: AbstractVar[ParameterSet]
 
     @abc.abstractmethod
     def initial(self, states: int, actions: int) -> Any:
@@ -172,11 +170,11 @@ class Neural(Parametrisation):
         within: the set the weights are kept in.
     """
 
-    features: Float[Array, "S F"] = eqx.field(converter=as_float)
-    width: int = eqx.field(static=True, converter=as_whole, default=64)
-    depth: int = eqx.field(static=True, converter=as_whole, default=2)
-    seed: int = eqx.field(static=True, converter=as_whole, default=0)
-    within: ParameterSet = eqx.field(default=Everywhere(), kw_only=True)
+    features: Float[Array, "S F"] = field(converter=as_float)
+    width: int = field(static=True, converter=as_whole, default=64)
+    depth: int = field(static=True, converter=as_whole, default=2)
+    seed: int = field(static=True, converter=as_whole, default=0)
+    within: ParameterSet = field(default=Everywhere(), kw_only=True)
 
     def __check_init__(self) -> None:
         if is_concrete(self.features):
@@ -193,7 +191,7 @@ class Neural(Parametrisation):
         if self.features.shape[0] != states:
             raise InputError(f"Neural has features of {self.features.shape[0]} states, the model has {states}")
         weights = eqx.filter(self._network(actions), eqx.is_inexact_array)
-        return eqx.tree_at(lambda n: n.layers[-1], weights, replace_fn=lambda last: jax.tree.map(jnp.zeros_like, last))
+        return eqx.tree_at(lambda n: n.layers[-1], weights, replace_fn=lambda last: tree_map(jnp.zeros_like, last))
 
     @in_float64
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
@@ -232,15 +230,15 @@ class Parametric(Parametrisation):
         within: the set the parameters are kept in.
     """
 
-    function: Callable[[Any], Any] = eqx.field(static=True)
-    start: Any = eqx.field(converter=_floats)
-    within: ParameterSet = eqx.field(default=Everywhere(), kw_only=True)
+    function: Callable[[Any], Any] = field(static=True)
+    start: Any = field(converter=_floats)
+    within: ParameterSet = field(default=Everywhere(), kw_only=True)
 
     def __check_init__(self) -> None:
         if not callable(self.function):
             raise InputError(f"function must map parameters to probabilities [S, A], got {self.function!r}")
         require_kind("within", self.within, ParameterSet, "Everywhere(), Box(low, high) or Ball(radius)")
-        for leaf in filter(is_concrete, jax.tree.leaves(self.start)):
+        for leaf in filter(is_concrete, tree_leaves(self.start)):
             require_finite("start", leaf)
 
     def initial(self, states: int, actions: int) -> Any:
@@ -252,12 +250,12 @@ class Parametric(Parametrisation):
         return self.function(parameters)
 
 
-@eqx.filter_jit
+@jitted
 def _pulled_back(policy: Parametrisation, parameters: Any, slopes: Float[Array, "K S A"]) -> Any:
     return jax.vmap(lambda at, slope: jax.vjp(policy.probabilities, at)[1](slope)[0])(parameters, slopes)
 
 
-@eqx.filter_jit
+@jitted
 def action_tables(policy: Parametrisation, parameters: Any) -> Float[Array, "G S A"]:
     """The tables of G parameter sets, compiled."""
     return jax.vmap(policy.probabilities)(parameters)

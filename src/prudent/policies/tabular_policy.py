@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ..arrays import Array, Record, as_float, require_distribution, require_indices
+from ..arrays import Array, as_float, require_distribution, require_indices
 from ..errors import InputError
 from ..files import write_whole
+from ..records import Record, field
 from ..tables import Labels, frame_of
 
 FORMAT = "prudent policy 1"
@@ -89,7 +89,7 @@ class TabularPolicy(Record):
     """
 
     probabilities: Float[Array, "S A"]
-    labels: Labels = eqx.field(static=True)
+    labels: Labels = field(static=True)
 
     def __init__(
         self,

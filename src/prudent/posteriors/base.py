@@ -8,15 +8,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Record, generator, require_finite, require_indices, require_size, unwritten_zeros
+from ..arrays import Array, is_placeholder, require_finite, require_indices, require_size, unwritten_zeros
 from ..errors import InputError
 from ..kernels import Support
+from ..records import AbstractVar, Record
+from ..seeds import Seed, generator
 
 # A posterior of up to this many atoms is used whole, not sampled.
 MOST_ATOMS = 4096
@@ -84,7 +83,7 @@ class Posterior(Record):
         """How many independent draws this posterior is itself made of: no error is below theirs."""
         return float("inf")
 
-    def sample(self, key: jax.Array | int, n: int) -> Float[np.ndarray, "N ..."]:
+    def sample(self, key: Seed, n: int) -> Float[np.ndarray, "N ..."]:
         """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""
         return self.draw(generator(key), require_size("the number of draws", n))
 
@@ -92,7 +91,7 @@ class Posterior(Record):
         """The draws of a posterior that chains made, chain by chain; None for others, which are drawn from."""
         return None
 
-    def to_arviz(self, samples: int = 1000, seed: jax.Array | int = 0, name: str = "theta") -> Any:
+    def to_arviz(self, samples: int = 1000, seed: Seed = 0, name: str = "theta") -> Any:
         """The belief as ArviZ's `InferenceData` (extra `arviz`), with `theta` in its group `posterior`.
 
         >>> import prudent as pr
@@ -145,7 +144,7 @@ class AbstractTable(Invertible):
         support: allowed successors.
     """
 
-    support: eqx.AbstractVar[Support]
+    support: AbstractVar[Support]
 
 
 def in_blocks(
@@ -180,7 +179,7 @@ def as_labels(name: str) -> Callable[[Any], Any]:
     """Field converter: labels as whole numbers; None and placeholders are left as they are."""
 
     def convert(value: Any) -> Any:
-        if value is None or isinstance(value, Tracer | jax.ShapeDtypeStruct):
+        if value is None or is_placeholder(value):
             return value
         return require_indices(name, value, np.iinfo(np.int32).max)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import special
@@ -13,6 +12,7 @@ from scipy import special
 from ..arrays import Array, as_float, is_concrete, require_distribution, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
+from ..records import field
 from ..transitions import Evidence, Log, Transitions, Trials, transitions_of
 from .base import AbstractTable, Invertible, as_labels, in_blocks, require_counts, require_prior, require_table
 
@@ -32,8 +32,8 @@ class Beta(Invertible):
         counts: `[D, 2]` observed counts.
     """
 
-    prior: Float[Array, "D 2"] = eqx.field(converter=as_float)
-    counts: Float[Array, "D 2"] = eqx.field(converter=as_float)
+    prior: Float[Array, "D 2"] = field(converter=as_float)
+    counts: Float[Array, "D 2"] = field(converter=as_float)
 
     def __check_init__(self) -> None:
         if not is_concrete(self.prior):
@@ -148,9 +148,9 @@ class Dirichlet(DirichletRows):
     """
 
     support: Support
-    prior: Float[Array, "S A B"] = eqx.field(converter=as_float)
-    counts: Float[Array, "S A B"] = eqx.field(converter=as_float)
-    tied: Int[Array, "S A"] | None = eqx.field(converter=as_labels("tied label"), default=None)
+    prior: Float[Array, "S A B"] = field(converter=as_float)
+    counts: Float[Array, "S A B"] = field(converter=as_float)
+    tied: Int[Array, "S A"] | None = field(converter=as_labels("tied label"), default=None)
 
     def __check_init__(self) -> None:
         require_kind("support", self.support, Support, "a Support, such as Support.lists(...)")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, as_float, in_float64, require_finite, require_size
+from ..deferred import jax, jitted, jnp
 from ..errors import InputError
+from ..records import field
 from ..transitions import Likelihood, joined, likelihood_of
 from .base import Invertible
 
@@ -61,7 +60,7 @@ class Grid(Invertible):
     high: Float[Array, " D"]
     log: Any
     prior: Callable[[Any], Any] | None
-    cells: int = eqx.field(static=True)
+    cells: int = field(static=True)
     corners: Float[Array, "2 D"]
     weights: Float[Array, " *C"]
 
@@ -244,7 +243,7 @@ class _Density:
         return np.stack([low, high])
 
 
-@eqx.filter_jit
+@jitted
 def _evaluate(
     prior: Callable[[Any], Any] | None, likelihood: Likelihood, points: Float[Array, "N D"], batch: int
 ) -> tuple[Array, Array, Array]:

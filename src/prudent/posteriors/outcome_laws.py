@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array, as_float, require_indices, require_kind
 from ..errors import InputError
 from ..kernels import Support
+from ..records import field
 from ..transitions import Log, Transitions
 from .base import require_counts, require_prior
 from .conjugate import DirichletRows, sum_counts
@@ -67,8 +67,8 @@ class OutcomeLaws(DirichletRows):
     prior: Float[Array, "L B"]
     counts: Float[Array, "S A B"]
     seen: Float[Array, "L B"]
-    names: tuple[tuple[str, ...], ...] | None = eqx.field(static=True)
-    tree: _Tree = eqx.field(repr=False)
+    names: tuple[tuple[str, ...], ...] | None = field(static=True)
+    tree: _Tree = field(repr=False)
 
     def __init__(
         self, support: Support, law: Any, prior: Any = 1.0, counts: Any = None, seen: Any = None, names: Any = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_key, is_concrete, require_finite, require_kind, require_size
+from ..arrays import Array, as_float, is_concrete, is_jax_array, require_finite, require_kind, require_size
+from ..deferred import jax, jnp
 from ..errors import InputError
+from ..records import field, tree_map
+from ..seeds import Seed, jax_key
 from ..transitions import Likelihood, joined, likelihood_of
 from .base import MOST_ATOMS, Posterior, WeightedDraws
 
@@ -92,7 +92,7 @@ class Point(Posterior):
     (2, 2)
     """
 
-    theta: Float[Array, ...] = eqx.field(converter=as_float)
+    theta: Float[Array, ...] = field(converter=as_float)
 
     def __check_init__(self) -> None:
         if is_concrete(self.theta):
@@ -146,7 +146,7 @@ class Settings(NamedTuple):
     warmup: int
     samples: int
     chains: int
-    seed: int | jax.Array
+    seed: Seed
     target_acceptance: float
 
 
@@ -180,8 +180,8 @@ class MCMC(Posterior):
     draws: Float[Array, "M ..."]
     rhat: Float[Array, ...]
     effective_sample_size: Float[Array, ...]
-    divergences: int = eqx.field(static=True)
-    status: MCMCStatus = eqx.field(static=True)
+    divergences: int = field(static=True)
+    status: MCMCStatus = field(static=True)
     family: Any
     prior: Any
     log: Any
@@ -196,7 +196,7 @@ class MCMC(Posterior):
         warmup: int = 1000,
         samples: int = 1000,
         chains: int = 4,
-        seed: int | jax.Array = 0,
+        seed: Seed = 0,
         target_acceptance: float = 0.8,
     ) -> MCMC:
         """Run the sampler, and check its chains.
@@ -288,13 +288,13 @@ def _sample(likelihood: Likelihood, prior: Any, settings: Settings) -> tuple[Flo
         raise InputError('MCMC needs NumPyro, which is not installed; pip install "prudent[mcmc]"') from None
     require_kind("prior", prior, Distribution, "a NumPyro distribution, such as Uniform(0.0, 1.0).expand([2])")
     # Parameters made outside float64 would pull theta down to float32.
-    prior = jax.tree.map(lambda leaf: np.float64(leaf) if _is_float(leaf) else leaf, prior)
+    prior = tree_map(lambda leaf: np.float64(leaf) if _is_float(leaf) else leaf, prior)
 
     def model(likelihood: Likelihood) -> None:
         theta = jnp.asarray(numpyro.sample("theta", prior))
         numpyro.factor("log_likelihood", likelihood.value(theta)[0])
 
-    likelihood.check(prior.sample(as_key(settings.seed)))
+    likelihood.check(prior.sample(jax_key(settings.seed)))
     jax.eval_shape(likelihood.value, jax.ShapeDtypeStruct(prior.shape(), np.float64))
     run = infer.MCMC(
         infer.NUTS(model, target_accept_prob=settings.target_acceptance),
@@ -305,7 +305,7 @@ def _sample(likelihood: Likelihood, prior: Any, settings: Settings) -> tuple[Flo
         progress_bar=False,
     )
     try:
-        run.run(as_key(settings.seed), likelihood, extra_fields=("diverging",))
+        run.run(jax_key(settings.seed), likelihood, extra_fields=("diverging",))
     except RuntimeError as error:
         if "valid initial" not in str(error):
             raise
@@ -317,7 +317,7 @@ def _sample(likelihood: Likelihood, prior: Any, settings: Settings) -> tuple[Flo
 
 
 def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray | jax.Array) and np.issubdtype(leaf.dtype, np.floating)
+    return (isinstance(leaf, np.ndarray) or is_jax_array(leaf)) and np.issubdtype(leaf.dtype, np.floating)
 
 
 def _status(rhat: np.ndarray, effective: np.ndarray, divergences: int) -> MCMCStatus:

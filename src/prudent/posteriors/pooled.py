@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Float
 from scipy import special
 
-from ..arrays import Array, as_float, require_kind, require_size
+from ..arrays import Array, as_float, is_traced, require_kind, require_size
 from ..errors import InputError
 from ..kernels import Support
+from ..records import field
 from ..transitions import Log, Transitions
 from .base import BLOCK, AbstractTable, in_blocks, require_counts, require_table
 from .conjugate import frequencies, sticks, sum_counts, unbroken
@@ -58,15 +57,15 @@ class Pooled(AbstractTable):
 
     support: Support
     counts: Float[Array, "S A B"]
-    grid: tuple[int, ...] | None = eqx.field(static=True)
-    learned: Learned = eqx.field(static=True, repr=False)
+    grid: tuple[int, ...] | None = field(static=True)
+    learned: Learned = field(static=True, repr=False)
 
     def __init__(self, support: Support, counts: Any = None, grid: Sequence[int] | None = None):
         require_kind("support", support, Support, "a Support, such as Support.dense(states, actions)")
         self.support = support
         self.grid = _sizes(grid, support.states)
         self.counts = as_float(np.zeros(support.shape) if counts is None else counts, "counts")
-        if isinstance(self.counts, Tracer):
+        if is_traced(self.counts):
             raise InputError("a Pooled belief is fitted to its counts, so they cannot be traced; make it outside")
         require_table("Pooled counts", support, self.counts)
         require_counts("Pooled counts", self.counts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
@@ -12,6 +11,7 @@ from scipy import special
 from ..arrays import Array, as_float, is_concrete, require_finite, require_kind
 from ..errors import InputError
 from ..kernels import Support
+from ..records import field
 from ..transitions import Log, Transitions
 from .base import AbstractTable, Invertible, as_labels, in_blocks, updated
 
@@ -49,7 +49,7 @@ class WithCosts(Invertible):
     cost: Float[Array, "S A C"]
     spread: Float[Array, "S A C"]
     degrees: Float[Array, " G"]
-    group: Int[Array, "S A C"] = eqx.field(converter=_as_groups)
+    group: Int[Array, "S A C"] = field(converter=_as_groups)
 
     def __init__(self, posterior: AbstractTable, cost: Any, spread: Any, degrees: Any, group: Any = None):
         require_kind("posterior", posterior, AbstractTable, "a posterior of a table, such as Dirichlet or Pooled")

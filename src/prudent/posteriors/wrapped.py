@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
-from ..arrays import Array, Record, as_float, is_concrete, require_kind
+from ..arrays import Array, as_float, is_concrete, require_kind
 from ..errors import InputError
+from ..records import Record, field
 from .base import AbstractTable, Invertible, Posterior, updated
 from .conjugate import Beta, Dirichlet
 
@@ -38,8 +38,8 @@ class WithinBox(Invertible):
     """
 
     posterior: Posterior
-    low: Float[Array, ...] = eqx.field(converter=as_float)
-    high: Float[Array, ...] = eqx.field(converter=as_float)
+    low: Float[Array, ...] = field(converter=as_float)
+    high: Float[Array, ...] = field(converter=as_float)
 
     def __check_init__(self) -> None:
         require_kind("posterior", self.posterior, Posterior, "a posterior such as family.prior.update(log)")

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, in_float64, to_numpy
+from ..deferred import jitted
 from ..errors import InputError
 from ..files import write_whole
 from ..objectives import Boxes, Relaxed
@@ -177,7 +177,7 @@ def _arrays(
     }
 
 
-@eqx.filter_jit
+@jitted
 def _bounds(
     risk: Risk, share: Array, low: Array, high: Array, found: Relaxed, state: Array, visits: Array
 ) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, "N R"]]:

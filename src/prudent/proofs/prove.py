@@ -8,17 +8,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from scipy.special import stdtrit
 
-from ..arrays import Record, as_key, in_float64, key_words, require_kind, require_number, require_size
+from ..arrays import in_float64, require_kind, require_number, require_size
 from ..errors import InputError
 from ..evaluation import check_question, in_columns, judge, usual_draws
 from ..objectives import Objective, Unit, objective_of
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
+from ..records import Record, field
 from ..risks import CVaR, Risk
+from ..seeds import Seed, as_key
 from ..solvers import Solution, digest_of, fresh_draws
 from .search import BranchAndBound, Moment, SearchedSample, check_measure
 from .tree import Cuts, Tree
@@ -68,8 +68,8 @@ class Proof(Record):
     lower_bound: float
     known_bound: float
     draws: WeightedDraws
-    deterministic: bool = eqx.field(static=True)
-    reason: str = eqx.field(static=True)
+    deterministic: bool = field(static=True)
+    reason: str = field(static=True)
     nodes: int
     seconds: float
     history: tuple[Moment, ...]
@@ -138,7 +138,7 @@ def prove(
     deterministic: bool = False,
     samples: int = 64,
     replications: int = 1,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
     resume: Proof | None = None,
     workers: int | None = None,
     progress: Callable[[Moment], None] | None = None,
@@ -192,7 +192,7 @@ def prove(
     with ThreadPoolExecutor(threads) as pool:
         found = []
         for number in range(replications):
-            draws = resume.draws if resume is not None else fresh_draws(belief, (*key_words(key), number), samples)
+            draws = resume.draws if resume is not None else fresh_draws(belief, (*key, number), samples)
             case = SearchedSample(objective, risk, draws, deterministic, resume if start is None else start)
             cuts = None
             if resume is not None and number == 0:
@@ -200,7 +200,7 @@ def prove(
                 cuts = Tree(case.start.shape, deterministic, resume.cuts._replace(bound=bound))
             search = BranchAndBound(case, cuts, pool.map, threads)
             found.append((search, _searched(search, limits, progress)))
-    return _proof(found, belief, key_words(key), time.perf_counter() - clock)
+    return _proof(found, belief, key, time.perf_counter() - clock)
 
 
 def _require_same(

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array
+from ..deferred import jax, jitted, jnp
 from ..objectives import Boxes, Relaxed, cheapest_rows
 from ..risks import Risk
 
@@ -99,7 +97,7 @@ def bounded(
     return _cut(risk, probabilities, low, high, found, own, losses, worst, visits, state, charged)
 
 
-@eqx.filter_jit
+@jitted
 def _shares(
     weights: Float[Array, "N R"], found: Relaxed, low: Float[Array, "N S A"], high: Float[Array, "N S A"]
 ) -> Float[Array, "N S"]:
@@ -114,7 +112,7 @@ def _cheapest(price: Float[Array, "N K A"], low: Float[Array, "N K A"], high: Fl
     return jnp.moveaxis(cheapest_rows(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
 
 
-@eqx.filter_jit
+@jitted
 def _weights(risk: Risk, probabilities: Float[Array, " R"], losses: Float[Array, "N R"]) -> Float[Array, "N R"]:
     """`p xi*` of each box's losses."""
     return probabilities * jax.vmap(lambda row: risk.density(row, probabilities))(losses)
@@ -133,7 +131,7 @@ def risk_of_least(
     return jnp.where(jnp.isnan(bound), -jnp.inf, bound), weights
 
 
-@eqx.filter_jit
+@jitted
 def weighed(
     risk: Risk, probabilities: Float[Array, " R"], deterministic: bool, high: Float[Array, "N S A"], found: Relaxed
 ) -> Weighed:
@@ -187,7 +185,7 @@ def shared(
     return jnp.where(jnp.isnan(best), -jnp.inf, best), by_state, best_weights
 
 
-@eqx.filter_jit
+@jitted
 def _cut(
     risk: Risk,
     probabilities: Float[Array, " R"],

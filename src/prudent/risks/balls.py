@@ -5,13 +5,12 @@ from __future__ import annotations
 import abc
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, as_number
+from ..deferred import jnp, lax
+from ..records import field
 from ..settings import number
 from .base import ConcaveRisk
 from .quantiles import BEYOND, LEVEL, CVaR, WorstCase, excess_moments, normalised
@@ -59,7 +58,7 @@ class KullbackLeiblerBall(_Tilting):
     3.993432
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(
+    radius: Float[Array, "*batch"] = field(
         converter=as_number, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
     )
 
@@ -77,9 +76,7 @@ class EntropicVaR(_Tilting):
     5.540838
     """
 
-    level: Float[Array, "*batch"] = eqx.field(
-        converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
-    )
+    level: Float[Array, "*batch"] = field(converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
 
     def _radius(self) -> Any:
         return -jnp.log1p(-self.level)
@@ -237,7 +234,7 @@ class ChiSquareBall(ConcaveRisk):
     4.527525
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(
+    radius: Float[Array, "*batch"] = field(
         converter=as_number, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
     )
 
@@ -290,7 +287,7 @@ class TotalVariationBall(ConcaveRisk):
     [0.0, 1.0, 1.0, 2.0]
     """
 
-    radius: Float[Array, "*batch"] = eqx.field(converter=as_number, metadata=number("[0, 1)", "0 is the mean", BEYOND))
+    radius: Float[Array, "*batch"] = field(converter=as_number, metadata=number("[0, 1)", "0 is the mean", BEYOND))
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """The densities of the worst case and of CVaR, mixed."""

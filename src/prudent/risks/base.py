@@ -11,25 +11,23 @@ import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 from jaxtyping import Float
 
 from ..arrays import (
     Array,
-    Record,
     as_float,
     in_float64,
     is_concrete,
+    is_jax_array,
+    is_traced,
     require_distribution,
     require_finite,
     to_numpy,
 )
+from ..deferred import jax, jitted, lax, loaded
 from ..errors import InputError
+from ..records import Record
 from ..settings import check_settings
 from .intervals import Estimate, confidence_interval, effective_draws, error_norm
 
@@ -133,7 +131,7 @@ class Risk(Record, Mixable):
             probabilities: `[R]` weights of the draws summing to 1; equal when left out.
         """
         losses, probabilities = checked_sample(losses, probabilities)
-        traced = isinstance(losses, Tracer) or isinstance(probabilities, Tracer)
+        traced = is_traced(losses) or is_traced(probabilities)
         found: Any = risk_value if traced else assess_sample
         return Assessment(*found(self, losses, probabilities))
 
@@ -158,7 +156,7 @@ class Risk(Record, Mixable):
         sample = checked_sample(losses, probabilities)
         if sample[0].shape[0] == 1:
             return np.asarray(np.nan)  # one draw says nothing of the spread
-        if any(isinstance(part, Tracer) for part in sample):
+        if any(map(is_traced, sample)):
             slope = self.influence(*sample)
             return error_norm(sample[1] * (slope - (sample[1] * slope).sum()))
         return np.asarray(_estimate(self, losses, probabilities).error)
@@ -221,7 +219,7 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
     off before the density, not after it: a density that calls a solver has no derivative rule.
     """
     xp: Any = losses.__array_namespace__()
-    held = lax.stop_gradient if xp is jnp else lambda part: part
+    held = lax.stop_gradient if is_jax_array(losses) else lambda part: part
     infinite = losses == np.inf
     losses, density = _weighed(risk, losses, probabilities)
     # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
@@ -234,11 +232,10 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
 def _weighed(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
     """The losses as they are weighed, and xi*: an infinite loss counts as a very large one."""
     xp: Any = losses.__array_namespace__()
-    held = lax.stop_gradient if xp is jnp else lambda part: part
+    held = lax.stop_gradient if is_jax_array(losses) else lambda part: part
     most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
     losses = xp.where(losses == np.inf, LARGE * xp.where(most > 0, most, 1.0), losses)
-    # By its class: a method taken from a module is made again each time, which costs more than a small sample.
-    return losses, type(risk).density(risk, held(losses), held(probabilities))
+    return losses, risk.density(held(losses), held(probabilities))
 
 
 def weights_of(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Float[np.ndarray, " R"]:
@@ -257,7 +254,7 @@ def _closely(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any
     return value, density, risk.influence(losses, probabilities), share
 
 
-compiled_value, _compiled_closely = eqx.filter_jit(risk_value), eqx.filter_jit(_closely)
+compiled_value, _compiled_closely = jitted(risk_value), jitted(_closely)
 
 
 def _filled(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -341,4 +338,4 @@ def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
 
 def _jax_array(part: Any) -> Any:
     """Traced inside a compiled function, so that the risk can be, too; outside, nothing is compiled for it."""
-    return part if isinstance(part, Tracer) else jax.device_put(part)
+    return jax.device_put(part) if loaded() and not is_traced(part) else part

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from ..arrays import in_float64, require_kind, require_size
 from ..conformance import Conformance, Finding, explained, held_to
+from ..deferred import jax, jitted
 from ..errors import InputError
 from .base import Risk, compiled_value, risk_value
 
@@ -197,12 +196,12 @@ class _Trial:
         return np.array(away), lambda k: f"another value when compiled {self._at(int(chosen[k]))}"
 
 
-@eqx.filter_jit
+@jitted
 def _assess(risk: Risk, losses: Any, weights: Any) -> Any:
     return jax.vmap(lambda row, p: risk_value(risk, row, p))(losses, weights)
 
 
-@eqx.filter_jit
+@jitted
 def _slopes(risk: Risk, losses: Any, weights: Any) -> Any:
     return jax.vmap(jax.grad(lambda row, p: risk_value(risk, row, p)[0]))(losses, weights)
 

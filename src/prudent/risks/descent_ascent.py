@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any, ClassVar
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import require_number, require_size
 from ..errors import InputError
+from ..records import field
 from .envelope_programs import KEPT_PROGRAMS, EnvelopeSolution, EnvelopeSolver, EnvelopeStatus, Program
 
 # Iterations between two looks at residual and gap.
@@ -40,9 +40,9 @@ class DescentAscent(EnvelopeSolver):
 
     leaves_densities: ClassVar[bool] = False
 
-    iterations: int = eqx.field(static=True, default=20_000)
-    step: float = eqx.field(static=True, default=0.9)
-    tolerance: float = eqx.field(static=True, default=1e-5)
+    iterations: int = field(static=True, default=20_000)
+    step: float = field(static=True, default=0.9)
+    tolerance: float = field(static=True, default=1e-5)
 
     def __check_init__(self) -> None:
         require_size("DescentAscent iterations", self.iterations)

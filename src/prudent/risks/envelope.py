@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_number
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
+from ..records import field, tree_leaves
 from .base import Risk, checked_sample
 from .envelope_programs import (
     Clarabel,
@@ -59,11 +57,11 @@ class Envelope(Risk):
 
     is_program: ClassVar[bool] = True
 
-    constraints: Callable[[Any, np.ndarray], Sequence[Any]] = eqx.field(static=True)
-    norm_bound: float | None = eqx.field(static=True, default=None)
-    order: float = eqx.field(static=True, default=2.0)
-    impose: bool = eqx.field(static=True, default=True)
-    solver: EnvelopeSolver = eqx.field(static=True, default=Clarabel())
+    constraints: Callable[[Any, np.ndarray], Sequence[Any]] = field(static=True)
+    norm_bound: float | None = field(static=True, default=None)
+    order: float = field(static=True, default=2.0)
+    impose: bool = field(static=True, default=True)
+    solver: EnvelopeSolver = field(static=True, default=Clarabel())
 
     def __check_init__(self) -> None:
         load_cvxpy()
@@ -163,7 +161,7 @@ def check_envelope(risk: Risk, draws: int) -> None:
 
     The error says which requirement the constraints contradict.
     """
-    for part in jax.tree.leaves(risk, is_leaf=lambda node: isinstance(node, Envelope)):
+    for part in tree_leaves(risk, is_leaf=lambda node: isinstance(node, Envelope)):
         if isinstance(part, Envelope):
             program = program_of(part._set(), np.full(draws, 1.0 / draws).tobytes())
             if part.impose:

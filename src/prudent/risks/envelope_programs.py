@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Record, require_number
+from ..arrays import require_number
 from ..conformance import explained
 from ..errors import InputError
+from ..records import Record, field
 
 # Compiled programs that are kept, least recently used first to go.
 KEPT_PROGRAMS = 64
@@ -96,7 +96,7 @@ class Clarabel(EnvelopeSolver):
     True
     """
 
-    tolerance: float = eqx.field(static=True, default=1e-9)
+    tolerance: float = field(static=True, default=1e-9)
 
     def __check_init__(self) -> None:
         require_number("Clarabel tolerance", self.tolerance, "(0, 1)")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_number, is_concrete, require_finite
 from ..errors import InputError
+from ..records import field
 from ..settings import check_settings, number
 from .base import Mixable, Risk
 from .quantiles import BEYOND, LEVEL, CVaR
@@ -46,8 +46,8 @@ class Mixture(Risk):
     on_host: ClassVar[bool] = _of_parts("on_host")
     is_program: ClassVar[bool] = _of_parts("is_program", any)
 
-    risks: tuple[Risk, ...] = eqx.field(converter=tuple)
-    weights: Float[Array, "*batch K"] = eqx.field(converter=as_float)
+    risks: tuple[Risk, ...] = field(converter=tuple)
+    weights: Float[Array, "*batch K"] = field(converter=as_float)
 
     def __check_init__(self) -> None:
         for risk in self.risks:
@@ -163,12 +163,12 @@ class MeanSemideviation(Risk):
     on_host: ClassVar[bool] = True
     ignores_weightless: ClassVar[bool] = True
 
-    order: Float[Array, "*batch"] = eqx.field(
+    order: Float[Array, "*batch"] = field(
         converter=as_number,
         default=1.0,
         metadata=number("[1, inf)", "of the semideviation", "use WorstCase() for the limit"),
     )
-    weight: Float[Array, "*batch"] = eqx.field(
+    weight: Float[Array, "*batch"] = field(
         converter=as_number,
         default=1.0,
         metadata=number("[0, 1]", "of the deviation", "above 1 it is not monotone, below 0 not convex", alone=True),
@@ -221,10 +221,8 @@ class QuantileDeviation(Risk):
     on_host: ClassVar[bool] = True
     ignores_weightless: ClassVar[bool] = True
 
-    level: Float[Array, "*batch"] = eqx.field(
-        converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
-    )
-    weight: Float[Array, "*batch"] = eqx.field(
+    level: Float[Array, "*batch"] = field(converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
+    weight: Float[Array, "*batch"] = field(
         converter=as_number,
         default=1.0,
         metadata=number("[0, inf)", "of the deviation, at most 1 / (1 - level)", "it is at most 1 / (1 - level)"),

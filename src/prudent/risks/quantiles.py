@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_number, is_concrete, require_finite
 from ..conformance import explained
+from ..deferred import jax, jnp
 from ..errors import InputError, hinted
+from ..records import field
 from ..settings import number
 from .base import ConcaveRisk, Risk
 
@@ -60,9 +59,7 @@ class CVaR(ConcaveRisk):
 
     on_host: ClassVar[bool] = True
 
-    level: Float[Array, "*batch"] = eqx.field(
-        converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND)
-    )
+    level: Float[Array, "*batch"] = field(converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
 
     def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
         """`clip((tail - mass above) / mass at the same loss, 0, 1) / tail` with `tail = 1 - level`."""
@@ -181,7 +178,7 @@ class Distortion(ConcaveRisk):
     4.073132
     """
 
-    function: Callable[[Any], Any] = eqx.field(static=True)
+    function: Callable[[Any], Any] = field(static=True)
 
     def __check_init__(self) -> None:
         if not callable(self.function):
@@ -266,10 +263,10 @@ class SmoothedVaR(Risk):
     coherent: ClassVar[bool] = False  # two densities it attains do not bound each other's values
     ignores_weightless: ClassVar[bool] = True
 
-    level: Float[Array, "*batch"] = eqx.field(
+    level: Float[Array, "*batch"] = field(
         converter=as_number, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
     )
-    width: Float[Array, "*batch"] = eqx.field(
+    width: Float[Array, "*batch"] = field(
         converter=as_number,
         default=0.05,
         metadata=number("(0, 1]", "of the average over nearby quantiles", "0.05 averages over a tenth of the draws"),

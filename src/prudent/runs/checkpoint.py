@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from ..arrays import as_key
 from ..errors import InputError
 from ..evaluation import Evaluation
 from ..files import commit, read_manifest
@@ -21,6 +19,7 @@ from ..objectives import objective_of
 from ..policies import TabularPolicy
 from ..problems import AbstractCase, Case, Counted, Facts, Outcomes, case_of, import_family, parse
 from ..report import FitRecord
+from ..seeds import as_key, fold_in
 from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names
 from .folder import FILES, UNFINISHED
@@ -314,7 +313,7 @@ def restored(saved: Saved, path: Path) -> Solution:
 
 def episode_seed(seed: Any, episode: int) -> Any:
     """The seed of an episode: the file's own at first, then keys that follow from it."""
-    return seed if episode == 0 else jax.random.fold_in(as_key(seed), episode)
+    return seed if episode == 0 else fold_in(as_key(seed), episode)
 
 
 class CheckpointWriter:

@@ -14,11 +14,10 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..advice import risk_words
-from ..arrays import to_numpy
+from ..arrays import is_jax_array, to_numpy
 from ..errors import InputError
 from ..evaluation import Evaluation
 from ..files import write_whole
@@ -51,9 +50,8 @@ def report_solution(
     """`solution.report`."""
     asked = _asked(solution)
     require_report()
-    seed = jax.random.wrap_key_data(jax.numpy.asarray(asked.key, jax.numpy.uint32))
     record = record_solution(
-        solution, asked.objective, asked.belief, risk=asked.risk, seed=seed, rivals=rivals, **shown
+        solution, asked.objective, asked.belief, risk=asked.risk, seed=asked.key, rivals=rivals, **shown
     )
     return write_report(record, path)
 
@@ -158,7 +156,7 @@ def _encoded(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, float | np.floating):
         # JSON has neither NaN nor infinities.
         return {"number": float(value).hex()}
-    if isinstance(value, np.ndarray | jax.Array):
+    if isinstance(value, np.ndarray) or is_jax_array(value):
         name = str(len(arrays))
         arrays[name] = np.array(to_numpy(value))
         return {"array": name}
@@ -188,7 +186,7 @@ def _of_arrays(tree: Any) -> Any:
         return {name: _of_arrays(part) for name, part in tree.items()}
     if type(tree) in (tuple, list):
         return type(tree)(_of_arrays(part) for part in tree)
-    return tree if isinstance(tree, np.ndarray | jax.Array | float | int | None) else None
+    return tree if is_jax_array(tree) or isinstance(tree, np.ndarray | float | int | None) else None
 
 
 def _decoded(said: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import as_key, in_float64, key_words
+from ..arrays import in_float64
 from ..errors import InputError
 from ..evaluation import Evaluation, judge, judged, usual_draws
 from ..objectives import chunk_size, losses_on, objective_of, slopes_on
@@ -16,6 +16,7 @@ from ..posteriors import WeightedDraws
 from ..problems import Case, limit_measure
 from ..report import Difference, FootingRecord, LimitRecord, PolicyRecord, footing_record, limit_record, policy_record
 from ..risks import CVaR, Risk, effective_draws
+from ..seeds import as_key
 from ..solvers import Job, JobDraws, Solution, fresh_draws, limit_answer
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
@@ -57,7 +58,7 @@ class Evaluator:
         self.objective: Any = objective_of(model, loss=loss, occupancy=occupancy)
         self.belief, self.risk, self.seed = belief, CVaR(0.9) if risk is None else risk, seed
         self.tail_level = tail_level_of(self.risk)
-        self.words = key_words(as_key(seed))
+        self.words = as_key(seed)
         self.draws = self._fresh(evaluation) if draws is None else draws
         self.tabular = self.objective.table(self.draws.thetas[0]) is not None
 

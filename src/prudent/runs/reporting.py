@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..arrays import as_key, key_words
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
 from ..report import SolutionRecord, report_html, solution_record
+from ..seeds import as_key
 from ..solvers import Solution
 from .deciding import decision_of
 from .folder import FILES, REPORT, read_record, require_run
@@ -106,7 +106,7 @@ def record_solution(
     pairs = (0, 0) if answer.probabilities is None else answer.probabilities.shape
     labels = getattr(solution.policy, "labels", None)
     named = pairs if labels is None else (labels.states, labels.actions)
-    seeds = key_words(as_key(seed))
+    seeds = as_key(seed)
     usual: dict[str, Any] = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss"}
     usual["seed"] = sum(word << 32 * place for place, word in enumerate(reversed(seeds)))
     usual |= {"states": named[0], "actions": named[1], "message": solution.status.value}

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float, Int
 
 from ..arrays import Array, require_size
 from ..conformance import explained
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
+from ..records import field
 from .family import AbstractSimulated
 from .policies import Controller
 from .rollouts import Feature
@@ -65,14 +63,14 @@ class EnvironmentFamily(AbstractSimulated):
 
     differentiable: ClassVar[bool] = False
 
-    make: Callable[[np.ndarray], Any] = eqx.field(static=True)
-    convert: Callable[[np.ndarray], Any] | None = eqx.field(static=True)
+    make: Callable[[np.ndarray], Any] = field(static=True)
+    convert: Callable[[np.ndarray], Any] | None = field(static=True)
     discount: Float[Array, ""]
     action_noise: Float[Array, "m m"]
-    horizon: int = eqx.field(static=True)
-    seen: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
-    particles: int = eqx.field(static=True)
+    horizon: int = field(static=True)
+    seen: int = field(static=True)
+    actions: int = field(static=True)
+    particles: int = field(static=True)
     seed: Int[Array, ""]
 
     def __init__(

@@ -6,16 +6,16 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, Record, as_float, as_whole, generator, in_float64, require_number, require_size
+from ..arrays import Array, as_float, as_whole, in_float64, require_number, require_size
 from ..conformance import explained
+from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..linear import covariance, require_log, root
+from ..records import AbstractVar, Record, field
+from ..seeds import generator
 from ..vector_log import VectorLog
 from .policies import Controller, held
 from .rollouts import Chance, Feature, Walk, check_noise, discounted_sums, log_density, segment, walked
@@ -61,13 +61,13 @@ class AbstractSimulated(Record):
 
     differentiable: ClassVar[bool] = True
 
-    discount: eqx.AbstractVar[Float[Array, ""]]
-    horizon: eqx.AbstractVar[int]
-    actions: eqx.AbstractVar[int]
-    action_noise: eqx.AbstractVar[Float[Array, "m m"]]
-    particles: eqx.AbstractVar[int]
-    seed: eqx.AbstractVar[Int[Array, ""]]
-    seen: eqx.AbstractVar[int]
+    discount: AbstractVar[Float[Array, ""]]
+    horizon: AbstractVar[int]
+    actions: AbstractVar[int]
+    action_noise: AbstractVar[Float[Array, "m m"]]
+    particles: AbstractVar[int]
+    seed: AbstractVar[Int[Array, ""]]
+    seen: AbstractVar[int]
 
     def _begin(self, discount: Any, horizon: int, actions: int, action_noise: Any, particles: int, seed: int) -> None:
         """Fields that all families have, checked."""
@@ -159,21 +159,21 @@ class SimulatedFamily(AbstractSimulated):
         seed: of the noise they meet.
     """
 
-    step: Callable[..., Any] = eqx.field(static=True)
-    cost: Callable[..., Any] = eqx.field(static=True)
-    start: Callable[..., Any] = eqx.field(static=True)
-    observe: Callable[..., Any] | None = eqx.field(static=True)
-    density: Callable[..., Any] | None = eqx.field(static=True)
+    step: Callable[..., Any] = field(static=True)
+    cost: Callable[..., Any] = field(static=True)
+    start: Callable[..., Any] = field(static=True)
+    observe: Callable[..., Any] | None = field(static=True)
+    density: Callable[..., Any] | None = field(static=True)
     discount: Float[Array, ""]
     action_noise: Float[Array, "m m"]
-    horizon: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
-    noise: int = eqx.field(static=True)
-    start_noise: int = eqx.field(static=True)
-    particles: int = eqx.field(static=True)
+    horizon: int = field(static=True)
+    actions: int = field(static=True)
+    noise: int = field(static=True)
+    start_noise: int = field(static=True)
+    particles: int = field(static=True)
     seed: Int[Array, ""]
-    states: int = eqx.field(static=True)
-    seen: int = eqx.field(static=True)
+    states: int = field(static=True)
+    seen: int = field(static=True)
 
     @in_float64
     def __init__(
@@ -324,7 +324,7 @@ class SimulatedFamily(AbstractSimulated):
         return jax.vmap(one)(*rows).sum()
 
 
-@eqx.filter_jit
+@jitted
 def _walked(
     family: SimulatedFamily, controller: Controller, point: Array, theta: Array, root: Array, chance: Chance, steps: int
 ) -> tuple[Array, Array, Array]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, generator, in_float64, require_finite, require_kind
+from ..arrays import Array, in_float64, require_finite, require_kind
 from ..conformance import explained
+from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..objectives import Losses, Objective, Size, Unit, losses_on
 from ..parameter_sets import ParameterSet
+from ..records import changed, field, tree_map
+from ..seeds import generator
 from .family import AbstractSimulated, SimulatedModel
 from .policies import Controller, controller_of, held
 
@@ -78,7 +78,7 @@ class SimulatedObjective(Objective):
     """
 
     family: AbstractSimulated
-    loss: SimulatedLoss = eqx.field(static=True)
+    loss: SimulatedLoss = field(static=True)
     controller: Controller
     fitted: Any
     judged: Any
@@ -121,7 +121,7 @@ class SimulatedObjective(Objective):
 
         def noted(function: Callable[[Any, Any], Any]) -> Any:
             functions.append(function)
-            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(_floats(function), *given))
+            return tree_map(lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(_floats(function), *given))
 
         # The loss is run once without numbers, to hear which functions it asks for.
         jax.eval_shape(lambda: self.loss(SimulatedOccupancy(self.family.mass, jnp.zeros(()), noted), model))
@@ -143,7 +143,7 @@ class SimulatedObjective(Objective):
         scale = float(np.mean(np.abs(losses_on(self, self.initial()[None], thetas))))
         if not (np.isfinite(scale) and scale > 0):
             return self, Unit(0.0, 1.0)
-        return eqx.tree_at(lambda objective: objective.unit, self, np.asarray(scale)), Unit(0.0, scale)
+        return changed(self, unit=np.asarray(scale)), Unit(0.0, scale)
 
     def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
         """The loss at every draw."""
@@ -184,7 +184,7 @@ class SimulatedObjective(Objective):
     def holding(self, policy: Any) -> Objective:
         """For the class of policies that this one is of."""
         controller, _ = held(policy, self.family.seen, self.family.actions)
-        return eqx.tree_at(lambda objective: objective.controller, self, controller)
+        return changed(self, controller=controller)
 
     def point_from(self, policy: Any) -> Float[np.ndarray, " D"]:
         """The parameters of a gain or a network of this class."""
@@ -239,7 +239,7 @@ class SimulatedObjective(Objective):
         return {"family": self.family, "loss": self.loss, "policy": self.controller}
 
 
-@eqx.filter_jit
+@jitted
 def _looked(objective: SimulatedObjective, point: Array, theta: Array, differentiable: bool) -> tuple[Array, Array]:
     def value(at: Array) -> Array:
         return objective.losses(at[None], jnp.asarray(theta)[None]).losses[0]

@@ -7,16 +7,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, as_float, as_whole, in_float64, require_finite, require_kind, require_size
+from ..arrays import Array, as_float, as_whole, in_float64, require_finite, require_kind, require_size
+from ..deferred import jax, jnp
 from ..errors import InputError
 from ..linear import LinearGain, LinearGaussianPolicy, point_of
 from ..parameter_sets import Everywhere, ParameterSet
+from ..records import AbstractVar, Record, field
 
 # Size of the entries of gains that are drawn at random.
 SPREAD = 0.3
@@ -25,7 +24,7 @@ SPREAD = 0.3
 class Controller(Record):
     """A class of policies: `[D]` parameters and what is seen `[o]` to a mean action `[m]`."""
 
-    within: eqx.AbstractVar[ParameterSet]
+    within: AbstractVar[ParameterSet]
 
     @abc.abstractmethod
     def entries(self, seen: int, actions: int) -> int:
@@ -110,11 +109,11 @@ class Network(Controller):
         within: the set the weights are kept in.
     """
 
-    width: int = eqx.field(static=True, converter=as_whole, default=64)
-    depth: int = eqx.field(static=True, converter=as_whole, default=2)
-    bounds: Any = eqx.field(static=True, converter=_ends, default=None)
-    seed: int = eqx.field(static=True, converter=as_whole, default=0)
-    within: ParameterSet = eqx.field(default=Everywhere(), kw_only=True)
+    width: int = field(static=True, converter=as_whole, default=64)
+    depth: int = field(static=True, converter=as_whole, default=2)
+    bounds: Any = field(static=True, converter=_ends, default=None)
+    seed: int = field(static=True, converter=as_whole, default=0)
+    within: ParameterSet = field(default=Everywhere(), kw_only=True)
 
     def __check_init__(self) -> None:
         for name, least in (("width", 1), ("depth", 0), ("seed", 0)):
@@ -195,8 +194,8 @@ class NetworkPolicy(Record):
 
     network: Network
     weights: Float[Array, " D"]
-    seen: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
+    seen: int = field(static=True)
+    actions: int = field(static=True)
 
     def __init__(self, network: Network, weights: Any, seen: int, actions: int):
         require_kind("network", network, Network, "Network(width=64)")
@@ -218,8 +217,8 @@ class NetworkPolicy(Record):
 class Given(Controller):
     """One policy that is a user's own function of what is seen; it has no parameters."""
 
-    function: Callable[[Any], Any] = eqx.field(static=True)
-    within: ParameterSet = eqx.field(default=Everywhere(), kw_only=True)
+    function: Callable[[Any], Any] = field(static=True)
+    within: ParameterSet = field(default=Everywhere(), kw_only=True)
 
     def entries(self, seen: int, actions: int) -> int:
         """None."""
@@ -231,7 +230,7 @@ class Given(Controller):
 
     def mean(self, parameters: Any, seen: Any, actions: int, numbers: Any = jnp) -> Any:
         """The function, state by state."""
-        if numbers is jnp:
+        if numbers is not np:
             one = lambda row: jnp.reshape(jnp.asarray(self.function(row)), (actions,))  # noqa: E731
             return one(seen) if seen.ndim == 1 else jax.vmap(one)(seen)
         rows = [np.reshape(np.asarray(self.function(row)), (actions,)) for row in seen.reshape(-1, seen.shape[-1])]

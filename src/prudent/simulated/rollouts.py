@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64
+from ..deferred import jax, jnp, lax
 from ..errors import InputError
+from ..records import tree_map
 
 # A next state may be off what any noise reaches by this share of its size, as from a log in single precision.
 REACHED = 1e-5
@@ -73,8 +72,8 @@ def scan(body: Callable[[Any, Any], tuple[Any, None]], first: Any, inputs: Any, 
     def along(carry: Any, inputs: Any) -> tuple[Any, None]:
         return lax.scan(jax.checkpoint(body, prevent_cse=False), carry, inputs)
 
-    cut = jax.tree.map(lambda part: part[: whole * steps].reshape(whole, steps, *part.shape[1:]), inputs)
-    rest = jax.tree.map(lambda part: part[whole * steps : length], inputs)
+    cut = tree_map(lambda part: part[: whole * steps].reshape(whole, steps, *part.shape[1:]), inputs)
+    rest = tree_map(lambda part: part[whole * steps : length], inputs)
     carry, _ = lax.scan(jax.checkpoint(along, prevent_cse=False), first, cut)
     return along(carry, rest)[0] if length > whole * steps else carry
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
+
+from ..records import same_structure, tree_leaves
 
 
 def batches_of(jobs: list[tuple], fit: int) -> list[list[tuple]]:
@@ -23,10 +24,14 @@ def batches_of(jobs: list[tuple], fit: int) -> list[list[tuple]]:
 
 def alike(jobs: list[tuple]) -> list[list[tuple]]:
     """Jobs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
-    groups: dict[Any, list[tuple]] = {}
+    groups: list[tuple[Any, Any, list[tuple]]] = []
     for job in jobs:
-        leaves, structure = jax.tree.flatten(job[2].risk)
-        atoms = job[2].belief.as_atoms()
-        name = (structure, *(np.shape(leaf) for leaf in leaves), None if atoms is None else len(atoms))
-        groups.setdefault(name, []).append(job)
-    return list(groups.values())
+        risk, atoms = job[2].risk, job[2].belief.as_atoms()
+        sizes = (None if atoms is None else len(atoms), [np.shape(leaf) for leaf in tree_leaves(risk)])
+        fitting = (group for own, theirs, group in groups if theirs == sizes and same_structure(own, risk))
+        group = next(fitting, None)
+        if group is None:
+            groups.append((risk, sizes, [job]))
+        else:
+            group.append(job)
+    return [group for _, _, group in groups]

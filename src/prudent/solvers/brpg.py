@@ -6,19 +6,17 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array, Record, as_number, as_whole, in_float64, require_kind, to_numpy
+from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_numpy
+from ..deferred import jax, jitted, jnp, lax
 from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator, SampledRisk
 from ..objectives import Objective
 from ..parameter_sets import projected
+from ..records import Record, changed, field, same_structure, tree_leaves, tree_map
 from ..risks import Risk
 from ..settings import check_settings, number, whole
 from .draws import JobDraws, Randomness, stacked
@@ -58,21 +56,17 @@ class BRPG(Optimiser):
         keep_iterates: whether the solution holds the parameters of every iteration, `Solution.iterates`.
     """
 
-    samples: int = eqx.field(
-        static=True, converter=as_whole, default=30, metadata=whole(1, "posterior draws an iteration")
-    )
-    iterations: int = eqx.field(static=True, converter=as_whole, default=100, metadata=whole(0, "iterations at most"))
-    step: Any = eqx.field(
-        static=True, default=1.0, metadata=number("(0, inf)", "length of a gradient step", checked=False)
-    )
-    tolerance: Float[Array, ""] = eqx.field(
+    samples: int = field(static=True, converter=as_whole, default=30, metadata=whole(1, "posterior draws an iteration"))
+    iterations: int = field(static=True, converter=as_whole, default=100, metadata=whole(0, "iterations at most"))
+    step: Any = field(static=True, default=1.0, metadata=number("(0, inf)", "length of a gradient step", checked=False))
+    tolerance: Float[Array, ""] = field(
         converter=as_number,
         default=0.0,
         metadata=number("[0, inf)", "converged when the gradient's norm is at most this; 0 never stops early"),
     )
     output: Output = LastIterate()
-    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
-    keep_iterates: bool = eqx.field(static=True, default=False)
+    evaluation: int | None = field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
+    keep_iterates: bool = field(static=True, default=False)
 
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
@@ -96,8 +90,8 @@ class BRPG(Optimiser):
     def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> State:
         """The loop's state."""
         initial = to_numpy(projected(objective.within, objective.initial()))
-        fresh = first_state(self.for_loop(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), 1)
-        state = filled(jax.tree.map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
+        fresh = first_state(self.for_loop(), tree_map(lambda leaf: np.asarray(leaf)[None], initial), 1)
+        state = filled(tree_map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
         if not (0 <= state.steps < 2**30 and GOING <= state.finished <= NON_FINITE):
             raise foreign()
         return state
@@ -146,19 +140,19 @@ class BRPG(Optimiser):
             # A run that stopped early made one evaluation more than it took steps.
             made = (int(state.steps[g]) - start + int(state.finished[g] != GOING)) * int(going[g])
             history = np.concatenate([histories[g], trace[: max(0, made), :, g]])
-            passed = jax.tree.map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates)
+            passed = tree_map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates)
             if before is not None and before[g].iterates is not None and passed is not None:
-                passed = jax.tree.map(lambda *rows: np.concatenate(rows), before[g].iterates, passed)
+                passed = tree_map(lambda *rows: np.concatenate(rows), before[g].iterates, passed)
             ended = Status.GRADIENT_VANISHED if state.finished[g] == VANISHED else Status.ITERATION_LIMIT
             found.append(
                 Outcome(
-                    parameters=jax.tree.map(lambda leaf, g=g: leaf[g], parameters),
+                    parameters=tree_map(lambda leaf, g=g: leaf[g], parameters),
                     status=ended if sound[g] else Status.NON_FINITE,
                     history=history,
                     iterations=int(state.steps[g]),
                     models=len(history) * draws.samples(self.samples),
                     in_sample=float(history[-NEWEST:, 0].mean()) if len(history) else float("nan"),
-                    state=jax.tree.map(lambda leaf, g=g: leaf[g], state),
+                    state=tree_map(lambda leaf, g=g: leaf[g], state),
                     iterates=passed,
                 )
             )
@@ -207,7 +201,7 @@ class Loop(NamedTuple):
     held_out: SampledRisk
 
 
-@eqx.filter_jit
+@jitted
 def first_state(settings: BRPG, parameters: Any, groups: int) -> State:
     """The state before the first iteration."""
     optimiser = jax.vmap(settings.optimiser.init)(parameters)
@@ -217,7 +211,7 @@ def first_state(settings: BRPG, parameters: Any, groups: int) -> State:
 
 def norm(tree: Any) -> Float[Array, " G"]:
     """Euclidean norm of each of G parameter sets."""
-    squares = [(leaf**2).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in jax.tree.leaves(tree)]
+    squares = [(leaf**2).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in tree_leaves(tree)]
     return jnp.sqrt(sum(squares[1:], squares[0]))
 
 
@@ -233,9 +227,9 @@ def one_iteration(
     change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
     moved = jax.vmap(within.project)(apply_updates(state.parameters, change))
     # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
-    nearest = jax.vmap(within.project)(jax.tree.map(jnp.subtract, state.parameters, slope))
-    stationarity = norm(jax.tree.map(jnp.subtract, state.parameters, nearest))
-    length = norm(jax.tree.map(jnp.subtract, moved, state.parameters))
+    nearest = jax.vmap(within.project)(tree_map(jnp.subtract, state.parameters, slope))
+    stationarity = norm(tree_map(jnp.subtract, state.parameters, nearest))
+    length = norm(tree_map(jnp.subtract, moved, state.parameters))
     sound = jnp.isfinite(result.value) & jnp.isfinite(stationarity) & jnp.isfinite(length)
     # A tolerance of 0 never stops a run: one sample's gradient can vanish where the objective's does not.
     still = (stationarity <= settings.tolerance) & (settings.tolerance > 0.0)
@@ -254,7 +248,7 @@ def one_iteration(
     )
 
 
-@eqx.filter_jit
+@jitted
 def run_block(
     loop: Loop,
     state: State,
@@ -278,18 +272,18 @@ def run_block(
     def body(carry: tuple) -> tuple:
         position, state, trace, iterates = carry
         if loop.settings.keep_iterates:
-            iterates = jax.tree.map(lambda rows, row: rows.at[position].set(row), iterates, state.parameters)
+            iterates = tree_map(lambda rows, row: rows.at[position].set(row), iterates, state.parameters)
         now, uniform = first + position, chance.uniforms[position]
         kept = loop.settings.output.observe(state.kept, state.parameters, now, uniform, loop.held_out)
         kept = where(state.finished == GOING, kept, state.kept)
         state, entries = one_iteration(loop, state, thetas[position], chance.keys[position])
-        state = eqx.tree_at(lambda s: s.kept, state, kept)
+        state = changed(state, kept=kept)
         return position + 1, state, trace.at[position].set(entries), iterates
 
     length, groups = chance.uniforms.shape
     trace, iterates = jnp.full((length, 3, groups), jnp.nan), None
     if loop.settings.keep_iterates:
-        iterates = jax.tree.map(lambda leaf: jnp.full((length, *leaf.shape), jnp.nan), state.parameters)
+        iterates = tree_map(lambda leaf: jnp.full((length, *leaf.shape), jnp.nan), state.parameters)
     position, state, trace, iterates = lax.while_loop(unfinished, body, (span[0], state, trace, iterates))
     return state, position, trace, iterates
 
@@ -317,7 +311,7 @@ def _iterate(
     end = start + iterations
     length = int(np.prod(draws.sizes(samples)))
     traces = [np.empty((0, 3, len(draws.jobs)))]
-    iterates = [jax.tree.map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
+    iterates = [tree_map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
     iteration = start
     with Progress(progress, start, end, watched=reached is not None, sure=True) as bar:
         while iteration < end and np.any(np.asarray(state.finished) == GOING):
@@ -331,25 +325,25 @@ def _iterate(
                 made = slice(iteration - first, int(position))
                 traces.append(np.asarray(trace)[made])
                 if keep:
-                    iterates.append(jax.tree.map(lambda rows, made=made: np.asarray(rows)[made], passed))
+                    iterates.append(tree_map(lambda rows, made=made: np.asarray(rows)[made], passed))
                 iteration = first + int(position)
                 bar.advance(iteration, traces[-1])
                 if reached is not None:
                     reached(state, traces)
-    together = jax.tree.map(lambda *rows: np.concatenate(rows), *iterates) if keep else None
+    together = tree_map(lambda *rows: np.concatenate(rows), *iterates) if keep else None
     return to_numpy(state), np.concatenate(traces), together
 
 
 def _so_far(state: State, history: np.ndarray) -> Outcome:
     """The first run between two iterations, at its last sound iterate, whatever its output rule would choose."""
     return Outcome(
-        parameters=jax.tree.map(lambda leaf: leaf[0], state.sound),
+        parameters=tree_map(lambda leaf: leaf[0], state.sound),
         status=Status.ITERATION_LIMIT,
         history=history,
         iterations=int(state.steps[0]),
         models=0,
         in_sample=float("nan"),
-        state=jax.tree.map(lambda leaf: leaf[0], state),
+        state=tree_map(lambda leaf: leaf[0], state),
     )
 
 
@@ -357,9 +351,9 @@ def _restore(before: Sequence[Solution], settings: BRPG, beginning: State) -> tu
     """The batch's state from its solutions; a run whose gradient had vanished goes on only at a lower tolerance."""
     checkpoints = [checkpoint_of(solution) for solution in before]
     state: State = stacked([checkpoint.state for checkpoint in checkpoints])
-    same = jax.tree.structure(beginning) == jax.tree.structure(state) and all(
+    same = same_structure(beginning, state) and all(
         np.shape(ours) == np.shape(theirs)
-        for ours, theirs in zip(jax.tree.leaves(beginning), jax.tree.leaves(state), strict=True)
+        for ours, theirs in zip(tree_leaves(beginning), tree_leaves(state), strict=True)
     )
     if not same:
         raise InputError(
@@ -372,10 +366,10 @@ def _restore(before: Sequence[Solution], settings: BRPG, beginning: State) -> tu
     if np.unique(steps[going]).size > 1:
         raise InputError("these runs stopped at different iterations; resume each with solve() on its own")
     histories = [
-        np.stack([np.asarray(column) for column in jax.tree.leaves(solution.history)], axis=1)[
+        np.stack([np.asarray(column) for column in tree_leaves(solution.history)], axis=1)[
             : steps[g] if going[g] else None
         ]
         for g, solution in enumerate(before)
     ]
-    state = eqx.tree_at(lambda s: s.finished, state, np.where(going, GOING, state.finished).astype(np.int32))
+    state = changed(state, finished=np.where(going, GOING, state.finished).astype(np.int32))
     return state, histories, int(steps[going][0]) if going.any() else 0

@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Record
 from ..evaluation import Evaluation, judged, stretched
 from ..objectives import Objective, losses_on, slopes_on
 from ..posteriors import WeightedDraws
+from ..records import Record, field
 from ..risks import Risk
 from .descent import ROUNDING
 from .drivers import Driver, drivers_of
@@ -66,19 +65,19 @@ class Certificate(Record):
 
     lower_bound: float | None
     lower_bound_standard_error: float | None
-    reason: str = eqx.field(static=True)
+    reason: str = field(static=True)
     risk: float
     gap: float | None
     gap_limit: float | None
-    confidence: str = eqx.field(static=True)
+    confidence: str = field(static=True)
     draws: int
-    exact: bool = eqx.field(static=True)
+    exact: bool = field(static=True)
     in_sample: float
     stationarity: float
     drivers: tuple[Driver, ...]
     drivers_considered: int
     seconds: float
-    limited: bool = eqx.field(static=True, default=False)
+    limited: bool = field(static=True, default=False)
 
     def rows(self) -> list[tuple[str, str]]:
         """Lines of a solution's summary, as (label, text)."""

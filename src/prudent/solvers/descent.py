@@ -11,14 +11,14 @@ import abc
 import dataclasses
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Record, to_numpy
+from ..arrays import to_numpy
+from ..deferred import jax, jitted
 from ..objectives import Objective, Table
 from ..parameter_sets import ParameterSet
+from ..records import Record, tree_leaves, tree_map
 from .sample import Sample, Slopes
 
 # Why a point no longer moves. Where the policy has no table of its own, its gradient vanishing is all that is known.
@@ -60,8 +60,8 @@ class Space(NamedTuple):
 
     def shape(self, parameters: Any) -> tuple[int, ...]:
         """Of the point of each of K parameter sets."""
-        one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], parameters)
-        return tuple(jax.eval_shape(self.objective.point, one).shape)
+        one = tree_map(lambda leaf: np.asarray(leaf)[0], parameters)
+        return self.objective.point_shape(one)
 
     def visits(self, found: Slopes) -> Float[np.ndarray, "K S"]:
         """What the metric of a natural step is made of; empty without one."""
@@ -188,15 +188,14 @@ class Step(Record):
 
 def flat(tree: Any) -> Float[np.ndarray, "K D"]:
     """K parameter sets as rows."""
-    return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in jax.tree.leaves(tree)], axis=1)
+    return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in tree_leaves(tree)], axis=1)
 
 
 def unflat(rows: Float[np.ndarray, "K D"], like: Any) -> Any:
     """Rows as K parameter sets shaped like `like`."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([int(np.prod(np.shape(leaf)[1:])) for leaf in leaves])
-    pieces = np.split(rows, ends[:-1], axis=1)
-    return structure.unflatten([piece.reshape(np.shape(leaf)) for piece, leaf in zip(pieces, leaves, strict=True)])
+    ends = np.cumsum([int(np.prod(np.shape(leaf)[1:])) for leaf in tree_leaves(like)])
+    pieces = iter(np.split(rows, ends[:-1], axis=1))
+    return tree_map(lambda leaf: next(pieces).reshape(np.shape(leaf)), like)
 
 
 def project_all(within: ParameterSet, parameters: Any) -> Any:
@@ -204,7 +203,7 @@ def project_all(within: ParameterSet, parameters: Any) -> Any:
     return parameters if within.free else _project_all(within, parameters)
 
 
-@eqx.filter_jit
+@jitted
 def _project_all(within: ParameterSet, parameters: Any) -> Any:
     return jax.vmap(within.project)(parameters)
 
@@ -215,7 +214,7 @@ def gradients_of(objective: Objective, parameters: Any, slopes: np.ndarray) -> t
     rows = flat(gradient)
     if objective.within.free:
         return rows, np.linalg.norm(rows, axis=1)
-    nearest = to_numpy(project_all(objective.within, jax.tree.map(np.subtract, parameters, gradient)))
+    nearest = to_numpy(project_all(objective.within, tree_map(np.subtract, parameters, gradient)))
     return rows, np.linalg.norm(flat(parameters) - flat(nearest), axis=1)
 
 
@@ -371,9 +370,9 @@ def halved(iterates: Iterates) -> Iterates:
 
 def only(iterates: Iterates, start: int) -> Any:
     """The parameters of one point, with the axis K kept."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[start : start + 1], iterates.parameters)
+    return tree_map(lambda leaf: np.asarray(leaf)[start : start + 1], iterates.parameters)
 
 
 def choose(accept: Bool[np.ndarray, " K"], yes: Any, no: Any) -> Any:
     """Leaf by leaf, row k of `yes` where `accept[k]`, of `no` elsewhere."""
-    return jax.tree.map(lambda a, b: np.where(accept.reshape(-1, *[1] * (np.ndim(a) - 1)), a, b), yes, no)
+    return tree_map(lambda a, b: np.where(accept.reshape(-1, *[1] * (np.ndim(a) - 1)), a, b), yes, no)

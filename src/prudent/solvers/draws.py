@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from ..arrays import Array, Stream, as_float, stream
+from ..arrays import Array, as_float
 from ..errors import InputError
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, draw_sets, equally_weighted
+from ..records import tree_map
 from ..risks import Risk
+from ..seeds import Stream, generator
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
 # loop. A unit depends on one run alone, so that a run's draws are the same in any batch.
@@ -72,7 +73,7 @@ class JobDraws:
         for job in self.jobs:
             name = (id(job.belief), job.words)
             if name not in made:
-                made[name] = make(job.belief, stream(job.words, *path))
+                made[name] = make(job.belief, generator(job.words, *path))
         return [made[id(job.belief), job.words] for job in self.jobs]
 
     def _weighted(self, n: int, *path: int) -> list[WeightedDraws]:
@@ -98,7 +99,7 @@ class JobDraws:
             belief = job.belief
             if isinstance(belief, Invertible) and 0 < belief.uniform_dimension <= LARGEST_SOBOL:
                 belief = Sobol(belief)
-            self.made[name] = equally_weighted(draw(belief, stream(job.words, *path), n))
+            self.made[name] = equally_weighted(draw(belief, generator(job.words, *path), n))
         return self.made[name]
 
     def samples(self, wanted: int) -> int:
@@ -161,7 +162,7 @@ def fresh_draws(belief: Posterior, words: tuple[int, ...], n: int) -> WeightedDr
     atoms = belief.as_atoms()
     if atoms is not None:
         return atoms
-    return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n), belief.behind)
+    return equally_weighted(draw(belief, generator(words, Stream.EVALUATION), n), belief.behind)
 
 
 def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:
@@ -175,4 +176,4 @@ def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) 
 
 def stacked(trees: Sequence[Any]) -> Any:
     """Records of the same shape as one record with a leading axis."""
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
+    return tree_map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)

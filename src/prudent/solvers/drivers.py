@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from ..arrays import Record
 from ..objectives import Objective
 from ..posteriors import WeightedDraws
+from ..records import Record, field
 
 # Chance that any driver is named at all if theta has nothing to do with the loss.
 CHANCE = 0.05
@@ -44,10 +43,10 @@ class Driver(Record):
         name: what it is called, such as `slip` or `worn, run → broken`.
     """
 
-    place: tuple[int, ...] = eqx.field(static=True)
+    place: tuple[int, ...] = field(static=True)
     shift: float
     standard_error: float
-    name: str = eqx.field(static=True, default="")
+    name: str = field(static=True, default="")
 
 
 def drivers_of(

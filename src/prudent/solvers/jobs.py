@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from ..arrays import as_float, as_key, in_float64, key_words, require_finite, require_kind, to_numpy
+from ..arrays import as_float, in_float64, require_finite, require_kind, to_numpy
 from ..errors import InputError, hinted
 from ..evaluation import Evaluation, check_question, judge, usual_draws
 from ..gradients import Adjoint, GradientEstimator
@@ -18,7 +17,9 @@ from ..objectives import Objective, objective_of, point_at
 from ..parameter_sets import projected
 from ..phases import phase, status_line
 from ..posteriors import Posterior
+from ..records import same_structure, tree_leaves, tree_map
 from ..risks import CVaR, Risk, check_envelope
+from ..seeds import Key, Seed, as_key, fold_in
 from ..workers import mapped, workers
 from .batches import alike, batches_of
 from .brpg import BRPG
@@ -49,7 +50,7 @@ def solve(
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
     occupancy: Any = None,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
     start: Any = None,
     resume: Solution | None = None,
     progress: Shown = None,
@@ -116,7 +117,7 @@ def _limited(
     belief: Posterior,
     risk: Risk,
     parts: Parts,
-    key: jax.Array,
+    key: Key,
     start: Any,
     resume: Solution | None,
     progress: Shown,
@@ -139,7 +140,7 @@ def _limited(
         check_question(each, [belief], [risk])
     initial = to_numpy(projected(objectives[0].within, objectives[0].initial()))
     first = initial if start is None else start_at(start, initial, objectives[0])
-    job = Job(belief, risk, key_words(key), first, start is not None)
+    job = Job(belief, risk, key, first, start is not None)
     settings.check(objectives[0], parts.gradient, JobDraws([job]).first(1)[0])
     return solve_limited(objectives, limits, job, settings, progress, parts.certify)
 
@@ -155,7 +156,7 @@ def solve_many(
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
     occupancy: Any = None,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
     start: Sequence[Sequence[Any]] | None = None,
     resume: Sequence[Sequence[Solution]] | None = None,
     progress: Shown = None,
@@ -178,7 +179,7 @@ def solve_many(
         require_kind(name, several, Sequence, "a list, one entry a run; solve() takes a single one")
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
-    keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(beliefs))]
+    keys = [fold_in(as_key(seed), i) for i in range(len(beliefs))]
     parts = Parts(objective_of(model, loss, policy, occupancy), risks, gradient, solver, certify)
     progress = checked_progress(progress)
     with status_line(shown_on(progress)):
@@ -216,7 +217,7 @@ class Parts:
 def solve_grid(
     beliefs: Sequence[Posterior],
     risks: Sequence[Risk],
-    keys: Sequence[jax.Array],
+    keys: Sequence[Key],
     parts: Parts,
     start: Sequence[Sequence[Any]] | None,
     resume: Sequence[Sequence[Solution]] | None,
@@ -242,7 +243,7 @@ def solve_grid(
         return initial if start is None else start_at(start[i][j], initial, objective)
 
     jobs = [
-        (i, j, Job(belief, risk, key_words(key), first(i, j), start is not None))
+        (i, j, Job(belief, risk, key, first(i, j), start is not None))
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
@@ -269,18 +270,18 @@ def solve_grid(
 
 def start_at(start: Any, initial: Any, objective: Objective) -> Any:
     """Parameters given by the user, projected; refused unless finite and shaped like the policy's own."""
-    start = jax.tree.map(as_float, start)
-    same = jax.tree.structure(start) == jax.tree.structure(initial) and all(
+    start = tree_map(as_float, start)
+    same = same_structure(start, initial) and all(
         np.shape(ours) == np.shape(theirs)
-        for ours, theirs in zip(jax.tree.leaves(start), jax.tree.leaves(initial), strict=True)
+        for ours, theirs in zip(tree_leaves(start), tree_leaves(initial), strict=True)
     )
     if not same:
-        shapes = jax.tree.map(np.shape, initial, is_leaf=lambda leaf: isinstance(leaf, np.ndarray))
+        shapes = tree_map(np.shape, initial, is_leaf=lambda leaf: isinstance(leaf, np.ndarray))
         raise InputError(
-            f"start must be parameters of this policy, shaped {shapes}, got {jax.tree.map(np.shape, start)}; "
+            f"start must be parameters of this policy, shaped {shapes}, got {tree_map(np.shape, start)}; "
             "use solution.parameters of a run with the same model and policy"
         )
-    for leaf in jax.tree.leaves(start):
+    for leaf in tree_leaves(start):
         require_finite("start", np.asarray(leaf))
     return to_numpy(projected(objective.within, start))
 

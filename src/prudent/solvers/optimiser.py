@@ -8,13 +8,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 
-from ..arrays import Record
+from ..arrays import is_jax_array
 from ..gradients import GradientEstimator
 from ..objectives import Objective
+from ..records import AbstractVar, Record
 from .draws import JobDraws
 from .progress import Shown
 from .solution import Solution, Status
@@ -59,8 +58,9 @@ def _described(part: Any) -> Any:
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = [(each.name, _described(getattr(part, each.name))) for each in dataclasses.fields(part)]
         return type(part).__name__, fields
-    if isinstance(part, np.ndarray | jax.Array):
-        return np.shape(part), np.asarray(part).tobytes()
+    if isinstance(part, np.ndarray) or is_jax_array(part):
+        array = np.asarray(part)
+        return array.shape, array.tobytes()
     if isinstance(part, dict):
         return [(name, _described(value)) for name, value in part.items()]
     if isinstance(part, list | tuple):
@@ -71,7 +71,7 @@ def _described(part: Any) -> Any:
 class Optimiser(Record):
     """Settings of a solver. `solve` checks the parts, draws, judges and certifies; the rest is here."""
 
-    evaluation: eqx.AbstractVar[int | None]
+    evaluation: AbstractVar[int | None]
 
     @abc.abstractmethod
     def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, Record, as_whole, require_size
+from ..arrays import Array, as_whole, require_size
+from ..deferred import jax, jitted, jnp
 from ..gradients import SampledRisk
+from ..records import Record, field, tree_map
 
 
 class Kept(Record):
@@ -45,7 +44,7 @@ def start(parameters: Any, groups: int) -> Kept:
 
 def where(mask: Bool[Array, " G"], yes: Any, no: Any) -> Any:
     """Leaf by leaf, row g of `yes` where `mask[g]`, of `no` elsewhere."""
-    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *([1] * (a.ndim - 1))), a, b), yes, no)
+    return tree_map(lambda a, b: jnp.where(mask.reshape(-1, *([1] * (a.ndim - 1))), a, b), yes, no)
 
 
 class LastIterate(Output):
@@ -97,8 +96,8 @@ class BestHeldOut(Output):
         every: how many iterations apart iterates are scored; the last one always is.
     """
 
-    samples: int = eqx.field(static=True, converter=as_whole, default=256)
-    every: int = eqx.field(static=True, converter=as_whole, default=10)
+    samples: int = field(static=True, converter=as_whole, default=256)
+    every: int = field(static=True, converter=as_whole, default=10)
 
     def __check_init__(self) -> None:
         require_size("BestHeldOut samples", self.samples)
@@ -124,4 +123,4 @@ def _better(kept: Kept, parameters: Any, held_out: SampledRisk) -> Kept:
     return Kept(where(better, parameters, kept.parameters), jnp.where(better, score, kept.score))
 
 
-_jit_better = eqx.filter_jit(_better)
+_jit_better = jitted(_better)

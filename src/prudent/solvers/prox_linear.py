@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Record
+from ..records import Record
 from ..risks import weights_of
 from .descent import ROUNDING, Iterates, Space, Step, TrialPoints
 from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Record, as_whole, require_size
+from ..arrays import as_whole, require_size
+from ..records import Record, field, tree_map
 from .descent import Iterates, Space, Step, TrialPoints, project_all, unflat
 from .sample import Sample, Slopes
 
@@ -43,7 +42,7 @@ class LBFGS(Step):
         memory: pairs of changes that are remembered.
     """
 
-    memory: int = eqx.field(static=True, converter=as_whole, default=10)
+    memory: int = field(static=True, converter=as_whole, default=10)
 
     def __check_init__(self) -> None:
         require_size("LBFGS memory", self.memory)
@@ -117,4 +116,4 @@ def newton_directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float
 
 
 def _added(parameters: Any, rows: Float[np.ndarray, "K D"]) -> Any:
-    return jax.tree.map(lambda leaf, change: leaf + change, parameters, unflat(rows, parameters))
+    return tree_map(lambda leaf, change: leaf + change, parameters, unflat(rows, parameters))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Stream, as_number, as_whole, in_float64, require_kind, stream, to_numpy
+from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_numpy
 from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator
 from ..objectives import Objective, Unit
 from ..parameter_sets import projected
 from ..posteriors import equally_weighted
+from ..records import field, tree_map
+from ..seeds import Stream, generator
 from ..settings import check_settings, number, whole
 from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin, only
 from .draws import Job, JobDraws, draw
@@ -73,23 +73,23 @@ class SampleAverage(Optimiser):
             put a hundred into the risk's tail where that is cheap.
     """
 
-    samples: int = eqx.field(
+    samples: int = field(
         static=True, converter=as_whole, default=128, metadata=whole(1, "posterior draws of the first sample")
     )
-    largest: int = eqx.field(static=True, converter=as_whole, default=8192, metadata=whole(1, "most draws of a sample"))
-    starts: int = eqx.field(
+    largest: int = field(static=True, converter=as_whole, default=8192, metadata=whole(1, "most draws of a sample"))
+    starts: int = field(
         static=True, converter=as_whole, default=8, metadata=whole(1, "policies the search begins from")
     )
-    iterations: int = eqx.field(
+    iterations: int = field(
         static=True, converter=as_whole, default=300, metadata=whole(0, "iterations at most, over all samples")
     )
     step: Step | None = None
-    tolerance: Float[Array, ""] = eqx.field(
+    tolerance: Float[Array, ""] = field(
         converter=as_number,
         default=1e-4,
         metadata=number("[0, inf)", "converged when so small a share is left to gain"),
     )
-    evaluation: int | None = eqx.field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
+    evaluation: int | None = field(static=True, converter=as_whole, default=None, metadata=whole(1, EVALUATION))
 
     def __check_init__(self) -> None:
         check_settings(self)
@@ -136,7 +136,7 @@ class SampleAverage(Optimiser):
         space = space_of(objective, theta, self.step)
         initial = to_numpy(projected(objective.within, objective.initial()))
         steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
-        return restored_search(arrays, space, jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
+        return restored_search(arrays, space, tree_map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
 
     def jobs_at_once(self, objective: Objective) -> int:
         """A few: their models fill the same chunks."""
@@ -170,7 +170,7 @@ class SampleAverage(Optimiser):
         thetas = draws.first(4)
         objective, unit = objective.in_units(thetas)
         space = space_of(objective, thetas[0], self.step)
-        entries = int(np.prod(space.shape(jax.tree.map(lambda leaf: np.asarray(leaf)[None], draws.jobs[0].start))))
+        entries = int(np.prod(space.shape(tree_map(lambda leaf: np.asarray(leaf)[None], draws.jobs[0].start))))
         steps = self.steps_for(space, entries)
         searches = (
             [self._begin(space, job, steps) for job in draws.jobs]
@@ -208,7 +208,7 @@ class SampleAverage(Optimiser):
 
     def _outcome(self, search: Search, answer: Incumbent, history: list, unit: Unit) -> Outcome:
         return Outcome(
-            parameters=jax.tree.map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
+            parameters=tree_map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
             status=search.status(),
             history=np.array(history).reshape(-1, 3),
             iterations=search.iterations,
@@ -218,7 +218,7 @@ class SampleAverage(Optimiser):
         )
 
     def _begin(self, space: Space, job: Job, steps: tuple[Step, ...]) -> Search:
-        random = stream(job.words, Stream.SAMPLE)
+        random = generator(job.words, Stream.SAMPLE)
         atoms = job.belief.as_atoms()
         draws = equally_weighted(draw(job.belief, random, PLANNED)) if atoms is None else atoms
         starts, floor = first_parameters(space, job, self.starts, draws, steps[0].needs_table, random)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, Record, Stream, to_numpy
+from ..arrays import Array, to_numpy
 from ..evaluation import judged
 from ..objectives import Unit
 from ..posteriors import WeightedDraws
+from ..records import Record, tree_leaves, tree_map
 from ..risks import Risk
+from ..seeds import Stream
 from .descent import (
     CONVERGED,
     DROPPED,
@@ -279,7 +280,7 @@ def _joined(space: Space, first: Iterates, waiting: Iterates) -> Iterates:
     """All starts, the first of them where it has come to."""
     if not np.isfinite(first.value[0]):
         return waiting
-    joined = jax.tree.map(lambda own, all_: np.concatenate([own, all_[1:]]), first.parameters, waiting.parameters)
+    joined = tree_map(lambda own, all_: np.concatenate([own, all_[1:]]), first.parameters, waiting.parameters)
     again = begin(space, joined)
     # What is known of the first is the newest line of the history.
     here = {name: np.array(getattr(again, name)) for name in ("value", "norm", "length")}
@@ -290,7 +291,7 @@ def _joined(space: Space, first: Iterates, waiting: Iterates) -> Iterates:
 
 def _alone(iterates: Iterates, best: int) -> Iterates:
     """One of the points."""
-    return jax.tree.map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, iterates)
+    return tree_map(lambda leaf: leaf[best : best + 1] if np.ndim(leaf) else leaf, iterates)
 
 
 def _change(risk: Risk, draws: WeightedDraws, here: Incumbent, before: Incumbent) -> tuple[float, float]:
@@ -344,7 +345,7 @@ def _possible(search: Search, settings: SampleAverage) -> bool:
     """Whether a run could have come here."""
     iterates: Iterates = search.iterates
     codes = np.asarray(iterates.finished)
-    values = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(iterates.parameters)])
+    values = np.concatenate([np.ravel(leaf) for leaf in tree_leaves(iterates.parameters)])
     ended = [search.done] if search.incumbent is None else [search.done, search.incumbent.code]
     return bool(
         np.all((codes >= GOING) & (codes < CODES))

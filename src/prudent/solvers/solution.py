@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 from jaxtyping import Float
 
-from ..arrays import Array, Record
+from ..arrays import Array
 from ..errors import InputError
 from ..evaluation import Evaluation, in_columns, plus_minus
+from ..records import Record, field
 
 
 class Status(enum.Enum):
@@ -149,8 +149,8 @@ class Checkpoint(Record):
     """
 
     state: Any
-    key: tuple[int, ...] = eqx.field(static=True)
-    parts: tuple[tuple[str, str], ...] | None = eqx.field(static=True, default=None)
+    key: tuple[int, ...] = field(static=True)
+    parts: tuple[tuple[str, str], ...] | None = field(static=True, default=None)
 
 
 class Solution(Record):
@@ -182,7 +182,7 @@ class Solution(Record):
         asked: what was asked, an `Asked` record; None where it is not known, as of a solution that was loaded.
     """
 
-    status: Status = eqx.field(static=True)
+    status: Status = field(static=True)
     policy: Any
     evaluation: Evaluation
     history: History

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from ..objectives import Objective, losses_on
 from ..posteriors import WeightedDraws
+from ..records import tree_map
 from ..risks import Risk
 from .descent import Space, project_all
 from .draws import Job
@@ -51,13 +51,13 @@ def first_parameters(
             them or a loss has no slope there.
         random: for what plans leave open.
     """
-    own = jax.tree.map(lambda leaf: np.asarray(leaf)[None], job.start)
+    own = tree_map(lambda leaf: np.asarray(leaf)[None], job.start)
     parts, floor = [own], float("nan")
     if count > 1:
         others, floor = _others(space, job, count - 1, draws, pure, random)
         parts.append(others)
     parts += [own] if job.given else []
-    return Starts(jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts), floor)
+    return Starts(tree_map(lambda *leaves: np.concatenate(leaves), *parts), floor)
 
 
 def _others(
@@ -67,14 +67,14 @@ def _others(
     points, floor = _plans(objective, job, draws, count - int(RANDOM_SHARE * count))
     drawn = objective.random_points(random, count - len(points))
     if drawn is None:
-        starts = jax.tree.map(
+        starts = tree_map(
             lambda leaf: np.asarray(leaf) + SPREAD * random.normal(size=(count, *np.shape(leaf))), job.start
         )
-        return Starts(jax.tree.map(np.asarray, project_all(space.within, starts)), floor)
+        return Starts(tree_map(np.asarray, project_all(space.within, starts)), floor)
     if not pure or space.table is None or space.table.bends:
         points = [objective.mixed(point) for point in points]
     parameters = objective.from_point(np.stack([*points, *drawn]))
-    return Starts(jax.tree.map(np.asarray, project_all(space.within, parameters)), floor)
+    return Starts(tree_map(np.asarray, project_all(space.within, parameters)), floor)
 
 
 def _plans(objective: Objective, job: Job, draws: WeightedDraws, most: int) -> tuple[list[np.ndarray], float]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from ..records import tree_map, tree_paths
 
 Arrays = dict[str, np.ndarray]
 
 
 def named_leaves(tree: Any) -> Arrays:
     """The leaves of a record by their paths, such as `.iterates.value`; what is None has no name."""
-    leaves = jax.tree_util.tree_flatten_with_path(to_numpy(tree))[0]
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {path: np.asarray(leaf) for path, leaf in tree_paths(to_numpy(tree))}
 
 
 def below(arrays: Arrays, name: str) -> Arrays:
@@ -29,7 +28,6 @@ def filled(template: Any, arrays: Arrays, points: int | None = None) -> Any:
 
     Arrays that the template could not have left are refused: each must have the name, the type and the shape of a leaf.
     """
-    leaves, structure = jax.tree.flatten(template)
     expected = named_leaves(template)
 
     def shape(leaf: np.ndarray) -> tuple[int, ...]:
@@ -41,11 +39,13 @@ def filled(template: Any, arrays: Arrays, points: int | None = None) -> Any:
     if not fits:
         raise foreign()
     # A number comes back as Python's own where it was one.
-    values = [
-        arrays[place].item() if type(leaf) in (bool, int, float) else arrays[place]
-        for place, leaf in zip(expected, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, values)
+    places = iter(expected)
+
+    def value(leaf: Any) -> Any:
+        array = arrays[next(places)]
+        return array.item() if type(leaf) in (bool, int, float) else array
+
+    return tree_map(value, template)
 
 
 def foreign() -> InputError:

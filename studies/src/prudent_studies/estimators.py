@@ -17,6 +17,7 @@ from prudent.envs import FrozenLake, frozen_lake
 from prudent.gradients import Adjoint, GradientEstimator, SampledRisk, ZerothOrder, directions
 from prudent.losses import Loss
 from prudent.occupancies import Method
+from prudent.records import Record
 
 MAP = "SFF\nHFG"
 TRUTH = (0.3, 0.1)
@@ -162,7 +163,7 @@ def sweeps(seed: int = 0, replications: int = 64) -> list[Sweep]:
     ]
 
 
-class Setting(eqx.Module):
+class Setting(Record):
     """Random policies and posterior draws of a lake that all estimators are tried on."""
 
     lake: FrozenLake

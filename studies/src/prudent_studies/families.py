@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 import prudent as pr
-from prudent.arrays import as_key, require_size
+from prudent.arrays import require_size
 from prudent.envs import Inventory, MachineReplacement, RiverSwim, inventory, machine_replacement, river_swim
+from prudent.seeds import jax_key
 
 SIZES = (5, 50, 500)
 LEVEL = 0.9
@@ -116,7 +117,7 @@ def compare(
     solver = pr.SampleAverage() if solver is None else solver
     observations = np.repeat([require_size("a data-set size", n) for n in sizes], replications)
     # Run i has the key that `solve_many` gives it, so that all methods are judged on the same fresh draws.
-    keys = [jax.random.fold_in(as_key(seed), i) for i in range(len(observations))]
+    keys = [jax.random.fold_in(jax_key(seed), i) for i in range(len(observations))]
     beliefs = [setting.belief(int(n), key) for n, key in zip(observations, keys, strict=True)]
     # One call for all sizes: everything is compiled once.
     found = pr.solve_many(

@@ -9,8 +9,8 @@ import numpy as np
 import optax
 
 from prudent import BRPG, CVaR, TabularPolicy, evaluate, loss_at, plan, solve
-from prudent.arrays import as_key, generator
 from prudent.envs import from_gymnasium
+from prudent.seeds import generator, jax_key
 
 NAME = "FrozenLake-v1"
 DISCOUNT = 0.99
@@ -67,7 +67,7 @@ def run_gymnasium(seed: int = 0, rollouts: int = 100, episodes: int = 2000) -> G
         rollouts: walks of the uniform policy that are logged.
         episodes: test episodes of each policy; all policies meet the same seeds of the environment.
     """
-    key = as_key(seed)
+    key = jax_key(seed)
     problem = from_gymnasium(NAME, DISCOUNT, rollouts=rollouts)
     family = problem.family
     uniform = TabularPolicy(np.full(family.support.shape[:2], 1.0 / family.support.actions))

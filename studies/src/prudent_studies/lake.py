@@ -12,10 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 import prudent as pr
-from prudent.arrays import as_key, in_float64
+from prudent.arrays import in_float64
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.losses import Loss
 from prudent.policies import action_tables
+from prudent.seeds import jax_key
 
 SLIP = 0.3
 LEVELS = (0.0, 0.5, 0.9)
@@ -88,7 +89,7 @@ class DataSets(NamedTuple):
 def data_sets(setting: Setting, replications: int, seed: int | jax.Array) -> DataSets:
     """Data set i of a setting depends on the seed and on i alone, so that all methods see the same."""
     lake = frozen_lake()
-    data_key, solve_key = jax.random.split(jax.random.fold_in(as_key(seed), setting.number))
+    data_key, solve_key = jax.random.split(jax.random.fold_in(jax_key(seed), setting.number))
     logs = [lake.trials(setting.n, setting.truth, jax.random.fold_in(data_key, i)) for i in range(replications)]
     return DataSets(lake, [lake.prior.update(log) for log in logs], solve_key)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from prudent import Beta, CVaR, SampleAverage, Sobol, Solution, evaluate, loss_at, solve_many
-from prudent.arrays import generator, in_float64
+from prudent.arrays import in_float64
 from prudent.envs import FrozenLake
+from prudent.records import Record
+from prudent.seeds import generator
 
 from .lake import LEVELS, PAPER, SETTINGS, DataSets, Setting, data_sets
 
@@ -25,7 +26,7 @@ LONG = SampleAverage(samples=512, largest=512, starts=1, iterations=300, toleran
 COMMON = 8192
 
 
-class OptimiserRow(eqx.Module):
+class OptimiserRow(Record):
     """One cell, a mean over data sets.
 
     Attributes:

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from prudent import BRPG, CVaR, Objective, Posterior, Sobol, plan, solve_many
-from prudent.arrays import Array, as_key, in_float64
+from prudent.arrays import Array, in_float64
 from prudent.envs import frozen_lake
 from prudent.episodes import estimate_scales
 from prudent.gradients import Adjoint, SampledRisk
+from prudent.seeds import jax_key
 
 from .curves import iterates_of
 from .episodic import PLANS
@@ -194,7 +195,7 @@ def consistency(seed: int, replications: int) -> dict[str, Any]:
     against = np.broadcast_to(np.asarray(truth), (replications * len(logits), 1, 2))
     gaps = []
     for number, n in enumerate(DATA_SIZES):
-        key = jax.random.fold_in(as_key(seed), number)
+        key = jax.random.fold_in(jax_key(seed), number)
         sets = data_sets(Setting(30 + number, "theory", truth[1], n), replications, key)
         thetas = np.stack([Sobol(belief).draw(random, CONSISTENCY_DRAWS) for belief in sets.beliefs])
         rows = [row for _ in sets.beliefs for row in logits]

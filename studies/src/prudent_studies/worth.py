@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 from scipy import stats
 
 from prudent import CVaR, Risk, loss_at
 from prudent.advice import WorthQuestion, outcome_beliefs, outcome_chances
-from prudent.arrays import Stream, as_key, generator, in_float64
+from prudent.arrays import in_float64
+from prudent.records import Record
+from prudent.seeds import Key, Seed, Stream, as_key, fold_in, generator
 
 # Worths are compared to this many digits behind the point.
 DIGITS = 4
@@ -24,7 +24,7 @@ MEASURES = {
 }
 
 
-class RankingRow(eqx.Module):
+class RankingRow(Record):
     """One data set, and what trials of each coordinate are worth to it.
 
     Attributes:
@@ -40,7 +40,7 @@ class RankingRow(eqx.Module):
     gained: np.ndarray
 
 
-class Agreement(eqx.Module):
+class Agreement(Record):
     """How well the foretold worths rank the coordinates.
 
     Attributes:
@@ -57,7 +57,7 @@ class Agreement(eqx.Module):
     same_first: float
 
 
-class Rankings(eqx.Module):
+class Rankings(Record):
     """One row for each data set."""
 
     rows: tuple[RankingRow, ...]
@@ -84,7 +84,7 @@ def worth_rankings(
     n: int = 10,
     observations: int = 20,
     risk: Risk | None = None,
-    seed: int | jax.Array = 0,
+    seed: Seed = 0,
 ) -> Rankings:
     """Foretold and found worth of each coordinate, for data sets of `n` trials at the truth.
 
@@ -102,11 +102,11 @@ def worth_rankings(
     """
     key = as_key(seed)
     risk = CVaR(0.5) if risk is None else risk
-    rows = (_ranking(model, truth, n, observations, risk, jax.random.fold_in(key, i)) for i in range(data_sets))
+    rows = (_ranking(model, truth, n, observations, risk, fold_in(key, i)) for i in range(data_sets))
     return Rankings(tuple(rows))
 
 
-def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, key: jax.Array) -> RankingRow:
+def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, key: Key) -> RankingRow:
     truth = model.prior.draw(generator(key, Stream.WORLD), 1)[0] if truth is None else np.asarray(truth, dtype=float)
     belief = model.prior.update(model.trials(n, truth, key))
     question = WorthQuestion(model, belief, risk, key)

@@ -9,13 +9,12 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from ...arrays import Record
 from ...evaluation import Evaluation, stretched
+from ...records import Record, field
 from ...risks import widened
 from .limit import ROUNDING, Limit
 
@@ -74,7 +73,7 @@ class LimitAnswer(Record):
 
     limit: Limit
     evaluation: Evaluation
-    verdict: Verdict = eqx.field(static=True)
+    verdict: Verdict = field(static=True)
     upper: float
     kept: float
     kept_interval: tuple[float, float]

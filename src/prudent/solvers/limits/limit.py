@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import Array, Record, require_kind, require_number
+from ...arrays import Array, require_kind, require_number
 from ...errors import InputError
 from ...objectives import Objective
+from ...records import Record, field
 from ...risks import CVaR, Risk
 from ..optimiser import digest_of
 
@@ -45,10 +45,10 @@ class Limit(Record):
     loss: Any
     at_most: Float[Array, ""]
     risk: Risk
-    chance: float | None = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    unit: str = eqx.field(static=True)
-    confidence: float | None = eqx.field(static=True)
+    chance: float | None = field(static=True)
+    name: str = field(static=True)
+    unit: str = field(static=True)
+    confidence: float | None = field(static=True)
 
     def __init__(
         self,

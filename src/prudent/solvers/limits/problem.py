@@ -6,16 +6,16 @@ import abc
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import Record, to_numpy
+from ...arrays import is_jax_array, to_numpy
+from ...deferred import jax, when_called
 from ...objectives import Objective, losses_on
 from ...parameter_sets import Box, RowSet
 from ...posteriors import WeightedDraws
 from ...programs import CutProgram
+from ...records import AbstractVar, Record, field, tree_map
 from ...risks import Risk, risk_value
 from ..descent import flat, project_all, unflat
 from ..linear_model import TrustRegion
@@ -25,7 +25,7 @@ from ..polish import free_entries, row_basis, slopes_at
 def assessed(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Value and xi* of one sample; a program asks for thousands of them, so the call itself has to be cheap."""
     leaves, structure = jax.tree.flatten(risk)
-    numbers = all(isinstance(leaf, np.ndarray | float | int | jax.Array) for leaf in leaves)
+    numbers = all(is_jax_array(leaf) or isinstance(leaf, np.ndarray | float | int) for leaf in leaves)
     value, weights = (_quickly if numbers else _slowly)(leaves, structure, losses, probabilities)
     return np.asarray(value), np.asarray(weights)
 
@@ -34,7 +34,7 @@ def _slowly(leaves: list[Any], structure: Any, losses: Any, probabilities: Any) 
     return risk_value(jax.tree.unflatten(structure, leaves), losses, probabilities)
 
 
-_quickly = jax.jit(_slowly, static_argnums=1)
+_quickly = when_called(lambda: jax.jit(_slowly, static_argnums=1))
 
 
 class LimitLosses(NamedTuple):
@@ -121,7 +121,7 @@ class Variables(Record):
     widest: ClassVar[float] = np.inf
     """The largest radius."""
 
-    objective: eqx.AbstractVar[Objective]
+    objective: AbstractVar[Objective]
 
     @abc.abstractmethod
     def points(self, x: Float[np.ndarray, "K N"]) -> Float[np.ndarray, "K ..."]:
@@ -164,7 +164,7 @@ class TableVariables(Variables):
 
     objective: Objective
     rows: RowSet
-    shape: tuple[int, int] = eqx.field(static=True)
+    shape: tuple[int, int] = field(static=True)
 
     def points(self, x: Float[np.ndarray, "K N"]) -> Float[np.ndarray, "K S A"]:
         """The tables."""
@@ -231,7 +231,7 @@ class ParameterVariables(Variables):
 
     def parameters(self, x: Float[np.ndarray, "K N"]) -> Any:
         """As the policy has them."""
-        like = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(x), *np.shape(leaf))), self.like)
+        like = tree_map(lambda leaf: np.broadcast_to(leaf, (len(x), *np.shape(leaf))), self.like)
         return unflat(x, like)
 
     def from_parameters(self, parameters: Any) -> Float[np.ndarray, "K N"]:
@@ -247,7 +247,7 @@ def variables_of(objective: Objective, theta: np.ndarray) -> Variables:
     """What is moved: the table's entries where its rows are free, else the parameters."""
     table = objective.table(theta)
     if table is not None and table.free:
-        shape = tuple(jax.eval_shape(objective.point, objective.initial()).shape)
+        shape = objective.point_shape(objective.initial())
         return TableVariables(objective, table.rows, shape)  # pyright: ignore[reportArgumentType]
     return ParameterVariables(objective, to_numpy(objective.initial()))
 

@@ -12,15 +12,15 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import Stream, stream
 from ...evaluation import Evaluation, judge, judged
 from ...objectives import Objective, losses_on
 from ...posteriors import WeightedDraws
+from ...records import tree_map
 from ...risks import CVaR, Risk
+from ...seeds import Stream, generator
 from ..draws import Job, JobDraws
 from ..progress import Progress, Shown
 from ..sample_average import SampleAverage
@@ -109,8 +109,8 @@ class LimitSearch:
         pairs = zip(limits, self.units[1:], strict=True)
         self.bounds = np.array([(float(limit.at_most) - unit.offset) / unit.scale for limit, unit in pairs])
         self.levels = [limit.chance for limit in limits]
-        self.random = stream(job.words, Stream.SAMPLE)
-        self.initial = self.variables.from_parameters(jax.tree.map(lambda leaf: np.asarray(leaf)[None], job.start))[0]
+        self.random = generator(job.words, Stream.SAMPLE)
+        self.initial = self.variables.from_parameters(tree_map(lambda leaf: np.asarray(leaf)[None], job.start))[0]
         self.told: RelaxedLimits | None = None
         self.history: list[tuple[float, float, float]] = []
         self.models = self.rounds = 0

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import Record, in_float64, require_kind
+from ...arrays import in_float64, require_kind
 from ...errors import InputError
 from ...evaluation import CHEAP_DRAWS, CHEAP_KERNELS, CHEAP_WORK, Evaluation, judge, usual_draws
 from ...objectives import Objective, point_at
+from ...records import Record, tree_map
 from ...risks import Risk
 from ..draws import Job, fresh_draws
 from ..progress import Shown
@@ -73,9 +73,7 @@ def solve_limited(
     proofs = infeasible(objectives, limits, fresh, np.asarray(point_at(own, start)))
     search = LimitSearch(objectives, limits, job, settings, count, thetas, proofs.proved)
     candidate = search.found(progress)
-    parameters = jax.tree.map(
-        lambda leaf: np.asarray(leaf)[0], search.variables.parameters(candidate.point.here.x[None])
-    )
+    parameters = tree_map(lambda leaf: np.asarray(leaf)[0], search.variables.parameters(candidate.point.here.x[None]))
     point = np.asarray(point_at(own, parameters))
     answer = judge(own, risk, point, fresh)
     answer = dataclasses.replace(answer, notes=own.notes(belief, point, fresh))
