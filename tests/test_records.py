@@ -1,13 +1,20 @@
 """Records, their trees and the random keys are the same whether JAX is imported or not, which `solve` may not need."""
 
+import copy
 import dataclasses
+import functools
+import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
+import typing
+from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 
+import cloudpickle
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -83,6 +90,8 @@ class Forgotten(Record):
 TREES = [
     Part([1.0, 2.0], inside=Pair(np.arange(3.0), {"b": 1.0, "a": [2.0, None]})),
     {"b": (1.0, 2.0), "a": Part([3.0])},
+    OrderedDict(b=1.0, a=2.0),
+    defaultdict(list, b=1.0, a=2.0),
     [np.zeros(2), None, Pair(1.0, ())],
     None,
     5.0,
@@ -118,8 +127,9 @@ def test_structures_differ_in_static_fields_keys_and_lengths(without_jax):
     assert not same_structure({"a": 1.0}, {"b": 1.0})
     assert not same_structure((1.0,), (1.0, 2.0))
     assert not same_structure((1.0,), [1.0])
-    with pytest.raises(ValueError, match="trees differ"):
-        tree_map(np.add, (1.0,), (1.0, 2.0))
+    for one, other in (((1.0,), (1.0, 2.0)), ({"a": 1.0}, {"b": 1.0}), (Part([1.0]), Part([1.0], name="other"))):
+        with pytest.raises(ValueError, match="trees differ"):
+            tree_map(np.add, one, other)
 
 
 def test_records_are_converted_checked_and_then_never_change():
@@ -162,6 +172,86 @@ def test_records_are_trees_to_jax_and_to_equinox():
     np.testing.assert_array_equal(back(row).weights, [1.0, 2.0])
 
 
+class Asks(Record):
+    size: eqx.AbstractVar[int]
+    kind: eqx.AbstractClassVar[str]
+
+
+class Answers(Asks):
+    kind = "an answer"
+
+    @property
+    def size(self):
+        return 2
+
+
+class Mixin:
+    def __init__(self, weights):
+        self.weights = np.asarray(weights)
+
+
+class Mixed(Mixin, Record):
+    weights: object
+
+
+class Remembers(Record):
+    weights: object
+
+    @functools.cached_property
+    def total(self):
+        return self.weights.sum()
+
+
+def test_classes_of_users_keep_what_dataclasses_and_modules_can():
+    assert Answers().size == 2
+    np.testing.assert_array_equal(Mixed([1.0]).weights, [1.0])
+    with pytest.raises(TypeError, match="abstract: it has no kind, size"):
+        Asks()
+    part = Part([1.0, np.nan])
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(part, protocol)) == part
+    assert copy.deepcopy(part) == part
+    remembers = Remembers(np.ones(2))
+    assert remembers.total == 2.0
+    assert changed(remembers, weights=np.ones(3)).total == 3.0
+
+
+def test_records_that_are_equal_have_the_same_keys_shapes_and_kinds_of_numbers():
+    def part(inside):
+        return Part([1.0], inside=inside)
+
+    assert part({"a": 1, 2: 3}) == part({"a": 1, 2: 3})
+    assert part({"a": 1}) != part({"b": 1})
+    for one, other in itertools.combinations((jnp.ones(3), jnp.ones(1), jnp.ones(2), jnp.ones(3, int)), 2):
+        assert part(one) != part(other)
+        assert part(np.asarray(one)) != part(np.asarray(other))
+    assert part(float("nan")) == part(float("nan"))
+    assert part(np.array([np.nan])) == part(np.array([np.nan]))
+
+
+def test_a_class_that_is_sent_to_a_worker_keeps_its_fields_to_jax():
+    def local():
+        class Sent(Record):
+            weights: object
+
+        return Sent
+
+    script = "import jax, pickle, sys; print(len(jax.tree.leaves(pickle.load(sys.stdin.buffer))))"
+    sent = cloudpickle.dumps(local()(np.ones(2)))
+    assert subprocess.run([sys.executable, "-c", script], input=sent, capture_output=True, check=True).stdout == b"1\n"
+
+
+@pytest.mark.parametrize("seed", [(), (1,), (1, 2, 3), (2**40, 1), (True, False), (-1, 2), ("a", "b"), (1.5, 2)])
+def test_words_that_are_no_key_are_refused(seed):
+    with pytest.raises(pr.InputError, match="seed as words must be"):
+        as_key(seed)
+
+
+def test_annotations_can_be_evaluated():
+    for function in (pr.solve, pr.evaluate, pr.solve_many, pr.Posterior.sample):
+        assert {"seed", "key"} & typing.get_type_hints(function).keys()
+
+
 @pytest.mark.parametrize("seed", [0, 7, 2**32 + 5, 2**63 - 1])
 def test_keys_made_of_their_words_are_those_of_jax(seed):
     with jax.enable_x64(True):
@@ -173,6 +263,7 @@ def test_keys_made_of_their_words_are_those_of_jax(seed):
     assert as_key(seed) == as_key(theirs) == words(theirs) == words(jax_key(seed)) == words(jax_key(as_key(seed)))
     for number in (0, 1, 50, 2**20, 2**32 - 1):
         assert fold_in(as_key(seed), number) == words(jax.random.fold_in(theirs, np.uint32(number)))
+    assert fold_in(as_key(seed), np.uint8(250)) == fold_in(as_key(seed), 250)
     draws = [generator(each, 3, 1).integers(2**60) for each in (seed, theirs, as_key(seed))]
     assert len(set(draws)) == 1
 
@@ -181,6 +272,7 @@ def test_longer_keys_are_folded_pair_by_pair():
     key = jax.random.key(5, impl="rbg")
     words = tuple(int(word) for word in jax.random.key_data(jax.random.fold_in(key, 9)))
     assert fold_in(as_key(key), 9) == words
+    assert jax.random.key_impl(jax_key(words)) == jax.random.key_impl(key)
 
 
 @pytest.mark.parametrize("axis", [0, -1])
@@ -232,6 +324,29 @@ LATE = """
 def test_jax_imported_in_the_middle_of_a_call_computes_in_float64_until_its_end():
     ran = subprocess.run([sys.executable, "-c", textwrap.dedent(LATE)], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["float64", "float64", "float32"]
+
+
+THREADS = """
+    import threading
+    import numpy as np
+    import prudent as pr
+    from prudent.deferred import eqx, jax, jnp, lax
+    wrong, ready = [], threading.Barrier(4)
+    def first(module, name):
+        try:
+            ready.wait()
+            getattr(module, name)
+        except Exception as error:
+            wrong.append(error)
+    pairs = [(jax, "jit"), (jnp, "iinfo"), (lax, "scan"), (eqx, "filter_jit")]
+    threads = [threading.Thread(target=first, args=pair) for pair in pairs]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
+    assert not wrong, wrong
+"""
+
+
+def test_threads_that_ask_for_jax_at_once_wait_for_the_first():
+    subprocess.run([sys.executable, "-c", textwrap.dedent(THREADS)], check=True)
 
 
 LOOKING = """

@@ -4,8 +4,8 @@ Importing them takes as long as solving a small problem, for which nothing is co
 here, and whoever asks one of them for an attribute imports what is behind it.
 
 JAX computes in float64 only where `jax_enable_x64` is on. That flag belongs to the user, so every public call runs in
-`jax.enable_x64(True)`, a context of one thread: from its beginning where JAX is there, else from when it is imported,
-by whomever.
+`jax.enable_x64(True)`, a context of one thread: from its beginning where JAX is there, else from when that thread
+imports it, or takes something of it from here after another thread did.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class _Deferred:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        # It waits for another thread that imports it; the import of a submodule would go on with a half-made package.
+        importlib.import_module("jax")
         module = importlib.import_module(self._name)
         # Another thread may have imported it while a call of this one was under way.
         if _thread.calls:
@@ -99,9 +101,10 @@ if TYPE_CHECKING:
     import equinox as eqx
     import jax
     import jax.numpy as jnp
-    from jax import lax
+    from jax import flatten_util, lax
 else:
-    eqx, jax, jnp, lax = (_Deferred(name) for name in ("equinox", "jax", "jax.numpy", "jax.lax"))
+    behind = ("equinox", "jax", "jax.numpy", "jax.lax", "jax.flatten_util")
+    eqx, jax, jnp, lax, flatten_util = map(_Deferred, behind)
 
 
 def when_called(make: Callable[[], Function]) -> Function:

@@ -6,14 +6,19 @@ Each part that can vary, and each result, is a `Record`: a dataclass that is eit
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import inspect
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
-from .deferred import jax, loaded, when_loaded
+from .deferred import flatten_util, jax, loaded, when_loaded
+
+# In the fields of a record while it is constructed.
+OPEN = "_open"
 
 Kind = TypeVar("Kind")
 Value = TypeVar("Value")
@@ -66,15 +71,21 @@ class _RecordType(abc.ABCMeta):
     """Makes dataclasses of subclasses, and finishes their instances: converted, checked, never changed again."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
-        annotations = namespace.get("__annotations__", {})
-        asked = {each for each, kind in annotations.items() if _is_abstract(kind)}
-        namespace["__annotations__"] = {each: kind for each, kind in annotations.items() if each not in asked}
         made: Any = super().__new__(cls, name, bases, namespace, **options)
+        annotations = inspect.get_annotations(made)
+        asked = {each for each, kind in annotations.items() if _is_abstract(kind)}
+        made.__annotations__ = {each: kind for each, kind in annotations.items() if each not in asked}
         # A subclass keeps the constructor that was written for its parent.
         written = next((each for each in made.__mro__ if "__init__" in vars(each)), object)
-        generated = written is object or (written is not made and layout_of(written).generated)
+        generated = written is object or (
+            written is not made and isinstance(written, _RecordType) and layout_of(written).generated
+        )
         made = dataclasses.dataclass(eq=False, repr=False, init=generated)(made)
         fields = dataclasses.fields(made)
+        if generated:
+            # What a converter is given need not be what it makes, to those who check calls against annotations.
+            given = {each.name: Any for each in fields if each.init and "converter" in each.metadata}
+            made.__init__.__annotations__.update(given)
         asked = asked.union(*(layout_of(base).missing for base in bases if isinstance(base, _RecordType)))
         names = tuple(each.name for each in fields)
         static = tuple(each.name for each in fields if each.metadata.get("static", False))
@@ -99,10 +110,10 @@ class _RecordType(abc.ABCMeta):
             known = cls._layout
             if known.missing:
                 raise TypeError(f"{cls.__name__} is abstract: it has no {', '.join(sorted(known.missing))}")
-            made = cls.__new__(cls)
-            object.__setattr__(made, "_open", True)
-            made.__init__(*args, **kwargs)
+            made = cls.__new__(cls, *args, **kwargs)
             own = made.__dict__
+            own[OPEN] = True
+            made.__init__(*args, **kwargs)
             for name in known.names:
                 if name not in own:
                     if not hasattr(cls, name):
@@ -112,7 +123,7 @@ class _RecordType(abc.ABCMeta):
                 own[name] = converter(own[name])
             for check in known.checks:
                 check(made)
-            object.__delattr__(made, "_open")
+            del own[OPEN]
             return made
 
     @property
@@ -122,30 +133,32 @@ class _RecordType(abc.ABCMeta):
 
 
 def _is_abstract(kind: Any) -> bool:
-    return kind is AbstractVar or (isinstance(kind, str) and kind.split("[")[0].endswith("AbstractVar"))
+    """Whether an annotation is `AbstractVar`, or one of equinox's of that meaning."""
+    name = kind if isinstance(kind, str) else getattr(getattr(kind, "__origin__", kind), "__name__", "")
+    return name.split("[")[0].split(".")[-1] in ("AbstractVar", "AbstractClassVar")
 
 
 def _register(kind: Any) -> None:
-    """Tell JAX what a record is a tree of."""
+    """Tell JAX what a record is a tree of.
+
+    The layout is asked for each time: cloudpickle makes a class first, and gives it its fields afterwards.
+    """
     from jax.tree_util import GetAttrKey, register_pytree_with_keys
 
-    dynamic, static = layout_of(kind).dynamic, layout_of(kind).static
-    keys = tuple(GetAttrKey(name) for name in dynamic)
-
     def flatten(record: Any) -> tuple[tuple, tuple]:
-        own = record.__dict__
-        return tuple([own[name] for name in dynamic]), tuple([own[name] for name in static])
+        own, known = record.__dict__, kind._layout
+        return tuple([own[name] for name in known.dynamic]), tuple([own[name] for name in known.static])
 
     def flatten_with_keys(record: Any) -> tuple[tuple, tuple]:
         children, rest = flatten(record)
-        return tuple(zip(keys, children, strict=True)), rest
+        return tuple(zip(map(GetAttrKey, kind._layout.dynamic), children, strict=True)), rest
 
     def unflatten(rest: tuple, children: Iterable[Any]) -> Any:
         record = object.__new__(kind)
-        own = record.__dict__
-        for name, value in zip(dynamic, children):  # noqa: B905 (a call of JAX's for every compiled function)
+        own, known = record.__dict__, kind._layout
+        for name, value in zip(known.dynamic, children):  # noqa: B905 (a call of JAX's for every compiled function)
             own[name] = value
-        for name, value in zip(static, rest):  # noqa: B905
+        for name, value in zip(known.static, rest):  # noqa: B905
             own[name] = value
         return record
 
@@ -160,13 +173,10 @@ class Record(metaclass=_RecordType):
     CVaR(level=0.9)
     """
 
-    # There while a record is constructed.
-    __slots__ = ("_open",)
-
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if not getattr(self, "_open", False) or name not in layout_of(type(self)).names:
+            if OPEN not in self.__dict__ or name not in layout_of(type(self)).names:
                 raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r} of {type(self).__name__}")
             object.__setattr__(self, name, value)
 
@@ -200,8 +210,8 @@ def changed(record: Kind, **fields: Any) -> Kind:
     unknown = fields.keys() - set(layout_of(kind).names)
     if unknown:
         raise TypeError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-    made = object.__new__(kind)
-    made.__dict__.update(record.__dict__, **fields)
+    made, own = object.__new__(kind), record.__dict__
+    made.__dict__.update({name: own[name] for name in layout_of(kind).names} | fields)
     return made
 
 
@@ -227,7 +237,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any, is_leaf: IsL
     theirs = []
     for other in others:
         found = _parts(other)
-        if type(other) is not type(tree) or found is None or len(found[0]) != len(children):
+        if found is None or not _alike(tree, other) or len(found[0]) != len(children):
             raise ValueError(f"trees differ: {type(tree).__name__} and {type(other).__name__}")
         theirs.append(found[0])
     return rebuilt([tree_map(function, *several, is_leaf=is_leaf) for several in zip(children, *theirs, strict=True)])
@@ -254,21 +264,20 @@ def same_structure(one: Any, other: Any) -> bool:
     parts, theirs = _parts(one), _parts(other)
     if parts is None or theirs is None:
         return parts is theirs
+    return _alike(one, other) and len(parts[0]) == len(theirs[0]) and all(map(same_structure, parts[0], theirs[0]))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two nodes differ in their children only."""
+    if type(one) is not type(other) or (isinstance(one, dict) and one.keys() != other.keys()):
+        return False
     static = layout_of(type(one)).static if isinstance(one, Record) else ()
-    alike = type(one) is type(other) and len(parts[0]) == len(theirs[0])
-    return (
-        alike
-        and (not isinstance(one, dict) or one.keys() == other.keys())
-        and all(same(one.__dict__[name], other.__dict__[name]) for name in static)
-        and all(map(same_structure, parts[0], theirs[0]))
-    )
+    return all(same(one.__dict__[name], other.__dict__[name]) for name in static)
 
 
 def raveled(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The leaves of a tree in a row, and what makes a tree of such a row; traced."""
-    from jax.flatten_util import ravel_pytree
-
-    return ravel_pytree(tree)
+    return flatten_util.ravel_pytree(tree)
 
 
 def _parts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], list[str]] | None:
@@ -279,13 +288,15 @@ def _parts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], list[str]]
         names = layout_of(type(tree)).dynamic
         children = [tree.__dict__[name] for name in names]
         return children, lambda new: changed(tree, **dict(zip(names, new, strict=True))), [f".{each}" for each in names]
-    if type(tree) is dict:
-        keys = sorted(tree)
-        return (
-            [tree[key] for key in keys],
-            lambda new: dict(zip(keys, new, strict=True)),
-            [f"[{key!r}]" for key in keys],
-        )
+    if type(tree) in (dict, OrderedDict, defaultdict):
+        keys = list(tree) if isinstance(tree, OrderedDict) else sorted(tree)
+
+        def rebuilt(new: list[Any]) -> Any:
+            made = copy.copy(tree)
+            made.update(zip(keys, new, strict=True))
+            return made
+
+        return [tree[key] for key in keys], rebuilt, [f"[{key!r}]" for key in keys]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         named: Any = tree
         return list(tree), named._make, [f".{name}" for name in named._fields]
@@ -295,14 +306,18 @@ def _parts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], list[str]]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two trees are alike to the bit."""
+    """Whether two trees are of one structure and have equal leaves; NaN equals NaN."""
+    if one is other:
+        return True
     if type(one) is not type(other):
         return False
     if isinstance(one, Record):
         return all(same(one.__dict__[name], other.__dict__[name]) for name in layout_of(type(one)).names)
-    if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and one.shape == other.shape and bool(np.all(one == other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if hasattr(one, "dtype"):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
     parts, theirs = _parts(one), _parts(other)
     if parts is None or theirs is None:
-        return bool(np.all(one == other)) if hasattr(one, "shape") else bool(one == other)
-    return len(parts[0]) == len(theirs[0]) and all(map(same, parts[0], theirs[0]))
+        return bool(one == other) or bool(one != one and other != other)
+    return _alike(one, other) and len(parts[0]) == len(theirs[0]) and all(map(same, parts[0], theirs[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -14,8 +14,15 @@ from .errors import InputError
 Key: TypeAlias = tuple[int, ...]
 """The words of a random key, as `jax.random.key_data` gives them."""
 
-Seed: TypeAlias = "int | jax.Array | Key"
-"""A whole number, a `jax.random.key` or the words of one."""
+if TYPE_CHECKING:
+    Seed: TypeAlias = int | jax.Array | Key
+    """A whole number, a `jax.random.key` or the words of one."""
+else:
+    Seed = int | Key | Any
+
+
+# The kind of a key of so many words.
+WORDS = {2: "threefry2x32", 4: "rbg"}
 
 
 class Stream(enum.IntEnum):
@@ -39,7 +46,9 @@ def is_jax_key(value: Any) -> TypeGuard[jax.Array]:
 def as_key(seed: Seed) -> Key:
     """The words of a random key, from a whole number or a `jax.random.key`; words as they are."""
     if isinstance(seed, tuple):
-        return seed
+        if len(seed) in WORDS and all(type(word) is int and 0 <= word < 2**32 for word in seed):
+            return seed
+        raise InputError(f"seed as words must be 2 or 4 whole numbers in [0, 2^32), got {seed!r}; or use one number")
     if loaded() and isinstance(seed, jax.Array):
         if not is_jax_key(seed):
             raise InputError(
@@ -68,7 +77,12 @@ def _default_kind() -> str:
 def jax_key(seed: Seed) -> jax.Array:
     """The `jax.random.key` of a seed, for whoever takes no other."""
     words = as_key(seed)
-    return seed if is_jax_key(seed) else jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
+    return seed if is_jax_key(seed) else wrapped_key(jnp.asarray(words, jnp.uint32))
+
+
+def wrapped_key(words: Any) -> jax.Array:
+    """The `jax.random.key` of that many words, whichever kind is JAX's default; traced."""
+    return jax.random.wrap_key_data(words, impl=WORDS[words.shape[-1]])
 
 
 def _words(key: jax.Array) -> Key:
@@ -81,8 +95,8 @@ PARITY = 0x1BD11BDA
 
 
 def fold_in(key: Key, number: int) -> Key:
-    """Another key, for each number its own: the words of `jax.random.fold_in(key, number)`."""
-    return sum((_folded(key[i : i + 2], number) for i in range(0, len(key), 2)), ())
+    """Another key, for each number its own: the words of `jax.random.fold_in(key, number)`, Threefry's or RBG's."""
+    return sum((_folded(key[i : i + 2], int(number)) for i in range(0, len(key), 2)), ())
 
 
 def _folded(pair: Key, number: int) -> Key:

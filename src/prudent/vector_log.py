@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .arrays import Array, as_float, require_finite, require_kind
-from .deferred import jax
 from .errors import InputError
-from .records import Record
+from .records import Record, tree_leaves
 from .tables import minari_walks, read_batches
 
 # Singular values below this share of the largest count as none.
@@ -163,7 +162,7 @@ def read_vector_log(
 
 def _stacked(logs: Sequence[VectorLog]) -> VectorLog:
     """Several logs of one system, one behind the other."""
-    return VectorLog(*(np.concatenate(parts) for parts in zip(*map(jax.tree.leaves, logs), strict=True)))
+    return VectorLog(*(np.concatenate(parts) for parts in zip(*map(tree_leaves, logs), strict=True)))
 
 
 def _dataset(source: str, n: int, m: int, others: list[str]) -> VectorLog:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import in_float64, to_numpy
-from ..deferred import jax
-from ..models import AbstractFamily
+from ..arrays import in_float64
+from ..models import AbstractFamily, tables_at
 from ..posteriors import Posterior
 from ..tables import Rows
 from .permutations import (
@@ -362,7 +361,7 @@ def replays(
     if len(kept) > most:
         kept = np.sort(generator.choice(kept, most, replace=False))
     thetas = np.asarray(belief.sample(seed, number))
-    tables = to_numpy(jax.lax.map(model.probability, thetas, batch_size=16))
+    tables, _ = tables_at(model, thetas)
     measured = np.asarray(measure(tables.mean(axis=0)))
     place = state[kept], action[kept]
     drawn = np.empty((number, len(kept)))

@@ -10,6 +10,7 @@ from ..arrays import Array, as_float, as_whole, is_concrete, require_size
 from ..deferred import jax, jnp, lax
 from ..errors import InputError
 from ..records import field, tree_map
+from ..seeds import wrapped_key
 from .estimator import GradientEstimator, RiskOfLosses, SampledRisk
 
 
@@ -69,7 +70,7 @@ def directions(keys: UInt32[Array, "G 2"], number: Array, parameters: Any) -> An
 
     def one(words: UInt32[Array, " 2"], like: Any) -> Any:
         leaves, structure = jax.tree.flatten(like)
-        key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(words)), number)
+        key = jax.random.fold_in(wrapped_key(jnp.asarray(words)), number)
         keys = jax.random.split(key, len(leaves))
         normal = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
         return jax.tree.unflatten(structure, normal)

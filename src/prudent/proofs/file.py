@@ -152,7 +152,7 @@ def _arrays(
         least, quality = boxes.proved(low, high, values.astype(float))
         found = found._replace(least=least, values=values.astype(float), quality=quality)
         every, visits = np.ones(least.shape, bool), np.zeros((*state.shape, len(share)))
-        paid = np.zeros((len(low), 0, *values.shape[1:]), kind)
+        paid = np.zeros((len(low), 2 ** state.shape[1] - 1, *values.shape[1:]), kind)
         charges = boxes.tolls(low, high, values, state, every)
         if charges is not None:
             paid = np.asarray(charges.paid, kind)

@@ -111,10 +111,9 @@ class Asked:
     key: tuple[int, ...]
 
     @property
-    def seed(self) -> int:
-        """The seed as a whole number."""
-        high, low = self.key
-        return (high << 32) | low
+    def seed(self) -> int | tuple[int, ...]:
+        """The seed as a whole number; the words of a key that has more than two."""
+        return self.key[0] << 32 | self.key[1] if len(self.key) == 2 else self.key
 
 
 class History(Record):
