@@ -216,7 +216,8 @@ def test_runs_are_compared_on_the_draws_of_the_first(problem, run):
     assert rows[1].risk_difference.value == pytest.approx(float(more), rel=1e-9)
     low, high = rows[1].risk_difference.low, rows[1].risk_difference.high
     assert low < rows[1].risk_difference.value < high
-    assert (rows[0].risk_difference.value, rows[0].mean_difference.high) == (0.0, 0.0)
+    for same in (rows[0].risk_difference, rows[0].mean_difference):
+        assert (same.low, same.value, same.high, same.confidence) == (0.0, 0.0, 0.0, "exact")
     told = CliRunner().invoke(app, ["compare", str(run.folder), str(other.folder), "--json"])
     assert json.loads(told.stdout)[1]["risk_difference"]["value"] == rows[1].risk_difference.value
     result = CliRunner().invoke(app, ["compare", str(run.folder), str(other.folder)])

@@ -70,7 +70,34 @@ def raises(occupancy, mdp):
 ALONE = pr.Family(DENSE, np.broadcast_to(np.eye(2)[:, None], (2, 2, 2)), COST, start=0, discount=0.9)
 OTHER_SUPPORT = pr.Support.lists([[[0, 1], [0, 1]], [[1, 0], [0, 1]]])
 
+
+class Plain(pr.Risk):
+    """A risk written with NumPy, which cannot be compiled."""
+
+    def density(self, losses, probabilities):
+        return np.ones(len(losses)) + 0.0 * np.asarray(losses)
+
+
+class Begins(pr.AbstractFamily):
+    """A family whose start is whatever it is given."""
+
+    start: object
+    support: pr.Support = DENSE
+    discount: float = 0.9
+
+    def probability(self, theta):
+        return STAY.probability(theta)
+
+    def cost(self, theta):
+        return STAY.cost(theta)
+
+
+NAMED = pr.Family(DENSE, STAY.probability_of, COST, start=0, discount=0.9, unknowns=["stay", "leave"])
+
 SOLVE = (
+    ("start whole", lambda: attempt(Begins(np.array([1, 0]))), r"start of Begins must be.*as floats, got int"),
+    ("start a state", lambda: attempt(Begins(0)), r"start of Begins must be.*np.eye\(2\)\[s\]"),
+    ("unknowns", lambda: attempt(NAMED), r"has 2 unknowns \(stay, leave\), a draw the shape \(1,\)"),
     (
         "loss a vector",
         lambda: attempt(loss=lambda occupancy, mdp: occupancy[0]),
@@ -220,3 +247,9 @@ def test_solve_refuses_before_its_loop_is_compiled(call, message):
 def test_solve_reaches_its_loop_with_sound_input(model, belief):
     with pytest.raises(LoopReached):
         attempt(model, belief)
+
+
+@pytest.mark.parametrize("solver", [None, SMALL], ids=["sample average", "stochastic"])
+def test_a_risk_that_cannot_be_compiled_is_refused_with_the_fix(solver):
+    with pytest.raises(pr.InputError, match=r"density of Plain could not be compiled.*jax.numpy"):
+        pr.solve(STAY, COIN, risk=Plain(), solver=solver)

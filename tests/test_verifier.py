@@ -1,6 +1,7 @@
 """The verifier: it accepts a proof, refuses what was tampered with, and what it accepts holds."""
 
 import ast
+import importlib.util
 import json
 import os
 import struct
@@ -35,6 +36,16 @@ def test_the_verifier_accepts_a_proof_and_finds_its_numbers(proof_file):
     assert proof.lower_bound - 1e-6 <= verdict.lower_bound <= proof.risk
     # Boxes whose own parent shows as much are left out.
     assert 1 < verdict.boxes <= (proof.cuts.child < 0).sum() and "verified" in str(verdict)
+
+
+def test_a_proof_that_was_found_without_loops_is_accepted(tmp_path, monkeypatch):
+    """There, sharing a table is never counted: the file has no tolls."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "numba" else find(name, *rest))
+    problem = AtomProblem(15, states=2, actions=2, most=2)
+    proof = pr.prove(problem.family, problem.belief(), risk=pr.CVaR(problem.level), gap=1e-2, seconds=30.0, workers=1)
+    path = pr.write_proof(proof, tmp_path / "proof.safetensors")
+    assert prudent_verifier.verify(path).risk == pytest.approx(proof.risk, rel=1e-9)
 
 
 def test_a_proof_of_too_many_boxes_is_written_with_what_fits(proof_file, monkeypatch):

@@ -79,6 +79,10 @@ class Evaluation(Record):
     without: Float[Array, "B M"] | None = None
     particle_standard_error: float = 0.0
 
+    def __repr__(self) -> str:
+        risk = f"{self.risk:.4f}, exact" if self.exact else plus_minus(self.risk, self.risk_standard_error)
+        return f"Evaluation(risk {risk}, mean {self.mean:.4f}, {len(self.losses):,} draws)"
+
     @staticmethod
     def none() -> Evaluation:
         """Of a policy that was not judged."""

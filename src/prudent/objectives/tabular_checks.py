@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events, model_at
 from ..kernels import Kernel
 from ..losses import ExpectedCost, Loss, check_loss_at, require_finite_loss, require_scalar
-from ..models import MDP, AbstractFamily, TabularFamily, tables_at
+from ..models import MDP, AbstractFamily, Family, TabularFamily, tables_at
 from ..occupancies import Method, occupancy
 from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy
@@ -82,6 +82,17 @@ def check_policy(policy: Parametrisation, initial: Any, shape: tuple[int, ...]) 
 def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> MDP:
     """Refuse a family that is not an MDP at one of these draws (or as many of them as fit); the first model."""
     require_finite("a posterior draw of theta", thetas)
+    states, start = family.support.shape[0], np.asarray(family.start)
+    if start.shape != (states,) or start.dtype.kind != "f":
+        raise InputError(
+            f"start of {type(family).__name__} must be the probabilities of its {states} states, as floats, got "
+            f"{start.dtype} of shape {start.shape}; for a state number s, use np.eye({states})[s]"
+        )
+    if isinstance(family, Family) and family.unknowns is not None and thetas.shape[1:] != (len(family.unknowns),):
+        raise InputError(
+            f"the family has {len(family.unknowns)} unknowns ({', '.join(family.unknowns)}), a draw the shape "
+            f"{thetas.shape[1:]}; the belief must be about this family's theta"
+        )
     thetas = thetas[: max(1, CHECKED_BYTES // (8 * int(np.prod(family.support.shape))))]
     with _at_draw(thetas, 0):
         probability, cost = tables_at(family, thetas)

@@ -232,10 +232,17 @@ def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Arra
 def _weighed(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
     """The losses as they are weighed, and xi*: an infinite loss counts as a very large one."""
     xp: Any = losses.__array_namespace__()
-    held = lax.stop_gradient if is_jax_array(losses) else lambda part: part
     most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
     losses = xp.where(losses == np.inf, LARGE * xp.where(most > 0, most, 1.0), losses)
-    return losses, risk.density(held(losses), held(probabilities))
+    if not is_jax_array(losses):
+        return losses, risk.density(losses, probabilities)
+    try:
+        return losses, risk.density(lax.stop_gradient(losses), lax.stop_gradient(probabilities))
+    except jax.errors.JAXTypeError as error:
+        raise InputError(
+            f"the density of {type(risk).__name__} could not be compiled: {str(error).splitlines()[0]}; write it "
+            "with jax.numpy in place of numpy, and hold it to its laws with pr.check_risk"
+        ) from error
 
 
 def weights_of(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Float[np.ndarray, " R"]:

@@ -14,6 +14,7 @@ from ..losses import ExpectedCost
 from ..objectives import costs_at, plainly
 from ..planning import plan_many
 from ..problems import AbstractCase, Case, read_problem
+from ..records import same as same_policy
 from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
 from ..risks import Expectation
 from .checkpoint import checkpoint_from, episode_seed
@@ -22,6 +23,9 @@ from .judging import Evaluator
 
 # A plan is judged before anything is solved on so many draws, in problems of at most so many states.
 MEAN_PLAN_DRAWS, MOST_STATES = 1000, 128
+
+# Of a policy from itself; draws that tie would leave something open.
+NO_DIFFERENCE = Difference(value=0.0, standard_error=0.0, low=0.0, high=0.0, confidence="exact")
 
 
 def evaluate_problem(
@@ -167,14 +171,16 @@ def compare_runs(folders: Any, *, samples: int | None = None, trust: bool = Fals
             raise InputError(f"{folder}: has other states or actions than {folders[0]}; compare runs of one problem")
     saved = checkpoint_from(readings[0].contents[CHECKPOINT], folders[0] / CHECKPOINT, trust)
     evaluator = _evaluator(saved.case, saved.episode, samples)
+    deployed = [_policy_of(record) for record in records]
     policies = [
-        evaluator.record(str(folder), _policy_of(record), occupancy=False)
-        for folder, record in zip(folders, records, strict=True)
+        evaluator.record(str(folder), policy, occupancy=False) for folder, policy in zip(folders, deployed, strict=True)
     ]
     rows = []
-    for folder, record, policy in zip(folders, records, policies, strict=True):
+    for folder, record, policy, own in zip(folders, records, policies, deployed, strict=True):
         both = policy.losses, policies[0].losses
         apart = evaluator.difference(*both), evaluator.difference(*both, risk=Expectation())
+        if same_policy(own, deployed[0]):
+            apart = NO_DIFFERENCE, NO_DIFFERENCE
         same = record.problem.digest == first.problem.digest
         rows.append(Comparison(folder, record, policy, *apart, same))
     return rows
