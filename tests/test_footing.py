@@ -13,6 +13,7 @@ from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORT
 from prudent.objectives.tabular_footing import Ground, ground_of
 from prudent.runs import add_to_run
 from prudent.runs.folder import record_files
+from prudent_studies.known import known_environment
 
 from .marks import short
 
@@ -223,7 +224,7 @@ def test_a_shortcut_that_is_known_to_lead_nowhere_else_is_sound():
 
 @pytest.mark.parametrize("belief", short(["dirichlet"], ["dirichlet", "pooled"]))
 def test_a_rich_log_is_sound_and_a_poor_one_leans_on_thin_pairs(belief):
-    known = pr.envs.known_environment("garnet")
+    known = known_environment("garnet")
     support = pr.Support.dense(*known.shape)
     model = pr.TabularFamily(support, np.asarray(known.cost), known.start, known.discount)
     words = {}

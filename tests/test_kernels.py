@@ -61,7 +61,8 @@ def test_lists_that_share_few_successors_are_not_merged():
 
 
 def test_ragged_lists_are_padded_with_zero_probability():
-    kernel = pr.Kernel.sparse([[[0, 1, 2]], [[2]], [[0, 2]]], [[[0.2, 0.3, 0.5]], [[1.0]], [[0.4, 0.6]]])
+    support = pr.Support.lists([[[0, 1, 2]], [[2]], [[0, 2]]])
+    kernel = pr.Kernel(support, [[[0.2, 0.3, 0.5]], [[1.0, 0.0, 0.0]], [[0.4, 0.6, 0.0]]])
     assert kernel.support.allowed().sum() == 6
     np.testing.assert_allclose(kernel.table()[1, 0], [0, 0, 1])
     np.testing.assert_allclose(kernel.table()[2, 0], [0.4, 0, 0.6])

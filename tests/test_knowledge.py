@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent.problems import suggestion_of
+from prudent_studies.known import KNOWN
 
 from .marks import short
 from .run_folders import read_checkpoint
 
-ENVIRONMENTS = {name: pr.envs.known_environment(name) for name in pr.envs.KNOWN}
+ENVIRONMENTS = {name: make() for name, make in KNOWN.items()}
 
 
 def as_table(support):
@@ -53,15 +54,6 @@ def test_a_function_on_a_grid_is_given_coordinates():
 def test_a_function_that_leaves_no_successor_is_refused(attempt, words):
     with pytest.raises(pr.InputError, match=words):
         attempt()
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_what_is_known_of_an_environment_is_true_of_it(name):
-    known = ENVIRONMENTS[name]
-    possible, happens = as_table(known.known_support()), np.asarray(known.table) > 0
-    assert np.all(possible | ~happens)
-    assert name == "epidemic" or possible.sum() < 0.8 * possible.size
-    assert known.possible is not None or possible.all()
 
 
 # ---------------------------------------------------------------- in a problem file

@@ -8,7 +8,7 @@ from scipy import stats
 import prudent as pr
 from prudent.evaluation import judged
 from prudent.posteriors import WeightedDraws
-from prudent.solvers import limit_answer, share_interval
+from prudent.solvers import limit_answer
 
 from .limited_problems import LimitedProblem, by_brute_force, occupancy_program, told_program
 from .marks import short
@@ -181,7 +181,7 @@ def test_binomial_intervals_hold_what_they_say():
 
     for kept, count in ((0, 10), (7, 10), (10, 10), (950, 1000)):
         exact = binomtest(kept, count).proportion_ci(0.95, method="exact")
-        assert share_interval(kept / count, count) == pytest.approx((exact.low, exact.high), abs=1e-9)
+        assert pr.share_interval(kept / count, count) == pytest.approx((exact.low, exact.high), abs=1e-9)
 
 
 @pytest.mark.long

@@ -47,16 +47,6 @@ from .sound_parts import (
     ("shape of another support", lambda: pr.Kernel(DENSE, HALF[:1]), r"\(1, 2, 2\).*\(2, 2, 2\).*\[state, action"),
     ("support not made", lambda: pr.Kernel([[[0, 1]]], [[[0.5, 0.5]]]), r"[Ss]upport"),
     ("on padding", lambda: pr.Kernel(RAGGED, HALF), r"padding"),
-    (
-        "too few numbers",
-        lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[1.0]], [[1.0]]]),
-        r"state 0, action 0 has 2 successors but 1 prob",
-    ),
-    ("too many states", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[0.5, 0.5]], [[1.0]], [[1.0]]]), r"states"),
-    ("too few states", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[0.5, 0.5]]]), r"states"),
-    ("too many actions", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[[0.5, 0.5], [1.0]], [[1.0]]]), r"state 0.*2"),
-    ("flat", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [0.5, 0.5]), r"probability of state 0 must be a list"),
-    ("words in lists", lambda: pr.Kernel.sparse([[[0, 1]], [[1]]], [[["all", 0.5]], [[1.0]]]), r"all"),
 )
 def test_kernels_are_refused(call, message):
     with pytest.raises(pr.InputError, match=message):
@@ -187,7 +177,7 @@ def test_maps_are_refused(call, message):
         call()
 
 
-LISTS = pr.Kernel.sparse([[[0, 1]], [[1, 0]]], [[[0.5, 0.5]], [[0.5, 0.5]]])
+LISTS = pr.Kernel(pr.Support.lists([[[0, 1]], [[1, 0]]]), [[[0.5, 0.5]], [[0.5, 0.5]]])
 
 
 @table(

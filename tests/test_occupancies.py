@@ -74,8 +74,9 @@ def test_a_hub_and_padded_lists_on_the_iterative_path():
     random = np.random.default_rng(8)
     states = 70
     successor = [[[0, (s + 1) % states], [0, s, (s + 7) % states]] for s in range(states)]
-    probability = [[random.dirichlet(np.ones(len(row))).tolist() for row in rows] for rows in successor]
-    kernel = pr.Kernel.sparse(successor, probability)
+    probability = np.zeros((states, 2, 3))
+    probability[:, 0, :2], probability[:, 1] = (random.dirichlet(np.ones(n), states) for n in (2, 3))
+    kernel = pr.Kernel(pr.Support.lists(successor), probability)
     assert kernel.support.graph.incoming is None
     mdp = pr.MDP(kernel, np.ones((states, 2)), 3, 0.95)
     policy = random_policy(random, states, 2)

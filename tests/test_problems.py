@@ -10,6 +10,7 @@ import pytest
 
 import prudent as pr
 from prudent.problems import example, memory, parse, risk_from_words, schema
+from prudent_studies.known import known_environment
 
 PROBLEM, LOG, COSTS = example("machine").values()
 
@@ -126,7 +127,7 @@ def test_a_pair_seen_once_is_no_certainty_by_default(tmp_path):
 
 @pytest.mark.long
 def test_what_is_stated_of_the_cliff_can_be_kept_by_default(tmp_path):
-    cliff = pr.envs.known_environment("cliff")
+    cliff = known_environment("cliff")
     log = cliff.walk(6_007, seed=0)
     rows = zip(log.state.tolist(), log.action.tolist(), log.next_state.tolist(), strict=True)
     costs = "".join(f"{s},{a},{cliff.cost[s, a]}\n" for s in range(48) for a in range(4))

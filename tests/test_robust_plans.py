@@ -125,9 +125,9 @@ def test_of_actions_that_are_as_good_the_first_is_taken_whatever_rounding_says(r
 
 
 def test_repeats_padding_and_zeros_change_nothing():
-    plain = pr.Kernel.sparse([[[0, 1]], [[1, 0]]], [[[0.6, 0.4]], [[0.7, 0.3]]])
-    lists = [[[0, 1, 1, 0]], [[1, 0]]]
-    repeated = pr.Kernel.sparse(lists, [[[0.6, 0.1, 0.3, 0.0]], [[0.7, 0.3]]])
+    plain = pr.Kernel(pr.Support.lists([[[0, 1]], [[1, 0]]]), [[[0.6, 0.4]], [[0.7, 0.3]]])
+    lists = pr.Support.lists([[[0, 1, 1, 0]], [[1, 0]]])
+    repeated = pr.Kernel(lists, [[[0.6, 0.1, 0.3, 0.0]], [[0.7, 0.3, 0.0, 0.0]]])
     one, other = (pr.robust_plan(pr.MDP(kernel, [[1.0], [0.0]], 0, 0.9), 0.2) for kernel in (plain, repeated))
     np.testing.assert_allclose(other.values, one.values, rtol=0, atol=1e-10)
     dense = pr.robust_plan(pr.MDP(pr.Kernel.dense(plain.table()), [[1.0], [0.0]], 0, 0.9), 0.2)

@@ -178,6 +178,7 @@ from .risks import Spectral as Spectral
 from .risks import TotalVariationBall as TotalVariationBall
 from .risks import WorstCase as WorstCase
 from .risks import check_risk as check_risk
+from .risks import share_interval as share_interval
 from .runs import Comparison as Comparison
 from .runs import ProvedRun as ProvedRun
 from .runs import Run as Run
@@ -218,7 +219,6 @@ from .solvers import SampleAverage as SampleAverage
 from .solvers import Solution as Solution
 from .solvers import Status as Status
 from .solvers import Verdict as Verdict
-from .solvers import share_interval as share_interval
 from .solvers import solve as solve
 from .solvers import solve_many as solve_many
 from .transitions import Log as Log

@@ -119,11 +119,6 @@ class Evaluation(Record):
         """Monte-Carlo error of the mean loss."""
         return self.under(Expectation()).risk_standard_error
 
-    @property
-    def mean_interval(self) -> tuple[float, float]:
-        """95 % confidence interval of the mean loss."""
-        return self.under(Expectation()).interval
-
     def quantile(self, levels: Any) -> np.ndarray:
         """Quantiles of the loss distribution, the value at risk of each level."""
         shares = np.asarray(self.probabilities)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent_studies import families, gymnasium, tables, worth
+from prudent_studies.limits import limit_frontier_figure
 
 LAKE, RIVER = pr.envs.frozen_lake("SF\nHG"), pr.envs.river_swim()
 
@@ -55,6 +56,14 @@ def test_a_tabular_posterior_goes_through_the_study():
     solver = pr.SampleAverage(samples=32, largest=32, starts=2, evaluation=50)
     rows = families.compare(families.settings("machine")[1], sizes=(5,), replications=2, solver=solver)
     assert all(row.risk >= rows[-1].risk - 1e-9 for row in rows)
+
+
+def test_the_curve_of_a_limit_is_drawn(tmp_path):
+    lake = pr.envs.frozen_lake("SF\nHG")
+    limit = pr.Limit(pr.Visits([2], per=1), at_most=0.1, risk=pr.Expectation(), name="hole")
+    curve = pr.limit_frontier(lake, pr.Point([0.3, 0.1]), [limit], points=3)
+    limit_frontier_figure(curve, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_agreement_of_rankings():

@@ -28,6 +28,7 @@ ORDER = [
     "proofs",
     "limits",
     "worth",
+    "known",
     "promise",
     "promise_tables",
     "estimators",

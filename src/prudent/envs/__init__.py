@@ -3,5 +3,4 @@
 from .coins import MachineReplacement, RiverSwim, machine_replacement, river_swim
 from .frozen_lake import RECONSTRUCTED_MAP, FrozenLake, frozen_lake
 from .inventory import Inventory, inventory
-from .known import KNOWN, KnownEnvironment, known_environment
 from .unknown_tables import GymnasiumProblem, TabularProblem, from_gymnasium, observed_support

@@ -24,13 +24,13 @@ class Kernel(Record):
     """A transition kernel `P(s' | s, a)`, stored along its support and never silently made dense.
 
     >>> import numpy as np, prudent as pr
-    >>> kernel = pr.Kernel.sparse(successor=[[[0, 1]], [[1, 0]]], probability=[[[0.9, 0.1]], [[1.0, 0.0]]])
+    >>> kernel = pr.Kernel(pr.Support.lists([[[0, 1]], [[1]]]), probability=[[[0.9, 0.1]], [[1.0, 0.0]]])
     >>> pr.pull(kernel, np.array([0.0, 10.0])).ravel().tolist()
     [1.0, 10.0]
 
     Attributes:
         support: where each pair can lead.
-        probability: `[S, A, B]`, rows summing to 1.
+        probability: `[S, A, B]`, rows summing to 1; 0 after the last successor of a shorter list.
     """
 
     support: Support
@@ -58,23 +58,6 @@ class Kernel(Record):
             raise InputError(f"a dense kernel is indexed [state, action, next_state], got shape {table.shape}")
         return Kernel(Support.dense(*table.shape[:2]), table)
 
-    @staticmethod
-    def sparse(successor: Any, probability: Any) -> Kernel:
-        """From successor lists and their probabilities, both `[S][A][B]`."""
-        support = Support.lists(successor)
-        if isinstance(probability, np.ndarray):
-            return Kernel(support, probability)
-        table = np.zeros(support.shape)
-        rows = _items(probability, support.states, "probability", "states")
-        for s, row in enumerate(rows):
-            for a, entries in enumerate(_items(row, support.actions, f"probability of state {s}", "actions")):
-                values = np.atleast_1d(as_float(entries, f"probability of state {s}, action {a}"))
-                count = int(support.allowed()[s, a].sum())
-                if values.shape != (count,):
-                    raise InputError(f"state {s}, action {a} has {count} successors but {values.size} probabilities")
-                table[s, a, :count] = values
-        return Kernel(support, table)
-
     def table(self) -> np.ndarray:
         """The full `[S, A, S]` table, asked for by name because it may be large."""
         states, actions, _ = self.support.shape
@@ -82,14 +65,6 @@ class Kernel(Record):
         s, a = np.ogrid[:states, :actions]
         np.add.at(table, (s[..., None], a[..., None], self.support.index()), np.asarray(self.probability))
         return table
-
-
-def _items(value: Any, count: int, name: str, unit: str) -> Any:
-    """A nested list's items, of which there must be `count`."""
-    if not isinstance(value, list | tuple | np.ndarray) or len(value) != count:
-        got = len(value) if isinstance(value, list | tuple | np.ndarray) else repr(value)
-        raise InputError(f"{name} must be a list with one entry for each of the {count} {unit}, got {got}")
-    return value
 
 
 @in_float64
@@ -158,7 +133,7 @@ def transition_matrix(kernel: Kernel, policy: Float[Array, "S A"]) -> Float[Arra
     """`P_pi(s, s') = sum_a pi(a | s) P(s' | s, a)` as a full matrix.
 
     >>> import numpy as np, prudent as pr
-    >>> kernel = pr.Kernel.sparse([[[0], [1]], [[1], [1]]], [[[1.0], [1.0]], [[1.0], [1.0]]])
+    >>> kernel = pr.Kernel(pr.Support.lists([[[0], [1]], [[1], [1]]]), np.ones((2, 2, 1)))
     >>> pr.transition_matrix(kernel, np.full((2, 2), 0.5)).tolist()
     [[0.5, 0.5], [0.0, 1.0]]
     """

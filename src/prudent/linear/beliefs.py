@@ -13,6 +13,7 @@ from ..arrays import Array, as_float, require_finite, require_kind, require_numb
 from ..errors import InputError
 from ..posteriors import Posterior
 from ..records import AbstractVar, Record, changed, field
+from ..risks import share_interval
 from ..seeds import generator
 from ..vector_log import VectorLog
 from .systems import covariance, require_definite, root, square
@@ -45,9 +46,7 @@ class Share(NamedTuple):
     @staticmethod
     def of(count: int, draws: int) -> Share:
         """So many of so many independent draws."""
-        low = float(special.betaincinv(count, draws - count + 1, 0.025)) if count else 0.0
-        high = float(special.betaincinv(count + 1, draws - count, 0.975)) if count < draws else 1.0
-        return Share(count / draws, low, high, draws, False)
+        return Share(count / draws, *share_interval(count / draws, draws), draws, False)
 
     def __str__(self) -> str:
         if self.exact:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +18,9 @@ LEARNED = 0.5
 # progress; most discounts, steps at each, the least fall of the largest radius that is progress, and the rounds whose
 # pace tells whether the rest will do.
 NEAR, DISCOUNTS, STEPS, FALL, PACED = 0.97, 40, 12, 1e-3, 6
+
+# What an infinite loss counts as, in losses of where a descent begins: so little that interpolation makes a short step.
+TOO_FAR = 10.0
 
 
 class Stability(Record):
@@ -117,32 +119,15 @@ def annealed(
 
 
 def descended(evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], point: np.ndarray) -> np.ndarray:
-    """A few steps of BFGS with backtracking; a trial of infinite loss is a step too far."""
+    """A few steps of BFGS; a trial of infinite loss is a step too far."""
+    from scipy.optimize import minimize  # slow to import
+
     value, slope = evaluate(point)
-    inverse: Any = None
-    for _ in range(STEPS):
-        flat = slope.ravel()
-        if inverse is None:
-            inverse = np.eye(len(flat)) * (0.1 / max(1e-12, float(np.linalg.norm(flat))))
-        direction = -(inverse @ flat)
-        if direction @ flat >= 0:
-            break
-        length = 1.0
-        for _ in range(30):
-            trial = point + length * direction.reshape(point.shape)
-            found, turned = evaluate(trial)
-            if found <= value + 1e-4 * length * (direction @ flat):
-                break
-            length *= 0.4
-        else:
-            break
-        move, turn = (trial - point).ravel(), (turned - slope).ravel()
-        if move @ turn > 0:
-            scale = 1.0 / (move @ turn)
-            left = np.eye(len(move)) - scale * np.outer(move, turn)
-            inverse = left @ inverse @ left.T + scale * np.outer(move, move)
-        fell = value - found
-        point, value, slope = trial, found, turned
-        if fell <= 1e-6 * abs(value):
-            break
-    return point
+
+    def finite(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        found, turned = evaluate(flat.reshape(point.shape))
+        return (found, turned.ravel()) if np.isfinite(found) else (TOO_FAR * value, np.zeros_like(flat))
+
+    inverse = np.eye(point.size) * (0.1 / max(1e-12, float(np.linalg.norm(slope))))
+    options = {"maxiter": STEPS, "hess_inv0": inverse}
+    return minimize(finite, point.ravel(), jac=True, method="BFGS", options=options).x.reshape(point.shape)

@@ -9,7 +9,7 @@ from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, s
 from .conformance import check_risk
 from .envelope import Envelope, check_envelope
 from .envelope_programs import Clarabel, EnvelopeSolution, EnvelopeStatus
-from .intervals import LEAST_DRAWS, effective_draws, jackknife, widened
+from .intervals import LEAST_DRAWS, effective_draws, jackknife, share_interval, widened
 from .mixtures import MeanSemideviation, Mixture, PartialMixture, QuantileDeviation
 from .quantiles import (
     LARGEST_PAIRWISE,

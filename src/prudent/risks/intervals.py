@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
+from scipy.special import betaincinv, stdtrit
 
 from ..arrays import Array, require_number
 
@@ -134,3 +134,17 @@ def widened(
     reach = float(stdtrit(batches - 1, 0.5 + 0.5 * confidence)) * error
     low, high = interval
     return value - float(np.hypot(value - low, reach)), value + float(np.hypot(high - value, reach))
+
+
+def share_interval(share: float, count: int | float, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact binomial interval (Clopper and Pearson, 1934) of a probability seen as a share of so many draws.
+
+    >>> import prudent as pr
+    >>> [round(end, 3) for end in pr.share_interval(0.95, 200)]
+    [0.91, 0.976]
+    """
+    outside = 0.5 * (1.0 - confidence)
+    kept = share * count
+    low = 0.0 if kept <= 0 else float(betaincinv(kept, count - kept + 1.0, outside))
+    high = 1.0 if kept >= count else float(betaincinv(kept + 1.0, count - kept, 1.0 - outside))
+    return low, high

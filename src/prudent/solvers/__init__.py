@@ -14,7 +14,6 @@ from .limits import (
     limit_answer,
     price_words,
     refuse_idle,
-    share_interval,
 )
 from .natural import NaturalGradient
 from .optimiser import Optimiser, digest_of

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 import prudent as pr
+from prudent.plots import finish, pyplot
 
 # Enough for a share of truths, at a fraction of what a single answer is worth.
 SOLVER = pr.SampleAverage(samples=128, largest=512, starts=4, evaluation=2000)
@@ -256,3 +258,37 @@ def summary(found: list[Outcome], chance: float = 0.95) -> dict[str, float]:
         "mean cost at the truth": float(np.mean([each.cost for each in shown])),
         "of the plug-in plan": float(np.mean([each.plug_in_cost for each in shown])),
     }
+
+
+def limit_frontier_figure(curve: pr.LimitFrontier, path: str | Path) -> None:
+    """What each level of a limit costs, with intervals; its price as the slope; what no policy keeps is shaded.
+
+    Args:
+        curve: from `limit_frontier(...)`.
+        path: where to write a PNG.
+    """
+    figure, panel = pyplot().subplots(figsize=(7.0, 4.5), layout="constrained")
+    good = [point for point in curve.points if point.kept]
+    levels, risks = [point.at_most for point in good], [point.solution.risk for point in good]
+    ends = [np.nan_to_num(np.asarray(point.solution.interval), nan=point.solution.risk) for point in good]
+    bars = [[max(risk - low, 0.0) for risk, (low, _) in zip(risks, ends, strict=True)]]
+    bars.append([max(high - risk, 0.0) for risk, (_, high) in zip(risks, ends, strict=True)])
+    panel.errorbar(levels, risks, yerr=bars, color="#2e5c8a", marker="o", markersize=5, elinewidth=0.7, zorder=2)
+    reach = 0.3 * float(np.median(np.diff(levels))) if len(levels) > 1 else 0.0
+    for point in good:
+        for side, price in zip((reach, -reach), point.answer.prices, strict=True):
+            if np.isfinite(price) and price > 0:
+                to = [point.solution.risk, point.solution.risk - side * price]
+                panel.plot([point.at_most, point.at_most + side], to, color="0.4", linestyle=":", zorder=3)
+    bad = [point for point in curve.points if not point.kept]
+    panel.plot([p.at_most for p in bad], [p.solution.risk for p in bad], "x", color="#b03a2e", zorder=2)
+    left = min(point.at_most for point in curve.points)
+    left -= 0.15 * (max(point.at_most for point in curve.points) - left or 1.0)
+    if curve.least > left:
+        panel.axvspan(left, curve.least, color="#b03a2e", alpha=0.12, linewidth=0)
+    panel.set_xlim(left=left)
+    panel.set_xlabel(f"{curve.limit.name or 'limit'}, at most" + (f" ({curve.limit.unit})" if curve.limit.unit else ""))
+    panel.set_ylabel("risk")
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"What a limit on {curve.limit.name or 'it'} costs", fontsize=11)
+    finish(figure, path)

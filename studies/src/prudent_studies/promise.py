@@ -16,9 +16,9 @@ from jaxtyping import Float
 
 import prudent as pr
 from prudent.arrays import to_numpy
-from prudent.envs import KNOWN, KnownEnvironment, known_environment
 from prudent.seeds import as_key
 
+from .known import KNOWN, KnownEnvironment, known_environment
 from .work import Backend, RunFolder, Unit, open_folder, run_units
 
 LEVEL = 0.9

@@ -287,6 +287,6 @@ def _print_example(setting: Any, found: Any, chance: float, figure: Path | None)
         table.add_row(plan.name, f"{plan.risk:.2f}", f"{plan.mean:.2f}", f"{plan.limited:.3f}", share)
     terminal.print(table)
     if figure is not None:
-        from prudent.plots import limit_frontier_figure
+        from .limits import limit_frontier_figure
 
         limit_frontier_figure(found.curve, figure)

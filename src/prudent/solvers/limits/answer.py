@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.special import ndtri, stdtrit
 
 from ...evaluation import Evaluation, stretched
 from ...records import Record, field
-from ...risks import widened
+from ...risks import share_interval, widened
 from .limit import ROUNDING, Limit
 
 # Prices that differ by a larger share are those of a corner; one below this share of the other is none.
@@ -149,20 +149,6 @@ def price_words(
         return f"{one} saves {shown(multiplier) if multiplier > 0 else 'nothing'}, to first order"
     known = shown(saves) if saves > NOTHING * costs else "nothing"
     return f"{one} saves {known}, one unit less costs {shown(costs)}, to first order"
-
-
-def share_interval(share: float, count: int | float, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact binomial interval (Clopper and Pearson, 1934) of a probability seen as a share of so many draws.
-
-    >>> import prudent as pr
-    >>> [round(end, 3) for end in pr.share_interval(0.95, 200)]
-    [0.91, 0.976]
-    """
-    outside = 0.5 * (1.0 - confidence)
-    kept = share * count
-    low = 0.0 if kept <= 0 else float(betaincinv(kept, count - kept + 1.0, outside))
-    high = 1.0 if kept >= count else float(betaincinv(kept + 1.0, count - kept, 1.0 - outside))
-    return low, high
 
 
 def independent(evaluation: Evaluation) -> float:

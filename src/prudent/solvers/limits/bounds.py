@@ -13,9 +13,9 @@ from scipy.special import betaincinv, stdtrit
 from ...evaluation import Evaluation, judged
 from ...objectives import Objective, losses_on
 from ...posteriors import WeightedDraws, equally_weighted
-from ...risks import Risk
+from ...risks import Risk, share_interval
 from ..certificates import Certificate, certify, least_losses
-from .answer import independent, limits_of, share_interval, share_within
+from .answer import independent, limits_of, share_within
 from .limit import Limit
 from .problem import LimitQuestion
 from .wait_and_see import relaxed

@@ -9,32 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ...arrays import is_jax_array, to_numpy
-from ...deferred import jax, when_called
+from ...arrays import to_numpy
 from ...objectives import Objective, losses_on
 from ...parameter_sets import Box, RowSet
 from ...posteriors import WeightedDraws
 from ...programs import CutProgram
 from ...records import AbstractVar, Record, field, tree_map
-from ...risks import Risk, risk_value
+from ...risks import Risk, assess_sample, weights_of
 from ..descent import flat, project_all, unflat
 from ..linear_model import TrustRegion
 from ..polish import free_entries, row_basis, slopes_at
-
-
-def assessed(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Value and xi* of one sample; a program asks for thousands of them, so the call itself has to be cheap."""
-    leaves, structure = jax.tree.flatten(risk)
-    numbers = all(is_jax_array(leaf) or isinstance(leaf, np.ndarray | float | int) for leaf in leaves)
-    value, weights = (_quickly if numbers else _slowly)(leaves, structure, losses, probabilities)
-    return np.asarray(value), np.asarray(weights)
-
-
-def _slowly(leaves: list[Any], structure: Any, losses: Any, probabilities: Any) -> tuple[Any, Any]:
-    return risk_value(jax.tree.unflatten(structure, leaves), losses, probabilities)
-
-
-_quickly = when_called(lambda: jax.jit(_slowly, static_argnums=1))
 
 
 class LimitLosses(NamedTuple):
@@ -75,12 +59,12 @@ class LimitQuestion(NamedTuple):
 
     def weights(self, g: int, losses: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
         """`p xi*` of one of the risks."""
-        return self.draws.probabilities * assessed(self.risks[g], losses, self.draws.probabilities)[1]
+        return self.draws.probabilities * weights_of(self.risks[g], losses, self.draws.probabilities)
 
     def risks_of(self, losses: Iterable[Float[np.ndarray, " R"]]) -> Float[np.ndarray, " G"]:
         """All risks, of all losses."""
         pairs = zip(self.risks, losses, strict=True)
-        return np.array([float(assessed(risk, each, self.draws.probabilities)[0]) for risk, each in pairs])
+        return np.array([float(assess_sample(risk, each, self.draws.probabilities)[0]) for risk, each in pairs])
 
     def values(self, points: Float[np.ndarray, "K ..."]) -> Float[np.ndarray, "K G"]:
         """All risks of K points."""

@@ -8,21 +8,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_size
-from ..errors import InputError
-from ..kernels import Kernel, Support
-from ..models import MDP
-from ..records import Record, field
-from ..seeds import Stream, generator
-from ..transitions import Transitions
-from .frozen_lake import MOVES, landings
+import prudent as pr
+from prudent.arrays import Array, require_size
+from prudent.records import Record, field
+from prudent.seeds import Stream, generator
 
 
 class KnownEnvironment(Record):
     """A finite environment with all of its numbers.
 
-    >>> import prudent as pr
-    >>> river = pr.envs.known_environment("river_swim")
+    >>> river = known_environment("river_swim")
     >>> len(river.walk(steps=500, seed=0)), float(river.mdp().discount)
     (500, 0.97)
 
@@ -54,30 +49,31 @@ class KnownEnvironment(Record):
         states, actions, _ = self.table.shape
         return states, actions
 
-    def mdp(self) -> MDP:
+    def mdp(self) -> pr.MDP:
         """The environment as it is."""
         table, cost = np.asarray(self.table), np.asarray(self.cost)
         mean = cost if cost.ndim == 2 else (cost * table).sum(axis=2)
-        return MDP(Kernel.dense(table), mean, self.start, self.discount)
+        return pr.MDP(pr.Kernel.dense(table), mean, self.start, self.discount)
 
-    def known_support(self) -> Support:
+    def known_support(self) -> pr.Support:
         """Where each pair may lead for all that one who works with it would know; everywhere if that is nothing.
 
         Terminal states are known never to be left.
 
-        >>> import prudent as pr
-        >>> pr.envs.known_environment("river_swim").known_support().shape
+        >>> known_environment("river_swim").known_support().shape
         (8, 2, 3)
         """
         if self.possible is None:
-            return Support.dense(*self.shape)
+            return pr.Support.dense(*self.shape)
         states, actions = self.shape
         ends, possible = set(self.terminal), self.possible
         if self.grid is not None:
             ends = {tuple(np.unravel_index(end, self.grid)) for end in ends}
-        return Support.where(lambda s, a, t: s == t if s in ends else possible(s, a, t), self.grid or states, actions)
+        return pr.Support.where(
+            lambda s, a, t: s == t if s in ends else possible(s, a, t), self.grid or states, actions
+        )
 
-    def walk(self, steps: int, seed: Any) -> Transitions:
+    def walk(self, steps: int, seed: Any) -> pr.Transitions:
         """The log of `steps` steps with random actions; nothing is logged of a terminal state.
 
         Args:
@@ -97,7 +93,7 @@ class KnownEnvironment(Record):
             following = _pick(move[now, chosen[step]], chances[step])
             path[step] = now, chosen[step], following
             now = following
-        return Transitions.from_records(path, states, actions)
+        return pr.Transitions.from_records(path, states, actions)
 
 
 def _pick(cumulative: np.ndarray, uniform: float) -> int:
@@ -105,15 +101,21 @@ def _pick(cumulative: np.ndarray, uniform: float) -> int:
     return int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
 
 
-STEPS = tuple(MOVES.values())
+STEPS = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up
 SMALL = ("SFFF", "FHFH", "FFFH", "HFFG")
 LARGE = ("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG")
 
 
+def _stepped(cells: Any, step: tuple[int, int], grid: tuple[int, int]) -> np.ndarray:
+    """Rows and columns after a step; off the grid is staying put."""
+    return np.clip(np.add(cells, step), 0, np.array(grid) - 1)
+
+
 def slippery(grid: tuple[int, int], side: float) -> np.ndarray:
     """`[S, 4, S]` of moving left, down, right or up, and to each side of that with probability `side`."""
-    landing = landings(*grid)
-    place = np.arange(len(landing))
+    place = np.arange(int(np.prod(grid)))
+    cells = np.stack(np.divmod(place, grid[1]), axis=1)
+    landing = np.stack([_stepped(cells, step, grid) @ np.array([grid[1], 1]) for step in STEPS], axis=1)
     table = np.zeros((len(place), 4, len(place)))
     for action in range(4):
         for turn, chance in ((0, 1.0 - 2.0 * side), (1, side), (-1, side)):
@@ -123,11 +125,10 @@ def slippery(grid: tuple[int, int], side: float) -> np.ndarray:
 
 def on_foot(grid: tuple[int, int]) -> Callable[[tuple[int, int], int, tuple[int, int]], bool]:
     """Whether one step can lead from a cell to another: as meant or to a side of that, never back; a wall stops it."""
-    last = np.array(grid) - 1
 
     def possible(cell: tuple[int, int], action: int, landing: tuple[int, int]) -> bool:
         steps = [STEPS[(action + turn) % 4] for turn in (-1, 0, 1)]
-        return any(tuple(np.clip(np.add(cell, step), 0, last)) == landing for step in steps)
+        return any(tuple(_stepped(cell, step, grid)) == landing for step in steps)
 
     return possible
 
@@ -389,10 +390,9 @@ KNOWN: dict[str, Callable[[], KnownEnvironment]] = {
 def known_environment(name: str) -> KnownEnvironment:
     """One of the environments with a known kernel, by its name.
 
-    >>> import prudent as pr
-    >>> pr.envs.known_environment("cliff").shape
+    >>> known_environment("cliff").shape
     (48, 4)
     """
     if name not in KNOWN:
-        raise InputError(f"there is no environment {name!r}; there are {', '.join(KNOWN)}")
+        raise pr.InputError(f"there is no environment {name!r}; there are {', '.join(KNOWN)}")
     return KNOWN[name]()
