@@ -6,11 +6,14 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from prudent.cli import app, plugins
+from prudent.cli.solve import _show_decision
+from prudent.report import ChoiceRecord, DecisionRecord
 
 COMMAND = Path(sys.executable).with_name("prudent")
 
@@ -43,6 +46,35 @@ def test_demo_prints_its_table_and_maps_and_writes_the_figure(tmp_path):
     figure = tmp_path / "new" / "folder" / "loss-distributions.png"
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in figure.parent.iterdir()] == [figure.name], "nothing half-written is left behind"
+
+
+def test_what_demo_and_case_cannot_do_alone_they_say(tmp_path, monkeypatch):
+    for name, value in {"LEVELS": (0.0,), "SAMPLES": 50, "find_spec": lambda _: None}.items():
+        monkeypatch.setattr(f"prudent.cli.demo.{name}", value)
+    shown = invoke("demo", "--out", str(tmp_path))
+    assert shown.exit_code == 0 and "no figure: it needs the extra report" in shown.stdout, shown.output
+    for name, trust in (("bus", " --trust"), ("nile", "")):
+        folder = tmp_path / name
+        written = invoke("case", name, "--write-only", "--out", str(folder))
+        said = f"next:  prudent solve {folder / 'problem.toml'} --out {folder / 'run'}{trust}\n"
+        assert written.exit_code == 0 and written.stdout.endswith(said)
+
+
+def test_the_states_that_are_left_out_are_said_to_be_and_where_they_are(capsys, monkeypatch):
+    choices = tuple(
+        ChoiceRecord(state=f"s{k}", number=k, act="go", time=0.01 * (k + 1), verdict="matters") for k in range(15)
+    )
+    record = SimpleNamespace(
+        decision=DecisionRecord(choices=choices, left_out=2, starts=(0,)),
+        state_names=tuple(f"s{k}" for k in range(20)),
+        risk_name="CVaR 0.9",
+    )
+    monkeypatch.setattr("prudent.report.warnings_of", lambda _: [])
+    monkeypatch.setattr("prudent.report.promise_words", lambda _: "")
+    _show_decision(record, Path("run"))
+    said = capsys.readouterr().out
+    assert "s0 " in said and "s1 " not in said, "where it begins is listed, however little time is spent there"
+    assert "(12 of 20: where it begins, and where plans differ, first; all are in run/policy.csv)" in said
 
 
 def test_bad_input_exits_with_2_and_no_traceback(tmp_path):
@@ -203,7 +235,8 @@ def test_without_the_studies_their_commands_name_the_package(monkeypatch):
         result = invoke("reproduce", *arguments)
         assert result.exit_code == 2
         assert result.stderr == (
-            "error: `prudent reproduce` comes with prudent-studies; install it with: pip install prudent-studies\n"
+            "error: `prudent reproduce` comes with prudent-studies; install it from a clone of the repository: "
+            "pip install ./studies\n"
         )
     assert "reproduce" not in invoke("--help").output
     unknown = invoke("reproduction")

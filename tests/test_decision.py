@@ -165,8 +165,14 @@ def test_beside_a_rule_of_thresholds_the_states_near_them_are_listed():
     times[100:140] = 0.02
     ours, theirs = (np.eye(2)[(np.arange(200) >= from_).astype(int)] for from_ in (135, 150))
     apart = (np.arange(200) >= 135) & (np.arange(200) < 150)
-    shown = deciding._shown(known, [ours, theirs], apart, times, ordered=True)
+    begins = np.zeros(200, bool)
+    shown = deciding._shown(known, [ours, theirs], apart, times, begins, ordered=True)
     # The edges of both; then what is met, from the first one's edge outwards.
     assert shown.tolist() == [*range(132, 138), 149, 150]
-    listed = deciding._shown(known, [ours, theirs], apart, times, ordered=False)
+    listed = deciding._shown(known, [ours, theirs], apart, times, begins, ordered=False)
     assert set(range(135, 150)) <= set(listed.tolist()) and len(listed) == deciding.MOST_CHOICES
+    # Where it begins is listed, however little time is spent there.
+    begins[159] = True
+    for ordered, others in ((True, shown), (False, np.arange(135, 150))):
+        found = deciding._shown(known, [ours, theirs], apart, times, begins, ordered=ordered)
+        assert 159 in found and set(others.tolist()) <= set(found.tolist())

@@ -198,6 +198,26 @@ def test_a_command_is_ended_in_its_first_second(problem, tmp_path, number):
     assert not (tmp_path / "run").exists()
 
 
+def test_what_an_interrupted_case_says_to_start_again_with_is_not_refused(tmp_path):
+    """Ended once its files are written, it names a command that writes them again."""
+    arguments = ["case", "nile", "--out", str(tmp_path / "nile"), "--splits", "1"]
+    code, said = ended_once_written(arguments, tmp_path / "nile")
+    assert code == 130 and said.endswith(f"start again with: prudent {' '.join(arguments)} --force\n"), said
+    assert ended_once_written([*arguments, "--force"], tmp_path / "nile") == (code, said)
+
+
+def ended_once_written(arguments, folder):
+    """Exit code and standard error of a command that is ended once it has written a problem file."""
+    first = file.stat().st_mtime_ns if (file := folder / "problem.toml").exists() else None
+    process = subprocess.Popen([*PRUDENT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and (not file.exists() or file.stat().st_mtime_ns == first):
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    return process.returncode, said
+
+
 def test_closed_streams_and_pipes_that_nobody_reads(tmp_path, problem):
     closed = prudent("init", tmp_path / "a", shell='exec "$@" >&- 2>&-', capture_output=False)
     assert closed.returncode == 0

@@ -108,6 +108,15 @@ def said(**changes):
     return content | changes
 
 
+def test_commands_that_are_for_tables_say_their_own_names(solved):
+    _, problem, run = solved
+    for command in ("frontier", "worth", "prove"):
+        refused = CliRunner().invoke(app, [command, str(run.folder)])
+        assert refused.exit_code == 2 and f"prudent {command} is for problems of states and actions" in refused.stderr
+    refused = CliRunner().invoke(app, ["evaluate", "policy.csv", str(problem)])
+    assert refused.exit_code == 2 and "prudent evaluate is for problems of states and actions" in refused.stderr
+
+
 def test_a_log_without_excitation_says_so():
     frame = pd.DataFrame({"x": [1.0, 0.9, 0.8], "u": [0.0, 0.0, 0.0]})
     case = pr.read_problem(said(data={"log": frame, "states": ["x"], "actions": ["u"]}))

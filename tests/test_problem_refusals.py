@@ -44,6 +44,11 @@ REFUSED = {
     # the problem file itself
     "no such file": ({"problem.toml": None}, "problem.toml: there is no such file"),
     "not toml": (problem(("discount = 0.95", "discount 0.95")), "is not TOML: Expected '='"),
+    "not toml, the line": (problem(("discount = 0.95", "discount 0.95")), "problem.toml, line 7: is not TOML"),
+    "never closed": (
+        {"problem.toml": 'discount = 0.9\n\nstart = """new\n[data]\ncosts = "costs.csv"\n'},
+        "problem.toml, line 3: is not TOML: Unterminated string (what begins there is not closed)",
+    ),
     "json": ({"problem.toml": '{"discount": 0.9}'}, "it looks like JSON"),
     "binary": ({"problem.toml": b"\xff\xfe\x00\x01"}, "is not UTF-8 text"),
     "empty": ({"problem.toml": ""}, "discount is missing"),
@@ -133,7 +138,7 @@ REFUSED = {
         "of memory, and",
     ),
     # the log
-    "no log": ({"log.csv": None}, "log.csv: there is no such file"),
+    "no log": ({"log.csv": None}, "log.csv: there is no such file\n"),
     "misspelt log": (problem(('"log.csv"', '"lgo.csv"')), "lgo.csv: there is no such file; did you mean 'log.csv'?"),
     "log is a folder": (problem(('"log.csv"', '"folder.csv"')) | {"folder.csv/x": ""}, "folder.csv: is not a file"),
     "empty log": ({"log.csv": ""}, "log.csv: is empty"),
@@ -154,7 +159,8 @@ REFUSED = {
         log(("new,run,used", "new,run,gone")),
         "row 2: next_state 'gone' is not declared; there are new",
     ),
-    "empty state": (log(("used,run,used", ",run,used")), "row 5: a state has an empty name"),
+    "empty next state": (log(("used,run,used", "used,run,")), "row 5: next_state is empty; give a name or a number"),
+    "empty state": (log(("used,run,used", ",run,used")), "row 5: state is empty; give a name or a number"),
     "negative count": (log(("used,9", "used,-9")), "log.csv, row 5: count -9 is negative"),
     "fractional count": (log(("used,9", "used,0.5")), "row 5: count 0.5 is not a whole number"),
     "nan count": (log(("used,9", "used,nan")), "row 5: count nan is not a finite number"),
@@ -361,6 +367,8 @@ def test_a_parquet_log_with_bad_types_is_refused(tmp_path):
     ("text", "message"),
     [
         ("state,action,probability\nnew,run,1\n", "state used has no row (nor have 2 more states)"),
+        ("state,action\nnew,run\nused,run\n", "state worn has no row (nor has 1 more state)"),
+        ("state,acton\nnew,run\n", "column 'action' is missing; is it 'acton'? The columns are 'state', 'acton'\n"),
         (
             "state,action\nnew,run\nused,run\nworn,run\nbroken,run\nnew,service\n",
             "state new has probabilities that sum to 2",
@@ -371,7 +379,7 @@ def test_a_parquet_log_with_bad_types_is_refused(tmp_path):
         ("state,action,probability\nnew,rum,1\n", "row 1: action 'rum' is not declared; did you mean 'run'?"),
         ("state,probability\nnew,1\n", "column 'action' is missing"),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_a_bad_policy_is_refused(text, message, tmp_path):
     path = write(tmp_path, {"mine.csv": text})
@@ -409,5 +417,12 @@ def test_a_folder_without_a_run_is_refused(command, tmp_path):
     ],
 )
 def test_a_bad_risk_on_the_command_line_is_refused(words, message, tmp_path):
-    assert message in refuse("solve", write(tmp_path, {}), "--risk", words, "--out", tmp_path / "out")
+    said = refuse("solve", write(tmp_path, {}), "--risk", words, "--out", tmp_path / "out")
+    assert message in said and "--risk" in said and ", line" not in said
     assert not Path(tmp_path / "out").exists()
+
+
+def test_an_option_that_the_problem_refuses_is_named(tmp_path):
+    path = write(tmp_path, {})
+    said = refuse("solve", path, "--seed", 2**63, "--out", tmp_path / "out")
+    assert f"{path}, with seed from --seed (changes= in Python): seed: input should be less than" in said

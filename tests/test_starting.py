@@ -71,6 +71,33 @@ def test_names_that_are_no_numbers_are_put_in_order_by_the_user(tmp_path):
     assert pr.read_problem(begun.path).states == tuple(f'level "{letter}"' for letter in "fbadce")
 
 
+def test_a_log_with_other_columns_says_how_to_name_them(tmp_path):
+    log = walk(tmp_path)
+    log.write_text(log.read_text().replace("state,action,next_state", "from,did,to", 1))
+    refused = CliRunner().invoke(app, ["init", str(log)])
+    assert refused.exit_code == 2 and "(--columns state=... of prudent init)" in refused.stderr
+    named = [word for pair in ("state=from", "action=did", "next_state=to") for word in ("--columns", pair)]
+    for odd, message in (
+        ("stat=from", "walk.csv, with data.columns from --columns"),
+        ("state", "write it like state="),
+    ):
+        refused = CliRunner().invoke(app, ["init", str(log), "--columns", odd])
+        assert refused.exit_code == 2 and message in refused.stderr, refused.stderr
+    said = CliRunner().invoke(app, ["init", str(log), *named])
+    assert said.exit_code == 0, said.stderr
+    case = pr.read_problem(tmp_path / "problem.toml")
+    assert case.states == tuple("012345") and case.counts().sum() == 480
+    assert "--columns" in CliRunner().invoke(app, ["init", str(tmp_path / "other"), *named]).stderr
+
+
+def test_a_log_of_consecutive_steps_becomes_a_problem(tmp_path):
+    (tmp_path / "steps.csv").write_text("state,action,cost\nlow,wait,1\nhigh,wait,0\nlow,,\n")
+    refused = CliRunner().invoke(app, ["init", str(tmp_path / "steps.csv")])
+    assert refused.exit_code == 2 and "(--trajectories of prudent init)" in refused.stderr
+    assert CliRunner().invoke(app, ["init", str(tmp_path / "steps.csv"), "--trajectories"]).exit_code == 0
+    assert pr.read_problem(tmp_path / "problem.toml").counts().sum() == 2
+
+
 def test_what_is_there_is_kept_and_what_is_no_log_refused(tmp_path):
     log = walk(tmp_path)
     (tmp_path / "problem.toml").write_text("mine")

@@ -32,11 +32,17 @@ class _Work:
     """What the process is doing, for the message: the folder that it changes, if any."""
 
     folder: Path | None = None
+    begun: bool = False
 
 
 def working_on(folder: Path) -> None:
     """Say which run is about to be changed."""
     _Work.folder = folder
+
+
+def has_begun() -> None:
+    """Say that the command has written what it would refuse to write over: to start again it needs `--force`."""
+    _Work.begun = True
 
 
 def install() -> None:
@@ -67,14 +73,16 @@ def _wait(reading: int, heard: list[signal.Signals]) -> None:
     # The cursor, which a progress bar may have hidden, and the line that it is on.
     screen = b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b""
     try:
-        os.write(2, screen + message(_Work.folder, sys.argv[1:]).encode("utf-8", "backslashreplace") + b"\n")
+        said = message(_Work.folder, sys.argv[1:], _Work.begun)
+        os.write(2, screen + said.encode("utf-8", "backslashreplace") + b"\n")
     finally:
         os._exit(EXIT_CODE)
 
 
-def message(folder: Path | None, arguments: list[str]) -> str:
+def message(folder: Path | None, arguments: list[str], begun: bool = False) -> str:
     """What is kept, and the command to go on with."""
-    again = shlex.join(["prudent", *arguments])
+    forced = ["--force"] if begun and "--force" not in arguments else []
+    again = shlex.join(["prudent", *arguments, *forced])
     if folder is None:
         return f"interrupted: no file is half-written; start again with: {again}"
     try:

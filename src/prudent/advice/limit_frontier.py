@@ -188,10 +188,11 @@ def _nothing_between(name: str, least: float, free: Any, begin: float) -> str:
         f"is {least:.6g}"
     )
     if free.evaluation.exact or not free.value > least:
-        return f"{found}: there is nothing between them to vary; name the levels with at_most="
+        return f"{found}: there is nothing between them to vary (levels of your own: at_most= in Python)"
     return (
-        f"{found}, which draws like these would show to be below {begin:.6g}: they cannot tell the two apart; use more "
-        "draws (evaluation=), or name the levels with at_most="
+        f"{found}, which draws like these would show to be below {begin:.6g}: they cannot tell the two apart; solve "
+        "with more draws (solver.evaluation in the problem file, evaluation= of the solver in Python), or in Python "
+        "name the levels with at_most="
     )
 
 

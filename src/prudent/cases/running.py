@@ -10,7 +10,8 @@ from string import Template
 from typing import Any
 
 from ..errors import InputError
-from ..files import write_files
+from ..files import uninterrupted, write_files
+from ..interrupts import has_begun
 from ..runs import Run, csv_text, solve_problem
 from ..solvers import Shown
 from . import bus, bus_held_out, hiv, nile
@@ -148,7 +149,9 @@ def run_case(
     _require_case(name)
     if splits < 1:
         raise InputError(f"splits must be at least 1, got {splits}")
-    written = write_case(name, out, force)
+    with uninterrupted:
+        written = write_case(name, out, force)
+        has_begun()
     # The code that the bus's problem file names is this package's own.
     run = solve_problem(written[0], Path(out) / "run", force=force, trust=True, progress=progress)
     found = STUDIES[name](splits=splits, seed=seed)

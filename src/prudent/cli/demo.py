@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +78,9 @@ def demo(
         terminal.print("± one Monte-Carlo standard error; seconds of the first row include compilation\n")
         drawn = [Panel(lake.draw(policy), title=name, expand=False) for name, (policy, _) in found.items()]
         terminal.print(Columns(drawn))
+        if find_spec("matplotlib") is None:
+            say("no figure: it needs the extra report, pip install 'prudent[report]'")
+            return
         path = out / "loss-distributions.png"
         loss_distributions(
             {name: np.asarray(each.losses) for name, each in judged.items()},
@@ -114,8 +118,11 @@ def case(
 
         folder = Path(name) if out is None else out
         if write_only:
-            for path in write_case(name, folder, force):
+            written = write_case(name, folder, force)
+            for path in written:
                 say(f"wrote {path}")
+            trust = " --trust" if "\nfamily = " in written[0].read_text(encoding="utf-8") else ""
+            say(f"next:  prudent solve {written[0]} --out {folder / 'run'}{trust}")
             return
         found = run_case(name, folder, splits=splits, seed=seed, force=force)
         show_run(found.run, as_json=False, quiet=False)

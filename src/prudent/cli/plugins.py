@@ -58,7 +58,8 @@ class Commands(TyperGroup):
         if cmd_name in STUDIES:
             return _refusing(
                 cmd_name,
-                f"`prudent {cmd_name}` comes with prudent-studies; install it with: pip install prudent-studies",
+                f"`prudent {cmd_name}` comes with prudent-studies; install it from a clone of the repository: "
+                "pip install ./studies",
             )
         return None
 

@@ -34,6 +34,13 @@ def init(
     ] = Path("."),
     force: Force = False,
     linear: Annotated[bool, typer.Option("--linear", help="Of a linear system: problem.toml, log.csv.")] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(help="What a column of the log is called, such as state=from; one or more.", show_default=False),
+    ] = None,
+    trajectories: Annotated[
+        bool, typer.Option("--trajectories", help="Rows of the log are consecutive steps, without next_state.")
+    ] = False,
 ) -> None:
     """Write a commented example that solves as it is: problem.toml, log.csv, costs.csv. Of a log, its problem.toml.
 
@@ -45,7 +52,7 @@ def init(
 
             if linear:
                 raise InputError(f"{folder}: is a log; --linear writes an example into a folder")
-            begun = begin_problem(folder, force)
+            begun = begin_problem(folder, force, _called(columns or []), trajectories)
             say(f"wrote {begun.path}")
             if begun.suggestion is not None:
                 say(f"{begun.suggestion.sentence}; if you know that this cannot fail, the file says how to say so.")
@@ -55,11 +62,22 @@ def init(
                 + f"prudent check {begun.path}"
             )
             return
+        if columns or trajectories:
+            raise InputError(f"{folder}: is no log; --columns and --trajectories say how a log is to be read")
         from ..problems import write_example, write_linear_example
 
         for path in (write_linear_example if linear else write_example)(folder, force):
             say(f"wrote {path}")
         say(f"next:  prudent solve {folder / 'problem.toml'}")
+
+
+def _called(words: list[str]) -> dict[str, str]:
+    """`state=from` as `data.columns` would have it."""
+    pairs = [each.partition("=") for each in words]
+    for each, (column, sign, _) in zip(words, pairs, strict=True):
+        if not column or not sign:
+            raise InputError(f"--columns {each!r}: write it like state=from, once for each column")
+    return {column.strip(): name.strip() for column, _, name in pairs}
 
 
 def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> None:
@@ -175,7 +193,7 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
     from ..report import footing_words, limit_words, number, with_error
 
     risk = record.risk_name
-    _show_decision(record)
+    _show_decision(record, run.folder)
     table(
         f"{record.loss_name} {over(record)}, lower is better",
         [
@@ -208,8 +226,11 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
         say(row)
 
 
-def _show_decision(record: SolutionRecord) -> None:
-    """What to do, before any number: the rule, what is to be minded, and the choices that come up."""
+def _show_decision(record: SolutionRecord, folder: Path) -> None:
+    """What to do, before any number: the rule, what is to be minded, and the choices that come up.
+
+    Of many, the states where it begins are listed before others; `policy.csv` has all of them.
+    """
     decision = record.decision
     if decision is None:
         return
@@ -225,14 +246,26 @@ def _show_decision(record: SolutionRecord) -> None:
         say(line)
     if not decision.choices:
         return
-    order = sorted(decision.choices, key=lambda choice: (choice.verdict == "rare", not choice.plans, -choice.time))
+    order = sorted(
+        decision.choices,
+        key=lambda choice: (
+            choice.number not in decision.starts,
+            choice.verdict == "rare",
+            not choice.plans,
+            -choice.time,
+        ),
+    )
     order = order[:MOST_CHOICES]
     listed = [choice for choice in decision.choices if choice in order]
-    left = len(decision.choices) - len(listed) + decision.left_out
+    # Whatever is listed, and whatever never comes up, the file has every state.
+    few = len(listed) < len(decision.choices) + decision.left_out
+    which = "where it begins, and where plans differ, first; " if few else ""
+    every = len(record.state_names)
+    left = f" ({len(listed):,} of {every:,}: {which}all are in {folder / 'policy.csv'})" if len(listed) < every else ""
     if decision.alike:
         say(f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do")
     table(
-        "states that come up" + (f", those where plans differ first ({left:,} more in solution.json)" if left else ""),
+        f"states that come up{left}",
         [
             (each.state, each.act, percent(each.time), each.other or "–", cost_words(each), VERDICTS[each.verdict])
             for each in listed

@@ -61,8 +61,8 @@ def read_problem(
         # A kind tells files of vectors apart; their descriptions are made of those of tables, so they come later.
         from .linear_file import linear_case
 
-        return linear_case(content, path, text, frames)
-    file = parse(content, str(path), text)
+        return linear_case(content, path, text, frames, tuple(changes or ()))
+    file = parse(content, str(path), text, changes=tuple(changes or ()))
     if file.family is None:
         return case_of(gather(file, path, None, frames))
     trusted = import_family(file.family, file.options, path.resolve().parent, trust)

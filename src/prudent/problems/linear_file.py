@@ -327,9 +327,11 @@ class LinearCase(AbstractCase):
             raise InputError(f"{self.source}: {key} names {stray[0][:40]!r}, which is none of {', '.join(names)}")
 
 
-def linear_case(content: dict[str, Any], path: Path, text: str, frames: dict[str, Any]) -> LinearCase:
+def linear_case(
+    content: dict[str, Any], path: Path, text: str, frames: dict[str, Any], changes: tuple[str, ...] = ()
+) -> LinearCase:
     """A problem file's content with the log that it names, checked."""
-    facts = LinearFacts(parse(content, str(path), text, LinearFile), str(path), None)
+    facts = LinearFacts(parse(content, str(path), text, LinearFile, changes), str(path), None)
     given, folder = facts.file.data.log, path.resolve().parent
     several = [] if given is None else [given] if isinstance(given, str) else list(given)
     placed = [frames.get(each, each if each.startswith("minari:") else folder / each) for each in several]

@@ -10,9 +10,12 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import write_files
-from ..tables import suggest
+from ..tables import suggest_file
 
 LARGEST_FILE = 4 * 2**20
+
+# Characters that are parsed again to find what is never closed: as many as the largest file has.
+MOST_AGAIN = LARGEST_FILE
 
 # Keys of a problem file have a few parts; the parser's time grows with the square of their number.
 MOST_PARTS = 32
@@ -67,7 +70,7 @@ def read_content(path: Path, changes: dict[str, Any] | None = None) -> tuple[dic
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: is not TOML: {error}{_common_mistake(text)}") from None
+        raise InputError(f"{path}{_not_toml(str(error), text)}{_common_mistake(text)}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not TOML: {str(error)[:100] or 'it is nested too deeply'}") from None
     return changed(content, changes), text
@@ -83,7 +86,7 @@ def changed(content: dict[str, Any], changes: dict[str, Any] | None) -> dict[str
 def _text(path: Path) -> str:
     if not path.exists():
         near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        raise InputError(f"{path}: there is no such file{suggest(path.name, near)}")
+        raise InputError(f"{path}: there is no such file{suggest_file(path.name, near)}")
     if not path.is_file():
         raise InputError(f"{path}: is not a file; name a problem file such as problem.toml")
     if path.stat().st_size > LARGEST_FILE:
@@ -100,6 +103,23 @@ def _check_keys(path: Path, text: str) -> None:
         if found["long"] is not None:
             line = text.count("\n", 0, found.start()) + 1
             raise InputError(f"{path}, line {line}: a key has more than {MOST_PARTS} parts; problem files have a few")
+
+
+def _not_toml(said: str, text: str) -> str:
+    """What the parser says, with the line in front; of what is never closed it tells only that the file ends."""
+    found = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", said, re.DOTALL)
+    if found is None:
+        return f": is not TOML: {said}"
+    if found[2] is not None:
+        return f", line {found[2]}: is not TOML: {found[1]} (column {found[3]})"
+    lines = text.splitlines(keepends=True)
+    for number in range(len(lines) - 1, max(-1, len(lines) - 1 - MOST_AGAIN // len(text)), -1):
+        try:
+            tomllib.loads("".join(lines[:number]))
+        except ValueError:
+            continue
+        return f", line {number + 1}: is not TOML: {found[1]} (what begins there is not closed)"
+    return f": is not TOML: {said}"
 
 
 def _common_mistake(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -231,12 +232,26 @@ class ProblemFile(Section):
         return self
 
 
-def parse(content: dict[str, Any], source: str, text: str = "", kind: type[Section] = ProblemFile) -> Any:
-    """Checked content of a kind of file from plain values; the first thing wrong is refused."""
+def parse(
+    content: dict[str, Any],
+    source: str,
+    text: str = "",
+    kind: type[Section] = ProblemFile,
+    changes: Collection[str] = (),
+) -> Any:
+    """Checked content of a kind of file from plain values; the first thing wrong is refused.
+
+    Args:
+        content: the values.
+        source: where they are from, for messages.
+        text: of the file, for the number of a line.
+        kind: of file.
+        changes: keys that were set over what the file says; the last part of each is also the option that does it.
+    """
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}{_message(error, text)}") from None
+        raise InputError(f"{source}{_message(error, text, changes)}") from None
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
 
@@ -262,15 +277,15 @@ def risk_from_words(words: str) -> dict[str, Any]:
     return table
 
 
-def _message(error: ValidationError, text: str) -> str:
-    """What is wrong with a file's content, and in which line."""
+def _message(error: ValidationError, text: str, changes: Collection[str]) -> str:
+    """What is wrong with a file's content, and in which line, or that it was set over the file."""
     # Of a value that could be several things, the one it came closest to being.
     first = max(error.errors(include_url=False), key=lambda each: len(_path(each)))
     path = _path(first)
     shown = first["input"]
     if first["type"] == "unknown_key":
         key = first.get("ctx", {})["key"]
-        return f"{_line_of(text, [*path, key.strip(chr(39))])}: {first['msg']}" + (
+        return f"{_place(text, [*path, key.strip(chr(39))], changes)}: {first['msg']}" + (
             f" in [{'.'.join(path)}]" if path else ""
         )
     name = ".".join(path)
@@ -286,7 +301,7 @@ def _message(error: ValidationError, text: str) -> str:
         said = f"kind {tag!r} is unknown{near or '; use ' + kinds}"
     elif isinstance(shown, str | int | float) and first["type"] not in ("support", "settings", "rule"):
         said += f", got {str(shown)[:60]!r}" if isinstance(shown, str) else f", got {str(shown)[:40]}"
-    return f"{_line_of(text, path)}: {name and name + ': '}{said}"
+    return f"{_place(text, path, changes)}: {name and name + ': '}{said}"
 
 
 def _path(error: Any) -> list[str]:
@@ -303,6 +318,14 @@ def _is_tag(part: Any) -> bool:
     if not isinstance(part, str):
         return False
     return part in (*RISKS, *LOSSES, *SOLVERS) or (part in ("str", "int", "float", "constrained-int") or "[" in part)
+
+
+def _place(text: str, path: list[str], changes: Collection[str]) -> str:
+    """The line of a key; of one that was set over the file, the option that does so."""
+    over = next((key for key in changes if path[: key.count(".") + 1] == key.split(".")), None)
+    if over is None:
+        return _line_of(text, path)
+    return f", with {over} from --{over.rpartition('.')[2]} (changes= in Python)"
 
 
 def _line_of(text: str, path: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ class Begun:
     suggestion: Suggestion | None
 
 
-def begin_problem(log: str | Path, force: bool = False) -> Begun:
+def begin_problem(
+    log: str | Path, force: bool = False, columns: Mapping[str, str] | None = None, trajectories: bool = False
+) -> Begun:
     """Write `problem.toml` beside a log: its names, its costs if it has any, and the rule that it looks like.
 
     The rule is a comment. It says that other moves are impossible, which a log cannot show.
@@ -62,19 +65,23 @@ def begin_problem(log: str | Path, force: bool = False) -> Begun:
     Args:
         log: a table with `state`, `action`, `next_state` and, if there are any, `count` and `cost`.
         force: replace a `problem.toml` that is there; refused otherwise.
+        columns: what its columns are called, where that is something else, such as `{"state": "s"}`.
+        trajectories: its rows are consecutive steps without `next_state`.
     """
     log = Path(log)
     path = log.parent / "problem.toml"
     if path.exists() and not force:
         raise InputError(f"{path}: is there already; move the log to another folder, or use --force to replace it")
     content: dict[str, Any] = {"discount": DISCOUNT, "start": "0", "data": {"transitions": log.name}}
-    facts = gather(parse(content, str(path)), path)
+    form = ({"columns": dict(columns)} if columns else {}) | ({"trajectories": True} if trajectories else {})
+    content["data"] |= form
+    facts = gather(parse(content, str(log), changes=[f"data.{key}" for key in form]), path)
     assert facts.log is not None
     if not facts.log.count.sum() > 0:
         raise InputError(f"{log}: holds no transition that was seen; a problem needs some")
     costs = bool(facts.log.cost_count.sum() > 0)
     suggestion = _suggested(facts, content, path)
-    text = _text(log, facts, costs, suggestion)
+    text = _text(log, facts, form, costs, suggestion)
     return Begun(write_files(path.parent, {path.name: text}, force=True)[0], costs, suggestion)
 
 
@@ -116,7 +123,7 @@ def _ends(facts: Facts) -> list[str]:
     return [f"# terminal = {names}  # nothing in the log begins there: take the sign # off if they end it"]
 
 
-def _text(log: Path, facts: Facts, costs: bool, suggestion: Suggestion | None) -> str:
+def _text(log: Path, facts: Facts, form: dict[str, Any], costs: bool, suggestion: Suggestion | None) -> str:
     assert facts.log is not None
     order = "" if _numbered(facts) else "  # put them in their natural order: rows learn from one another by it"
     first = facts.states[0]
@@ -132,6 +139,7 @@ def _text(log: Path, facts: Facts, costs: bool, suggestion: Suggestion | None) -
         "",
         "[data]",
         f"transitions = {as_toml(log.name)}",
+        *(f"{key} = {as_toml(value)}" for key, value in form.items()),
         "# default_cost = 0.0  # of pairs that have no cost in the log"
         if costs
         else 'costs = "costs.csv"  # the log has none: make this file, with state, action, cost',

@@ -283,8 +283,8 @@ def frontier_notes(record: FrontierRecord, loss_name: str) -> list[str]:
     """What is to be said beside the table."""
     if not record.limit:
         return [
-            "of least risk is the best policy that was found for that risk; theta known is one who learns theta before "
-            "acting; all are judged on the same draws"
+            "a line named after a risk is the best policy that was found for that risk; theta known is what one who "
+            "learns theta before acting would lose; all are judged on the same draws"
         ]
     unit = f" {record.unit}" if record.unit else ""
     one = f"one unit ({record.unit})" if record.unit else "one unit"

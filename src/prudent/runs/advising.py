@@ -36,6 +36,7 @@ Result = TypeVar("Result")
 
 
 def added(
+    command: str,
     folder: Path,
     find: Callable[[Saved, dict[str, Any], SolutionRecord], tuple[Result, dict[str, Any], dict[str, bytes]]],
     trust: bool,
@@ -44,6 +45,7 @@ def added(
     """What is found of a run, once it is in its folder.
 
     Args:
+        command: that asks for it, for messages.
         folder: of the run, locked meanwhile.
         find: from its checkpoint, the arguments of `solve` and its record; gives what is found, and the same as fields
             of the record and as other files.
@@ -56,7 +58,7 @@ def added(
         read = read_run(folder, (CHECKPOINT,), apart=(PROOF,))
         saved = checkpoint_from(read.contents[CHECKPOINT], folder / CHECKPOINT, trust)
         # Before the work: what cannot be added to is refused at once.
-        record, arguments = read_record(folder), saved.case.require_table("advice").arguments()
+        record, arguments = read_record(folder), saved.case.require_table(command).arguments()
         arguments["seed"] = episode_seed(arguments["seed"], saved.episode)
         found, fields, files = find(saved, arguments, record)
         record = record.model_copy(update=fields)
@@ -112,7 +114,9 @@ def frontier_run(
         curve = limit_frontier(model, belief, limits, which=which, points=points, **arguments)
         return limit_frontier_record(curve, which)
 
-    return added(Path(folder), lambda *read: ((curve := found(*read)), {"frontier": curve}, {}), trust, wait)
+    return added(
+        "prudent frontier", Path(folder), lambda *read: ((curve := found(*read)), {"frontier": curve}, {}), trust, wait
+    )
 
 
 def worth_run(
@@ -143,7 +147,7 @@ def worth_run(
     """
 
     def found(saved: Saved, arguments: dict[str, Any], record: SolutionRecord) -> WorthRecord:
-        case = saved.case.require_table("a proof")
+        case = saved.case.require_table("prudent worth")
         if case.family is not None and not hasattr(arguments["belief"], "update"):
             raise InputError(f"{folder}: its belief cannot be updated, so nothing can be said of more data")
         places = _met(record, case, pairs)
@@ -153,7 +157,9 @@ def worth_run(
         names = [", ".join(_place(case, row.place)) for row in worth.rows]
         return worth_record(worth, names)
 
-    return added(Path(folder), lambda *read: ((worth := found(*read)), {"worth": worth}, {}), trust, wait)
+    return added(
+        "prudent worth", Path(folder), lambda *read: ((worth := found(*read)), {"worth": worth}, {}), trust, wait
+    )
 
 
 def _place(case: Case, place: tuple[int, ...]) -> tuple[str, ...]:
@@ -231,7 +237,7 @@ def prove_run(
         files = {} if content is None else {PROOF: content}
         return ProvedRun(proof, folder / PROOF if files else None), {"proof": proof_record(proof)}, files
 
-    return added(folder, found, trust, wait)
+    return added("prudent prove", folder, found, trust, wait)
 
 
 def proved(case: AbstractCase, arguments: dict[str, Any], start: Any, **how: Any) -> tuple[Proof, bytes | None]:

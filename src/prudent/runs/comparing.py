@@ -48,7 +48,7 @@ def evaluate_problem(
     True
     """
     case = problem if isinstance(problem, AbstractCase) else read_problem(problem, trust=trust)
-    table, name, facts = policy, "policy", case.require_table("evaluate_problem").facts
+    table, name, facts = policy, "policy", case.require_table("prudent evaluate").facts
     if isinstance(policy, str | Path):
         table, name = read_policy(policy, facts.states, facts.actions), str(policy)
     return _evaluator(case, 0, samples).record(name, table, occupancy=False, stands_on=(facts.states, facts.actions))

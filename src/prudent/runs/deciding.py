@@ -73,7 +73,9 @@ def decision_of(
         apart |= unlike & (np.maximum(_shares(plan), times) >= LEAST_TIME) & ~undecided & ~walls
     known = np.flatnonzero(met | apart)
     by_order = ordered and speaks_of_order([states[int(s)] for s in known])
-    shown = _shown(known, [table, *(np.asarray(plan.probabilities) for plan in others)], apart, times, by_order)
+    begins = none if starts is None or np.count_nonzero(starts) > NEAREST else np.asarray(starts) > 0
+    tables = [table, *(np.asarray(plan.probabilities) for plan in others)]
+    shown = _shown(known, tables, apart, times, begins, by_order)
     costs, draws, screened = _costs(evaluator, answer, table, shown[met[shown]])
     share, losses = evaluator.draws.probabilities, np.asarray(answer.losses)
     spread = float(np.sqrt(share @ (losses - share @ losses) ** 2))
@@ -123,14 +125,21 @@ def decision_of(
     )
 
 
-def _shown(known: np.ndarray, tables: list[np.ndarray], apart: np.ndarray, times: np.ndarray, ordered: bool) -> Any:
-    """Of the states that are known those to be listed.
+def _shown(
+    known: np.ndarray,
+    tables: list[np.ndarray],
+    apart: np.ndarray,
+    times: np.ndarray,
+    begins: np.ndarray,
+    ordered: bool,
+) -> Any:
+    """Of the states that are known those to be listed: where it begins before any other.
 
     Where they are in an order, those where a plan changes its action, and then those that are met, the nearest to a
     change of the first table's before others; else those where plans differ, and then those with the most time.
     """
     if not ordered:
-        order = np.lexsort((-times[known], ~apart[known]))
+        order = np.lexsort((-times[known], ~apart[known], ~begins[known]))
         return np.sort(known[order[:MOST_CHOICES]])
     changes = [np.flatnonzero(np.diff(table[known].argmax(axis=1))) for table in tables]
     edge = np.zeros(len(known), bool)
@@ -138,8 +147,8 @@ def _shown(known: np.ndarray, tables: list[np.ndarray], apart: np.ndarray, times
         edge[found] = edge[found + 1] = True
     own = changes[0] + 0.5
     away = np.abs(np.arange(len(known))[:, None] - own).min(axis=1) if len(own) else -times[known]
-    order = np.lexsort((away, times[known] < LEAST_TIME, ~edge))
-    return np.sort(known[order[: min(BESIDE_RULE, int(edge.sum()) + NEAREST)]])
+    order = np.lexsort((away, times[known] < LEAST_TIME, ~edge, ~begins[known]))
+    return np.sort(known[order[: min(BESIDE_RULE, int((edge | begins[known]).sum()) + NEAREST)]])
 
 
 def _shares(plan: PolicyRecord) -> Float[np.ndarray, " S"]:

@@ -278,4 +278,6 @@ def read_policy(path: str | Path, states: Names, actions: Names) -> np.ndarray:
 
 
 def _others(number: int) -> str:
-    return f" (nor have {number - 1} more states)" if number > 1 else ""
+    if number == 1:
+        return ""
+    return " (nor has 1 more state)" if number == 2 else f" (nor have {number - 1} more states)"

@@ -173,6 +173,8 @@ def indices(batch: Batch, column: str, names: Names, empty: bool = False) -> np.
         if empty and name == "":
             numbers[k] = -1
             continue
+        if name == "":
+            raise InputError(f"{_place(batch, which, k)}: {column} is empty; give a name or a number")
         try:
             number = None if name is None else names.find(require_name(names.kind, name))
         except InputError as error:

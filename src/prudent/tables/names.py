@@ -31,10 +31,26 @@ def suggest(word: str, known: Iterable[str]) -> str:
     >>> suggest("wron", ["new", "worn"])
     "; did you mean 'worn'?"
     """
+    near = _nearest(word, known)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def suggest_file(name: str, known: Iterable[str]) -> str:
+    """The same for a file; the ends of names, which files of a folder share, do not make them alike.
+
+    >>> suggest_file("lgo.csv", ["costs.csv", "log.csv"]), suggest_file("log.csv", ["costs.csv"])
+    ("; did you mean 'log.csv'?", '')
+    """
+    stems = {each.partition(".")[0]: each for each in known}
+    near = _nearest(name.partition(".")[0], stems)
+    return "" if near is None else f"; did you mean {stems[near]!r}?"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
     few = [name for name, _ in zip(known, range(MOST_COMPARED), strict=False)]
     near = difflib.get_close_matches(word[:LONGEST_NAME], few, n=1, cutoff=0.6)
-    near = near or [name for name in few if name.casefold() == word.casefold()][:1]
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = near or [name for name in few if name.casefold() == word.casefold()]
+    return near[0] if near else None
 
 
 def few_of(names: Sequence[str]) -> str:

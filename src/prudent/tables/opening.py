@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .names import suggest
+from .names import suggest_file
 
 LONGEST_HEADER = 2**16
 
@@ -76,7 +76,7 @@ def start_of(path: Path, size: int) -> bytes:
 def near_file(path: Path) -> str:
     """A hint at a file that is perhaps the one meant."""
     try:
-        return suggest(path.name, sorted(other.name for other in path.parent.iterdir() if other.is_file()))
+        return suggest_file(path.name, sorted(other.name for other in path.parent.iterdir() if other.is_file()))
     except OSError:
         return f"; neither is there a folder {path.parent}"
 

@@ -129,9 +129,9 @@ def read_batches(
         numbers: columns whose cells are numbers.
         optional: which of both may be missing.
         folder: where a relative path begins; the working folder when left out.
-        called: what columns are called in this source, where that is something else; empty for one to leave alone.
+        called: of a log, what its columns are called, where that is something else; empty for one to leave alone.
     """
-    wanted = _Wanted(tuple(names), tuple(numbers), frozenset(optional), dict(called or {}))
+    wanted = _Wanted(tuple(names), tuple(numbers), frozenset(optional), dict(called or {}), called is not None)
     if isinstance(source, str) and source.startswith("minari:"):
         from .minari_datasets import minari_batches
 
@@ -163,6 +163,7 @@ class _Wanted(NamedTuple):
     numbers: tuple[str, ...]
     optional: frozenset[str]
     called: dict[str, str]
+    log: bool
 
     def within(self, columns: Sequence[str], source: str) -> dict[str, str]:
         """The wanted columns that are there, each with the name the table has it under."""
@@ -183,15 +184,21 @@ class _Wanted(NamedTuple):
             others = [column.strip() for column in columns if column.strip() not in wanted]
             near = suggest(said or name, others).replace("did you mean", "is it")
             what = f"column {name!r}" if said is None else f"column {said!r}, which is to be the {name},"
-            raise InputError(f"{source}: {what} is missing{near}; the columns are {have or 'none'}{_fix(name, said)}")
+            fix = _fix(name, said) if self.log else ""
+            # A question ends by itself.
+            there = f"{' The' if near else '; the'} columns are {have or 'none'}{fix}"
+            raise InputError(f"{source}: {what} is missing{near}{there}")
         return found
 
 
 def _fix(name: str, said: str | None) -> str:
     if said is not None:
-        return "; correct data.columns"
-    more = ", or data.trajectories = true if the rows are consecutive steps" if name == "next_state" else ""
-    return f"; data.columns says what a column is called{more}" if name in LOGGED else ""
+        return "; correct data.columns (--columns of prudent init)"
+    if name not in LOGGED:
+        return ""
+    steps = ", or data.trajectories = true if the rows are consecutive steps (--trajectories of prudent init)"
+    more = steps if name == "next_state" else ""
+    return f"; data.columns says what a column is called (--columns {name}=... of prudent init){more}"
 
 
 def _of_text(path: Path, wanted: _Wanted) -> Iterator[Batch]:
