@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.events import sweeps, visits_and_plans
+from prudent.events import sweeps, visits_and_values
 from prudent.objectives import losses_on, objective_of, slopes_on
+from prudent.planning import sweeps as planned
 from prudent.posteriors import equally_weighted
 from prudent.solvers import search
 from prudent.solvers.sample import Sample
@@ -107,7 +108,7 @@ def test_leaping_over_sweeps_changes_nothing_but_their_number(near, monkeypatch,
     check_twins(events, tables, policy, draws[:2])
     counts = Counter(made)
     made.clear()
-    monkeypatch.setattr(visits_and_plans, "WORTH_A_LEAP", 0.0)
+    monkeypatch.setattr(visits_and_values, "WORTH_A_LEAP", 0.0)
     check_twins(events, tables, policy, draws[:2])
     assert all(0 < counts[name] < 0.7 * made.count(name) for name in ("push", "pull"))
 
@@ -129,17 +130,18 @@ def test_bounds_are_below_exact_plans_and_close(draws):
 
 def test_plans_leave_alone_what_is_too_far_away_to_matter(monkeypatch):
     """Against the same line as a table: free states every 50 steps, of which only the first few can matter."""
-    states, swept, improve = 5000, [], sweeps.improve
+    states, swept, sweep = 5000, [], planned.sweep
     successors = np.clip(np.arange(states)[:, None, None] + np.array([[1, 0], [-1, 0]]), 0, states - 1)
     cost = np.ones((states, 2)) * (np.arange(states) % 50 != 30)[:, None]
     events, tables = twins(cost, 0.9, successors, None, lambda theta: jnp.stack([theta[0], 1 - theta[0]]))
     thetas = np.array([[0.6], [0.9]])
-    monkeypatch.setattr(sweeps, "improve", lambda *given: swept.append(len(given[8])) or improve(*given))
-    low, _ = by_sweeps(events).plans().least(equally_weighted(thetas), np.full((states, 2), 0.5))
     best = np.array([pr.plan(tables.at(theta)).values[0] for theta in thetas])
+    monkeypatch.setattr(planned, "sweep", lambda *given: swept.append((given[8], len(given[7]))) or sweep(*given))
+    low, _ = by_sweeps(events).plans().least(equally_weighted(thetas), np.full((states, 2), 0.5))
     assert np.all(low <= best) and np.all(low >= best - 1e-4)
-    # Once all states, for their actions.
-    assert sorted(swept)[-2] < 500 and max(swept) == states
+    # All states are looked at, for the bound and their actions.
+    assert max(count for aim, count in swept if aim != planned.LOOK) < 500
+    assert swept[-1] == (planned.LOOK, states)
 
 
 def test_a_bound_holds_at_any_accuracy(draws):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.planning import exact, in_order, least_costs, plan_many, robust_actions
+from prudent.planning import exact, least_costs, plan_many, robust_actions
 from prudent.planning.exact import LARGEST_DIRECT
 
 from .problems import densified, random_mdp
@@ -88,8 +88,8 @@ def test_large_models_keep_their_plan_at_every_scale_and_level(swept, monkeypatc
     discount, begun = float(mdp.discount), []
     if swept:
         monkeypatch.setattr(exact, "SMALLEST_SWEPT", 0)
-        whole = in_order.state_after_state
-        monkeypatch.setattr(in_order, "state_after_state", lambda *given: begun.append(1) or whole(*given))
+        whole = exact.plan_draws
+        monkeypatch.setattr(exact, "plan_draws", lambda *given: begun.append(1) or whole(*given))
     for scale, shift in SCALES[::6]:
         same = rescaled(mdp, scale, shift)
         values, _ = optimum(same)

@@ -26,9 +26,10 @@ from ..kernels import Kernel, Support
 from ..losses import Loss
 from ..models import MDP, AbstractFamily
 from ..occupancies import Krylov, LinearSolver
+from ..planning import DrawPlans, Moves, differing, plan_draws
 from ..records import field
 from .families import AbstractEventFamily
-from .visits_and_plans import DrawPlans, Moves, differing, numba_sweeps, plan_draws, values_of, visits_of
+from .visits_and_values import numba_sweeps, values_of, visits_of
 
 # Draws that are worked on together: each number of them is compiled for itself, so that some are filled up.
 TOGETHER = (1, 4, 8)
@@ -200,7 +201,7 @@ class Engine(NamedTuple):
             first = self._planned(thetas[len(thetas) // 2][None], max(ROUGH, error), depth, None).values
         for number, plans in enumerate(_mapped(lambda rows: self._planned(thetas[rows], error, depth, first), groups)):
             count = len(thetas) - number * TOGETHER[-1]
-            yield DrawPlans(plans.action[:, :count], plans.values[:, :count], plans.low[:count], plans.high[:count])
+            yield DrawPlans(*(part[..., :count] for part in plans[:4]), plans.improvements)
 
     def _planned(self, thetas: np.ndarray, error: float, depth: np.ndarray, first: np.ndarray | None) -> DrawPlans:
         moves = self.moves(thetas)

@@ -1,7 +1,8 @@
-"""Exact planning of one known model for expected discounted cost.
+"""Exact planning of known models, one or many of one support, for expected discounted cost.
 
-Small models are planned by policy iteration with a direct solve. Larger ones by modified policy iteration in
-one compiled loop, on two facts of the Bellman operator `T v = min_a c + discount P v`, with `d = T v - v`:
+Small models are planned together by policy iteration: one stacked direct solve evaluates every policy that still
+changes. Larger ones one by one, by modified policy iteration, on two facts of the Bellman operator
+`T v = min_a c + discount P v`, with `d = T v - v`:
 
     T (v + b) = T v + discount b                for a constant b, so the greedy policy does not change;
     v + b with b = (max d + min d) / (2 (1 - discount)) has the residual (max d - min d) / 2.
@@ -18,23 +19,24 @@ is measured by the values of those costs: policies do not change when costs are 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, bicgstab
 
-from ..arrays import Array, in_float64, require_kind, require_number
-from ..deferred import jax, jnp, lax, when_called
+from ..arrays import Array, require_kind, require_number
 from ..errors import InputError
-from ..kernels import LONGEST_UNROLLED, Support, sum_terms
+from ..kernels import Support
 from ..models import MDP
-from ..occupancies import bicgstab, chains
+from ..occupancies import chains
 from ..policies import TabularPolicy
 from ..records import Record
+from .in_order import EPSILON, Moves, plan_draws
 
-# Up to here factorising the full matrix takes milliseconds, and nothing has to be compiled.
-LARGEST_DIRECT = 400
+# Up to here factorising the full matrix takes milliseconds; the matrices of a batch of direct solves.
+LARGEST_DIRECT, SOLVE_BYTES = 400, 32 * 2**20
 
 # Sweeps of one policy between two improvements; an improvement costs about as much as A sweeps.
 SWEEPS = 20
@@ -52,10 +54,11 @@ PATIENCE = 30
 # Policy iteration ends after a handful; this many mean that rounding keeps it going.
 MOST_IMPROVEMENTS = 100_000
 
-EPSILON = float(np.finfo(np.float64).eps)
-
 # Differences of this share of the terms they are between are rounding.
 TIE = 1e-12
+
+# Sweeps of the robust start: it need not be exact, it is where a search begins.
+ROBUST_SWEEPS = 200
 
 # Error of a large model's values when no tolerance is given, as a share of the values' spread.
 ACCURACY = 1e-10
@@ -83,7 +86,6 @@ class Plan(Record):
     iterations: int
 
 
-@in_float64
 def plan(mdp: MDP, tolerance: float | None = None) -> Plan:
     """Exact planning for expected discounted cost, `V = min_a c + discount P V`.
 
@@ -105,10 +107,17 @@ def plan(mdp: MDP, tolerance: float | None = None) -> Plan:
     """
     require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
     tolerance = require_tolerance(tolerance, "the largest error of the values")
-    action, values, residual, iterations = planned(mdp, tolerance)
-    support = mdp.kernel.support
-    policy = TabularPolicy.deterministic(action, support.actions).named(support.labels)
-    return Plan(policy, values, residual, iterations)
+    found, support = planned(mdp, None, tolerance), mdp.kernel.support
+    policy = TabularPolicy.deterministic(found.action[0], support.actions).named(support.labels)
+    residual = float(found.error[0]) * (1.0 - float(mdp.discount))
+    return Plan(policy, found.values[0], residual, int(found.improvements[0]))
+
+
+def planned(mdp: MDP, cost: np.ndarray | None = None, tolerance: float | None = None) -> BatchPlan:
+    """The plan of one model, for these costs instead of its own."""
+    cost = np.asarray(mdp.cost if cost is None else cost)
+    probability, discount = np.asarray(mdp.kernel.probability), float(mdp.discount)
+    return plan_many(mdp.kernel.support, probability[None], cost[None], discount, tolerance=tolerance)
 
 
 def require_tolerance(tolerance: float | None, meaning: str) -> float | None:
@@ -124,36 +133,48 @@ def level_of(cost: Float[np.ndarray, "... S A"]) -> Float[np.ndarray, ...]:
     return np.partition(cost.min(axis=-1), middle, axis=-1)[..., middle]
 
 
-def planned(mdp: MDP, tolerance: float | None) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Actions `[S]`, values `[S]`, residual and improvements, by the method that suits the size."""
-    cost, discount = np.asarray(mdp.cost), float(mdp.discount)
-    probability = np.asarray(mdp.kernel.probability)
-    level = float(level_of(cost))
-    if mdp.kernel.support.states <= LARGEST_DIRECT:
-        found = policy_iteration(mdp.kernel.support, probability[None], (cost - level)[None], discount)
-        values, quality, iterations = found.values[0], found.quality[0], found.improvements
-        best = quality.min(axis=1)
-        # Costs far above their spread have lost digits, and so have the ties among them.
-        lost = EPSILON * abs(level) / (1.0 - discount)
-        action = (quality <= (best + found.near[0] + lost)[:, None]).argmax(axis=1)
-        residual = np.abs(best - values).max()
-    else:
-        limits = (0.0, ACCURACY) if tolerance is None else (tolerance, 0.0)
-        successor = mdp.kernel.support.successor
-        if successor is not None and _suits(cost, discount, *limits):
-            from .in_order import state_after_state
+class BatchPlan(NamedTuple):
+    """Optimal policies of M models: actions, values, how far each model's values may be off, and improvements made."""
 
-            found = state_after_state(np.asarray(successor), probability, cost - level, discount, *limits)
+    action: Int[np.ndarray, "M S"]
+    values: Float[np.ndarray, "M S"]
+    error: Float[np.ndarray, " M"]
+    improvements: Int[np.ndarray, " M"]
+
+
+def plan_many(
+    support: Support,
+    probability: Float[np.ndarray, "M S A B"],
+    cost: Float[np.ndarray, "M S A"],
+    discount: float,
+    first: Int[np.ndarray, " S"] | None = None,
+    tolerance: float | None = None,
+) -> BatchPlan:
+    """An optimal policy of each model, by the method that suits the size.
+
+    `first` is a guess that saves improvements of small models where it is nearly right.
+    """
+    models, states = cost.shape[:2]
+    direct = states <= LARGEST_DIRECT
+    limits = (0.0, ACCURACY) if tolerance is None else (tolerance, 0.0)
+    size = max(1, SOLVE_BYTES // (8 * states * states)) if direct else 1
+    parts = []
+    for begin in range(0, models, size):
+        moves, costs = probability[begin : begin + size], cost[begin : begin + size]
+        level = level_of(costs)
+        less = costs - level[:, None, None]
+        if direct:
+            # Costs far above their spread have lost digits, and so have the ties among them.
+            lost = EPSILON * np.abs(level) / (1.0 - discount)
+            action, values, residual, improvements = policy_iteration(support, moves, less, discount, first, lost)
         else:
-            found = jax.device_get(_by_sweeps(successor, mdp.kernel.probability, cost - level, mdp.discount, *limits))
-        action, values, residual, iterations = map(np.asarray, found)
-        if iterations >= MOST_IMPROVEMENTS:
-            raise InputError(
-                f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {residual:.3g} left; "
-                "raise the tolerance or lower the discount"
-            )
-    error = rounding(probability, values, np.asarray(level), discount)
-    return action, values + level / (1.0 - discount), float(residual + error), int(iterations)
+            in_order = _suits(support, costs, discount, *limits)
+            sweep = _state_after_state if in_order else _all_at_once
+            found = sweep(support, moves[0], less[0], discount, *limits)
+            action, values, residual, improvements = (np.asarray(part)[None] for part in found)
+        error = (residual + rounding(moves, values, level, discount)) / (1.0 - discount)
+        parts.append((action, values + level[:, None] / (1.0 - discount), error, improvements))
+    return BatchPlan(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def rounding(
@@ -181,45 +202,39 @@ def row_error(probability: Float[np.ndarray, "... B"]) -> Float[np.ndarray, ...]
     return np.abs(np.ascontiguousarray(probability).sum(axis=-1) - 1.0) + EPSILON / 2.0 * terms
 
 
-class Iterated(NamedTuple):
-    """Where policy iteration ended: the policies, their values and quality, what ties within rounding, and steps."""
-
-    action: Int[np.ndarray, "M S"]
-    values: Float[np.ndarray, "M S"]
-    quality: Float[np.ndarray, "M S A"]
-    near: Float[np.ndarray, "M S"]
-    improvements: int
-
-
 def policy_iteration(
     support: Support,
     probability: Float[np.ndarray, "M S A B"],
     cost: Float[np.ndarray, "M S A"],
     discount: float,
-    first: Int[np.ndarray, " S"] | None = None,
-) -> Iterated:
-    """Policy iteration on M models at once; one stacked direct solve evaluates every policy that still changes."""
+    first: Int[np.ndarray, " S"] | None,
+    lost: Float[np.ndarray, " M"],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Policy iteration on M models at once: the first actions that tie, values, residuals, improvements."""
     models, states = cost.shape[:2]
     rows = np.arange(states)
     action = cost.argmin(axis=2) if first is None else np.broadcast_to(first, (models, states)).copy()
-    (values, near), quality = np.zeros((2, models, states)), np.zeros_like(cost)
-    changing = np.arange(models)
+    values, residual, changing = np.zeros((models, states)), np.zeros(models), np.arange(models)
+    greedy, improvements = action.copy(), np.zeros(models, int)
     for improvement in range(MOST_IMPROVEMENTS):
         chosen, moves = action[changing], probability[changing]
         chain = discount * _chains(support, moves, chosen)
         paid = cost[changing[:, None], rows, chosen]
         found = np.linalg.solve(np.eye(states) - chain, paid[..., None])[..., 0]
         costs = cost[changing] + discount * onward(support, moves, found)
+        best = costs.min(axis=2)
         # Only a real gain changes an action: ties decided by rounding could cycle for ever.
         # The solve leaves an error in proportion to the largest value, in states of small values, too.
         tie = TIE * (np.abs(paid) + (chain @ np.abs(found)[..., None])[..., 0])
         tie += EPSILON * np.abs(found).max(axis=1, keepdims=True) / (1.0 - discount)
-        change = np.take_along_axis(costs, chosen[..., None], axis=2)[..., 0] - costs.min(axis=2) > tie
-        values[changing], quality[changing], near[changing] = found, costs, tie
+        change = np.take_along_axis(costs, chosen[..., None], axis=2)[..., 0] - best > tie
+        values[changing], residual[changing] = found, np.abs(best - found).max(axis=1)
+        greedy[changing] = (costs <= (best + tie + lost[changing, None])[..., None]).argmax(axis=2)
         action[changing] = np.where(change, costs.argmin(axis=2), chosen)
+        improvements[changing] = improvement
         changing = changing[change.any(axis=1)]
         if not changing.size:
-            return Iterated(action, values, quality, near, improvement)
+            return greedy, values, residual, improvements
     raise InputError(f"policy iteration did not settle in {MOST_IMPROVEMENTS} improvements; check the costs for ties")
 
 
@@ -239,151 +254,123 @@ def onward(
     return np.einsum("msab,msab->msa", probability, values[:, support.index()])
 
 
-def _suits(cost: Float[np.ndarray, "S A"], discount: float, tolerance: float, share: float) -> bool:
+def _suits(support: Support, cost: Float[np.ndarray, "M S A"], discount: float, tolerance: float, share: float) -> bool:
     """Whether sweeping state after state is sure to end soon."""
-    if len(cost) < SMALLEST_SWEPT or importlib.util.find_spec("numba") is None:
+    if support.is_dense or support.states < SMALLEST_SWEPT or importlib.util.find_spec("numba") is None:
         return False
     widest = float(np.ptp(cost)) / (1.0 - discount)
     accuracy = share + (tolerance / widest if widest > 0.0 else 1.0)
     return -np.log(min(accuracy, 0.5)) <= MOST_SWEEPS * (1.0 - discount)
 
 
-class SweepKernel(Record):
-    """The kernel laid out for sweeps: one long row of states for each action and successor."""
-
-    successor: Int[Array, "A B S"] | None
-    probability: Float[Array, "A B S"] | Float[Array, "A S B"]
-    cost: Float[Array, "A S"]
-    discount: Float[Array, ""]
-
-    @staticmethod
-    def of(successor: Array | None, probability: Array, cost: Array, discount: Array) -> SweepKernel:
-        along = (1, 0, 2) if successor is None else (1, 2, 0)
-        return SweepKernel(
-            # Unsigned: JAX would otherwise look for negative indices at every gather.
-            None if successor is None else jnp.transpose(successor, along).astype(jnp.uint32),
-            jnp.transpose(probability, along),
-            jnp.transpose(cost),
-            jnp.asarray(discount),
-        )
-
-    def quality(self, action: int | Array, values: Float[Array, " S"]) -> Float[Array, " S"]:
-        """`c(., a) + discount (P v)(., a)`."""
-        probability, successor = self.probability, self.successor
-        if successor is None:
-            return self.cost[action] + self.discount * (probability[action] @ values)
-        onward = sum_terms(
-            probability.shape[1], lambda entry: probability[action, entry] * values[successor[action, entry]]
-        )
-        return self.cost[action] + self.discount * onward
-
-    def improve(self, values: Float[Array, " S"]) -> tuple[Float[Array, " S"], Int[Array, " S"]]:
-        """`min_a` of the quality and the first action that attains it."""
-
-        def consider(action: int | Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
-            least, chosen = best
-            quality = self.quality(action, values)
-            better = quality < least
-            return jnp.where(better, quality, least), jnp.where(better, action, chosen)
-
-        actions = self.cost.shape[0]
-        best = self.quality(0, values), jnp.zeros(values.shape, jnp.int32)
-        if self.successor is not None and actions * self.probability.shape[1] <= LONGEST_UNROLLED:
-            for action in range(1, actions):
-                best = consider(action, best)
-            return best
-        return lax.fori_loop(1, actions, consider, best)
-
-    def chain(self, action: Int[Array, " S"]) -> tuple[Array, Callable[[Float[Array, " S"]], Float[Array, " S"]]]:
-        """`c_pi` and `v -> discount P_pi v` for one deterministic policy, its rows picked out once."""
-        if self.successor is None:
-            states = jnp.arange(action.size)
-            matrix = self.discount * self.probability[action, states]
-            return self.cost[action, states], lambda values: matrix @ values
-        cost = self._picked(action, self.cost[:, None])[0]
-        successor = self._picked(action, self.successor)
-        probability = self.discount * self._picked(action, self.probability)
-
-        def move(values: Array) -> Array:
-            return sum_terms(successor.shape[0], lambda entry: probability[entry] * values[successor[entry]])
-
-        return cost, move
-
-    def _picked(self, action: Int[Array, " S"], table: Array) -> Array:
-        """`[A, B, S]` to `[B, S]`: each state's own action."""
-        if table.shape[0] * table.shape[1] > LONGEST_UNROLLED:
-            return jnp.take_along_axis(table, action[None, None], axis=0)[0]
-        # Reading every action in order is faster than gathering one out of order.
-        picked = table[0]
-        for number in range(1, table.shape[0]):
-            picked = jnp.where(action == number, table[number], picked)
-        return picked
+def _state_after_state(
+    support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, tolerance: float, share: float
+) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Each state using at once what was found for those before it: a plan of one draw, of all states."""
+    states, actions, outcomes = support.shape
+    classes = np.arange(states * actions, dtype=np.int32).reshape(states, actions)
+    index = np.ascontiguousarray(support.successor, dtype=np.int32)
+    moves = Moves(index, classes, np.ascontiguousarray(probability).reshape(-1, outcomes, 1), discount)
+    start, depth = np.eye(1, states)[0], np.zeros(states, np.int32)
+    costs, first = np.ascontiguousarray(cost)[:, :, None], np.zeros((states, 1))
+    found = plan_draws(moves, costs, start, depth, 2.0 * tolerance, first, share)
+    # The middle of what the residuals leave open.
+    low, high, values = float(found.low[0]), float(found.high[0]), found.values[:, 0]
+    return (
+        found.action[:, 0],
+        values + ((low + high) / 2.0 - values[0]),
+        (high - low) / 2.0 * (1.0 - discount),
+        found.improvements,
+    )
 
 
-def _swept(
-    successor: Array | None, probability: Array, cost: Array, discount: Array, tolerance: float, share: float
-) -> tuple[Array, Array, Array, Array]:
-    """Modified policy iteration: improve, remove the constant error, then sweep the new policy.
+def _all_at_once(
+    support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, tolerance: float, share: float
+) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """Improve, remove the constant error, then sweep the new policy; a Krylov method where mixing is slow.
 
     It ends when no value is off by more than the tolerance, or than this share of the values' spread.
     """
-    moves = SweepKernel.of(successor, probability, cost, discount)
-
-    def unfinished(state: tuple) -> Array:
-        return ~state[1] & (state[2] < MOST_IMPROVEMENTS)
-
-    def improve(state: tuple) -> tuple:
-        values, _, iteration, least, since = state
-        better, action = moves.improve(values)
-        gap = better - values
-        middle, half = _middle(gap)
-        # The error's constant part, and what is left of the residual without it.
-        values, gap = values + middle / (1.0 - discount), gap - middle
-        since = jnp.where(half < 0.9 * least, 0, since + 1)
-        rounding = (since > 0) & (half <= 64.0 * EPSILON * jnp.abs(values).max())
-        target = (1.0 - discount) * (tolerance + share * (values.max() - values.min()))
-        done = (half <= target) | rounding
-        values = lax.cond(
-            done,
-            lambda: values,
-            lambda: _evaluate(*moves.chain(action), values + gap, half, discount, since < PATIENCE),
-        )
-        return values, done, iteration + 1, jnp.minimum(least, half), since
-
-    start = jnp.zeros(cost.shape[0])
-    values, _, iterations, _, _ = lax.while_loop(
-        unfinished, improve, (start, jnp.asarray(False), jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(0))
+    states, actions, successors = support.shape
+    kernel: Any = discount * probability.reshape(states * actions, successors)
+    if not support.is_dense:
+        ends = np.arange(0, kernel.size + 1, successors)
+        kernel = sparse.csr_matrix((kernel.ravel(), support.index().ravel(), ends), (states * actions, states))
+    rows, rest, values = np.arange(states), 1.0 - discount, np.zeros(states)
+    least, since = np.inf, 0
+    for iteration in range(1, MOST_IMPROVEMENTS):
+        quality = cost + (kernel @ values).reshape(cost.shape)
+        action, better = quality.argmin(axis=1), quality.min(axis=1)
+        middle, half = _middle(better - values)
+        # The error's constant part; what is left of the residual without it.
+        values, better = values + middle / rest, better + discount * middle / rest
+        since = 0 if half < 0.9 * least else since + 1
+        least = min(least, half)
+        rounded = since > 0 and half <= 64.0 * EPSILON * np.abs(values).max()
+        if rounded or half <= rest * (tolerance + share * np.ptp(values)):
+            return action, values, half, iteration
+        chain, paid, values = kernel[rows * actions + action], cost[rows, action], better
+        for _ in range(SWEEPS):
+            before, values = values, paid + chain @ values
+        middle, left = _middle(values - before)
+        if since < PATIENCE and left > SLOW * half:
+            one_less = LinearOperator((states, states), lambda x, chain=chain: x - chain @ x)
+            gap = values - before - middle
+            jump, _ = bicgstab(one_less, gap, rtol=0.0, atol=0.1 * half, maxiter=KRYLOV_STEPS)
+            values = before + middle / rest + jump
+    raise InputError(
+        f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {least:.3g} left; "
+        "raise the tolerance or lower the discount"
     )
-    better, action = moves.improve(values)
-    return action, values, jnp.abs(better - values).max(), iterations
 
 
-_by_sweeps = when_called(lambda: jax.jit(_swept))
-
-
-def _middle(values: Array) -> tuple[Array, Array]:
+def _middle(values: np.ndarray) -> tuple[float, float]:
     """The centre of the values' range and half its length."""
-    most, least = values.max(), values.min()
+    most, least = float(values.max()), float(values.min())
     return (most + least) / 2.0, (most - least) / 2.0
 
 
-def _evaluate(
-    cost: Array, move: Callable[[Array], Array], values: Array, half: Array, discount: Array, may_jump: Array
-) -> Array:
-    """Values of a policy, roughly: sweeps `v <- c_pi + discount P_pi v`, and a Krylov method where mixing is slow."""
-    values = lax.fori_loop(0, SWEEPS - 1, lambda _, values: cost + move(values), values)
-    swept = cost + move(values)
-    middle, remaining = _middle(swept - values)
-    return lax.cond(
-        may_jump & (remaining > SLOW * half),
-        lambda: bicgstab(
-            lambda x: x - move(x),
-            values + middle / (1.0 - discount),
-            swept - values - middle,
-            dot=jnp.dot,
-            size=lambda residual: jnp.abs(residual).max(),
-            limit=0.1 * half,
-            sweeps=KRYLOV_STEPS,
-        ),
-        lambda: swept,
-    )
+def least_costs(
+    support: Support,
+    probability: Float[np.ndarray, "M S A B"],
+    cost: Float[np.ndarray, "M S A"],
+    start: Float[np.ndarray, " S"],
+    discount: float,
+    *,
+    horizon: int | None = None,
+    first: Int[np.ndarray, " S"] | None = None,
+) -> Float[np.ndarray, " M"]:
+    """A number at most the least expected discounted cost of any policy, and within rounding of it, for each model.
+
+    With a horizon, costs at `t = 0..horizon` count, and policies may change with time.
+    """
+    if horizon is None:
+        plans = plan_many(support, probability, cost, discount, first)
+        return costs_below(plans.values, plans.error, start)
+    # Values of the best policy that may change with time, stage by stage from the last, and their rounding.
+    values, error = np.zeros(cost.shape[:2]), np.zeros(len(cost))
+    for _ in range(horizon + 1):
+        later = np.abs(values).max(axis=1)
+        values = (cost + discount * onward(support, probability, values)).min(axis=2)
+        error = discount * error + EPSILON * (probability.shape[3] + 4) * np.maximum(later, np.abs(values).max(axis=1))
+    return costs_below(values, error, start)
+
+
+def costs_below(
+    values: Float[np.ndarray, "M S"], error: Float[np.ndarray, " M"], start: Float[np.ndarray, " S"]
+) -> Float[np.ndarray, " M"]:
+    """Costs from a start, with rounding or a large model's tolerance taken off, so that a bound stays one."""
+    return values @ start - error - start.size * EPSILON * np.abs(values).max(axis=1)
+
+
+def robust_actions(
+    support: Support, probability: Float[np.ndarray, "M S A B"], cost: Float[np.ndarray, "M S A"], discount: float
+) -> Int[np.ndarray, " S"]:
+    """The best actions if every pair, each time, may follow the worst of these models: `V = min_a max_m c + P V`."""
+    values, cost = np.zeros(cost.shape[1]), cost - level_of(cost.max(axis=0))
+    quality = cost.max(axis=0)
+    for _ in range(ROBUST_SWEEPS):
+        everyone = np.broadcast_to(values, cost.shape[:2])
+        quality = (cost + discount * onward(support, probability, everyone)).max(axis=0)
+        values = quality.min(axis=1)
+    return quality.argmin(axis=1)

@@ -7,7 +7,6 @@ slope as cost. The methods that look for the optimum only propose; value and bou
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -107,7 +106,7 @@ class ConvexSearch:
         value, slope = self.slope(uniform)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return np.zeros(len(slope))
-        actions = [planned(dataclasses.replace(self.mdp, cost=cost), None)[0] for cost in (slope, -slope)]
+        actions = [planned(self.mdp, cost).action[0] for cost in (slope, -slope)]
         corners = [self.of_policy(np.eye(slope.shape[1])[action]) for action in actions]
         values = [value, *(found for found in (self.slope(corner)[0] for corner in corners) if np.isfinite(found))]
         spread = max(values) - min(values)
@@ -146,10 +145,11 @@ class ConvexSearch:
         mean = sum(weight * cut.slope for cut, weight in zip(cuts, weights, strict=True))
         intercepts = np.array([cut.intercept for cut in cuts])
         aim = None if self.tolerance is None else 0.01 * self.tolerance / float(loss.scale)
-        _, dual, residual, _ = planned(dataclasses.replace(self.mdp, cost=mean), aim)
+        best = planned(self.mdp, mean, aim)
+        dual = best.values[0]
         # What planning and rounding may be off by is taken off the bound, so that it stays one.
         size = float(np.abs(intercepts).max() + np.abs(mean).max() / (1.0 - discount))
-        least = float(self.mdp.start @ dual) - residual / (1.0 - discount)
+        least = float(self.mdp.start @ dual) - float(best.error[0])
         low = float(weights @ intercepts) + least - EPSILON * (len(dual) + len(cuts)) * size
         level, scale = float(loss.level), float(loss.scale)
         error = EPSILON * (abs(level) + abs(scale * low)) + abs(float(loss.slope)) * self._drift()
