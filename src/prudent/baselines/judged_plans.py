@@ -344,7 +344,7 @@ def rivals(
         "maximum-likelihood plan": _made(lambda: plug_in(model, belief, _likeliest(belief), **judging)),
         "posterior-mean plan": _made(lambda: plug_in(model, belief, **judging)),
     }
-    if not _is_neutral(bench.risk):
+    if not (isinstance(bench.risk, Expectation) or (isinstance(bench.risk, CVaR) and float(bench.risk.level) == 0.0)):
         quiet: dict[str, Any] = {"solver": solver, "seed": bench.seed, "progress": False, "certify": False}
         made["risk-neutral policy"] = bench.verdict_on(solve(bench.objective, belief, risk=Expectation(), **quiet))
     radius = _radius(belief) if radius is None else radius
@@ -358,10 +358,6 @@ def _made(plan: Callable[[], Solution]) -> Solution | None:
         return plan()
     except InputError:
         return None
-
-
-def _is_neutral(risk: Risk) -> bool:
-    return isinstance(risk, Expectation) or (isinstance(risk, CVaR) and float(risk.level) == 0.0)
 
 
 def _likeliest(belief: Any) -> Any:

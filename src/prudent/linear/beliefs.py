@@ -279,17 +279,11 @@ class CutOff(Posterior):
         self.actions = int(known)
         if not np.all(np.less(*np.broadcast_arrays(self.low, self.high))):
             raise InputError(f"low must be below high, got {self.low} and {self.high}")
-        if not self.compact:
+        if credible is None and not (np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high))):
             raise InputError(
                 "the set must be bounded: give credible=, or a finite low= and high=; a limit of the radius alone "
                 "leaves B open"
             )
-
-    @property
-    def compact(self) -> bool:
-        """Whether [A B] is bounded."""
-        boxed = bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
-        return boxed or self.credible is not None
 
     def update(self, log: VectorLog) -> CutOff:
         """The updated posterior, cut off at the same limits."""

@@ -114,10 +114,9 @@ class ClosedLoop(Record):
     def of(system: LinearSystem, point: Float[Array, "m x"], horizon: int | None = None) -> ClosedLoop:
         """The system when actions are `point (1, s)`."""
         moved, driven = system.augmented()
-        noise = jnp.zeros(moved.shape).at[1:, 1:].set(system.state_noise())
         return ClosedLoop(
             moved + driven @ point,
-            noise,
+            system.noise_moments(),
             system.start_moments(),
             point,
             jnp.asarray(system.action_noise),

@@ -19,7 +19,7 @@ from ..records import changed, field, tree_map
 from .beliefs import CutOff, LinearBelief, MatrixNormal
 from .losses import LinearLoss, LinearQuadraticCost, MomentLoss
 from .moments import ClosedLoop, LinearOccupancy
-from .plans import LinearPlans, robust_point, steadiest
+from .plans import LinearPlans, robust_point
 from .policies import LinearGain, LinearGaussianPolicy, point_of
 from .stability import Stability, annealed, descended, radii, stability_of
 from .systems import LinearFamily, LinearSystem, require_definite
@@ -203,8 +203,7 @@ class LinearObjective(Objective):
 
         def cloud() -> LinearOccupancy:
             scale = float(np.exp(random.normal()))
-            points = scale * random.normal(size=(4 * size, size)) + random.normal(size=size)
-            points = jnp.asarray(points)
+            points = jnp.asarray(scale * random.normal(size=(4 * size, size)) + random.normal(size=size))
             return LinearOccupancy(
                 jnp.asarray(mass), mass * points.mean(axis=0), mass * points.T @ points / len(points), None
             )
@@ -254,10 +253,9 @@ class LinearObjective(Objective):
         if self.horizon is not None or np.all(np.sqrt(float(self.family.discount)) * radii(point, thetas) < 1.0):
             return None
         draws, family = equally_weighted(thetas), self.family
-        seen = changed(family, weight=np.eye(family.states + family.actions))
-        seen = changed(seen, target=np.zeros(family.states + family.actions))
-        robust = robust_point(seen, draws)
-        first = steadiest(np.stack([point, robust]), thetas)
+        size = family.states + family.actions
+        seen = changed(family, weight=np.eye(size), target=np.zeros(size))
+        first = min(point, robust_point(seen, draws), key=lambda gain: float(radii(gain, thetas).max()))
 
         def descend(gain: np.ndarray, discount: float) -> np.ndarray:
             objective = LinearObjective(changed(seen, discount=np.asarray(discount)))

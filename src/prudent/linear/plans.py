@@ -18,7 +18,6 @@ from .beliefs import CutOff
 from .losses import LinearQuadraticCost, MomentLoss
 from .moments import LOST, ClosedLoop, LinearOccupancy
 from .policies import LinearGaussianPolicy
-from .stability import radii
 from .systems import LinearFamily, LinearSystem
 
 # Steps of the search in the space of moments behind the bound of a convex loss, and halvings of each of its lines.
@@ -177,11 +176,6 @@ class LinearPlans(Plans):
         return points[np.sort(np.unique(points.round(12), axis=0, return_index=True)[1])]
 
 
-def steadiest(points: Float[np.ndarray, "K m x"], thetas: np.ndarray) -> np.ndarray:
-    """The point whose largest radius over the draws is the least."""
-    return min(points, key=lambda point: float(radii(point, thetas).max()))
-
-
 def _least(found: Regulator) -> np.ndarray:
     """Bounds of the least cost, rounding taken off; costs are at least 0, also where an equation has no solution."""
     return np.where(found.solved, found.least - ROUNDING * np.abs(found.least), 0.0)
@@ -279,7 +273,7 @@ def regulate(system: LinearSystem, cost: Float[Array, "y y"], horizon: int | Non
     moved, driven = system.augmented()
     size = len(moved)
     of_states, cross, of_actions = cost[:size, :size], cost[:size, size:], cost[size:, size:]
-    noise = jnp.zeros(moved.shape).at[1:, 1:].set(system.state_noise())
+    noise = system.noise_moments()
     # What the noise of the actions costs by itself, whatever the policy.
     own = (of_actions * system.action_noise).sum()
 

@@ -72,9 +72,9 @@ class LinearSystem(Record):
         shifted = jnp.concatenate([-jnp.asarray(self.target)[:, None], jnp.eye(len(self.target))], axis=1)
         return shifted.T @ self.weight @ shifted
 
-    def state_noise(self) -> Float[Array, "n n"]:
-        """Covariance of all that chance adds to the next state: the noise, and that of the action through B."""
-        return self.noise + self.action_matrix @ self.action_noise @ self.action_matrix.T
+    def noise_moments(self) -> Float[Array, "x x"]:
+        """What chance adds to `E[x x']` in a step: the noise of the state, and that of the action through B."""
+        return jnp.pad(self.noise + self.action_matrix @ self.action_noise @ self.action_matrix.T, (1, 0))
 
     def radius(self, policy: LinearGaussianPolicy) -> float:
         """Spectral radius of the closed loop `A + B K`."""

@@ -11,14 +11,14 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array, as_float, as_whole, in_float64, require_number, require_size
 from ..conformance import explained
-from ..deferred import jax, jitted, jnp
+from ..deferred import jax, jitted, jnp, lax
 from ..errors import InputError
 from ..linear import covariance, require_log, root
 from ..records import AbstractVar, Record, field
 from ..seeds import generator
 from ..vector_log import VectorLog
 from .policies import Controller, held
-from .rollouts import Chance, Feature, Walk, check_noise, discounted_sums, log_density, segment, walked
+from .rollouts import Chance, Feature, Walk, check_noise, discounted_sums, log_density, segment
 
 # A walk takes long for what it keeps: chunks are cut down to a few models, so that not many are filled up.
 LEAST_BYTES = 2**17
@@ -328,7 +328,15 @@ class SimulatedFamily(AbstractSimulated):
 def _walked(
     family: SimulatedFamily, controller: Controller, point: Array, theta: Array, root: Array, chance: Chance, steps: int
 ) -> tuple[Array, Array, Array]:
-    return walked(family.walk(controller, point, jnp.asarray(theta), root), chance, steps)
+    """States `[T, P, n]`, actions and next states of so many steps."""
+    walk = family.walk(controller, point, jnp.asarray(theta), root)
+
+    def body(states: Array, noises: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+        actions = walk.act(states, noises[1])
+        after = jax.vmap(walk.step)(states, actions, noises[0])
+        return after, (states, actions, after)
+
+    return lax.scan(body, jax.vmap(walk.start)(chance.start), (chance.step[:steps], chance.action[:steps]))[1]
 
 
 def _vector(size: int) -> jax.ShapeDtypeStruct:

@@ -111,9 +111,8 @@ class SimulatedObjective(Objective):
     def random_points(self, random: np.random.Generator, count: int) -> Float[np.ndarray, "K D"]:
         """Gains or networks by chance."""
         family = self.family
-        size = self.controller.entries(family.seen, family.actions)
         drawn = [self.controller.initial(family.seen, family.actions, random) for _ in range(count)]
-        return np.stack(drawn) if drawn else np.zeros((0, size))
+        return np.reshape(drawn, (len(drawn), self.controller.entries(family.seen, family.actions)))
 
     def _sums(self, point: Array, theta: Array, chance: Any) -> tuple[SimulatedModel, list[Array]]:
         """Discounted sums of the cost, then of all that the loss asks for, of each particle."""
@@ -241,10 +240,8 @@ class SimulatedObjective(Objective):
 
 @jitted
 def _looked(objective: SimulatedObjective, point: Array, theta: Array, differentiable: bool) -> tuple[Array, Array]:
-    def value(at: Array) -> Array:
-        return objective.losses(at[None], jnp.asarray(theta)[None]).losses[0]
-
-    return jax.value_and_grad(value)(point) if differentiable else (value(point), jnp.zeros(()))
+    value = objective._fitted
+    return jax.value_and_grad(value)(point, theta) if differentiable else (value(point, theta), jnp.zeros(()))
 
 
 def _floats(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Array]:

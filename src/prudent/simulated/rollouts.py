@@ -105,17 +105,6 @@ def discounted_sums(
     return [total + weight * value for total, value in zip(sums, values, strict=True)]
 
 
-def walked(walk: Walk, chance: Chance, steps: int) -> tuple[Array, Array, Array]:
-    """States `[T, P, n]`, actions and next states of so many steps."""
-
-    def body(states: Array, noises: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
-        actions = walk.act(states, noises[1])
-        after = jax.vmap(walk.step)(states, actions, noises[0])
-        return after, (states, actions, after)
-
-    return lax.scan(body, jax.vmap(walk.start)(chance.start), (chance.step[:steps], chance.action[:steps]))[1]
-
-
 def log_density(step: Callable[[Array], Any], noise: int, after: Float[Array, " n"]) -> Float[Array, ""]:
     """`log p(s')` of `s' = f + G w`, `w ~ N(0, I)`; -inf off what the noise reaches.
 
