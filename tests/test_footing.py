@@ -1,6 +1,7 @@
 """What an answer stands on: by hand, for rich logs and poor ones, and silent where it cannot be known."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent.objectives import plainly
-from prudent.objectives.footing import FEW, THIN_FROM, THIN_TIME_FROM, UNSUPPORTED_FROM, word_for
+from prudent.objectives.footing import FEW, Footing, word_for
 from prudent.objectives.tabular_footing import Ground, ground_of
-from prudent.runs import add_to_run
+from prudent.runs import add_to_run, footing_before
 from prudent.runs.folder import record_files
 from prudent_studies.known import known_environment
 
+from .catalogue import PERCENTILE, RISKS
 from .marks import short
 
 QUICK = pr.SampleAverage(samples=64, largest=64, starts=2, evaluation=400)
@@ -92,6 +94,7 @@ def test_chance_risk_and_gain_under_another_prior_are_what_they_say():
     other = pr.Dirichlet(RAGGED, prior, belief.counts)
     again = pr.evaluate(policy, model, other, samples=4000, seed=9)
     spread = next(each for each in result.footing.others if each.name.startswith("one row"))
+    assert result.footing.own == pytest.approx((result.losses > result.risk).mean(), abs=1e-12)
     # A chance from 256 draws, within four standard errors.
     chance = float((again.losses > result.risk).mean())
     assert spread.exceeded == pytest.approx(chance, abs=4 * np.sqrt(max(chance, 0.01) / 256))
@@ -108,7 +111,7 @@ def test_another_unit_of_cost_changes_nothing(scale, shift):
     policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
     plain = pr.evaluate(policy, pr.TabularFamily(RAGGED, COST, 1, 0.9), belief, samples=300).footing
     other = pr.evaluate(policy, pr.TabularFamily(RAGGED, scale * COST + shift, 1, 0.9), belief, samples=300).footing
-    assert (plain.word, plain.pairs, plain.exceeded) == (other.word, other.pairs, other.exceeded)
+    assert (plain.word, plain.pairs, plain.message()) == (other.word, other.pairs, other.message())
 
 
 def test_compiled_and_plain_ways_agree():
@@ -187,29 +190,154 @@ def test_what_was_seen_of_a_law_in_sets():
 
 
 def test_the_rule_is_monotone_and_its_edges_belong_to_the_warning():
-    chances = [0.0, THIN_FROM - 1e-9, THIN_FROM, UNSUPPORTED_FROM - 1e-9, UNSUPPORTED_FROM, 1.0]
-    assert [word_for(chance, 0.0).name for chance in chances] == ["SOUND"] * 2 + ["THIN"] * 2 + ["UNSUPPORTED"] * 2
-    assert [word_for(0.0, time).name for time in (0.0, THIN_TIME_FROM - 1e-9, THIN_TIME_FROM)] == ["SOUND"] * 2 + [
-        "THIN"
-    ]
-    assert word_for(1.0, 1.0) is pr.Soundness.UNSUPPORTED
+    for own in (0.0, 0.04, 0.5):
+        chances = [own + more for more in (-own, 0.0, 0.159, 0.16, 0.359, 0.36, 0.5)]
+        wanted = ["SOUND"] * 3 + ["THIN"] * 2 + ["UNSUPPORTED"] * 2
+        assert [word_for(chance, own, 0.0).name for chance in chances] == wanted
+    assert [word_for(0.0, 0.0, time).name for time in (0.0, 0.499, 0.5, 1.0)] == ["SOUND"] * 2 + ["THIN"] * 2
+    assert [word_for(0.9, 0.9 - more, 0.5).name for more in (0.159, 0.16)] == ["THIN", "UNSUPPORTED"]
+    assert word_for(1.0, 0.0, 1.0) is pr.Soundness.UNSUPPORTED
+    assert word_for(1.0, 1.0, 0.0) is word_for(0.0, 1.0, 0.0) is pr.Soundness.SOUND
     assert [word.warns for word in pr.Soundness] == [False, True, True]
 
 
-def shortcut(rows: int, observed: bool) -> pr.Footing:
+def footing_with(exceeded: float, own: float, tail_time: float) -> pr.Footing:
+    others = tuple(pr.OtherPrior(name, 1.0, exceeded, None) for name in ("one", "two", "three"))
+    word = word_for(exceeded, own, tail_time)
+    return Footing(word, "", FEW, 0.01, tail_time, (), others, exceeded, own)
+
+
+CHANCE = "averaged over 3 priors for the same rows, a loss above the stated risk has a chance of"
+PASSES = (
+    "of the discounted time where the risk is made passes through uncertain pairs with fewer than 5 rows "
+    "(thin from half on)"
+)
+OWN = "than on the belief's own draws"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "word", "said"),
+    [
+        (
+            (0.051, 0.047, 0.227),
+            "sound",
+            f"{CHANCE} 5.1 %, 0.4 points more {OWN} (4.7 %; thin from 16 more on); 22.7 % {PASSES}",
+        ),
+        (
+            (0.0, 1.0, 0.0),
+            "sound",
+            f"{CHANCE} 0.0 %, 100.0 points less {OWN} (100.0 %; thin from 16 more on); 0.0 % {PASSES}",
+        ),
+        (
+            (0.0, 0.0002, 0.0),
+            "sound",
+            f"{CHANCE} 0.0 %, within 0.1 points of that on the belief's own draws (under 0.1 %; thin from 16 more on); "
+            f"0.0 % {PASSES}",
+        ),
+        ((0.7, 0.5, 0.1), "thin", f"{CHANCE} 70.0 %, 20.0 points more {OWN} (50.0 %; thin from 16 more on)"),
+        ((0.05, 0.04, 0.612), "thin", f"61.2 % {PASSES}"),
+        (
+            (1.0, 0.0, 0.1),
+            "unsupported",
+            f"{CHANCE} 100.0 %, 100.0 points more {OWN} (0.0 %; unsupported from 36 more on)",
+        ),
+        (
+            (0.25, 0.04, 0.7),
+            "unsupported",
+            f"{CHANCE} 25.0 %, 21.0 points more {OWN} (4.0 %; thin from 16 more on); 70.0 % {PASSES}; "
+            "both together are unsupported",
+        ),
+        (
+            (0.5, 0.04, 1.0),
+            "unsupported",
+            f"{CHANCE} 50.0 %, 46.0 points more {OWN} (4.0 %; unsupported from 36 more on); 100.0 % {PASSES}",
+        ),
+        (
+            (0.99999, 0.00001, 0.0),
+            "unsupported",
+            f"{CHANCE} over 99.9 %, 100.0 points more {OWN} (under 0.1 %; unsupported from 36 more on)",
+        ),
+    ],
+    ids=["sound", "certain", "alike", "chance", "time", "far", "both", "far-and-time", "almost"],
+)
+def test_the_sentence_says_what_failed_and_by_how_much(numbers, word, said):
+    assert footing_with(*numbers).rows()[0] == ("footing", f"{word}: {said}")
+
+
+def test_the_numbers_printed_make_the_word():
+    """As read off the sentence, near every edge and where rounding would have taken a number across it."""
+    random = np.random.default_rng(0)
+    near = (np.array([0.0, 0.16, 0.36, 0.5, 0.66, 0.86, 1.0])[:, None] + [-6e-4, -4e-4, 0.0, 4e-4, 6e-4]).ravel()
+    shares = np.clip(np.concatenate([near, random.uniform(size=20)]), 0.0, 1.0)
+    for exceeded, own, time in random.choice(shares, size=(3000, 3)).tolist():
+        footing = footing_with(exceeded, own, time)
+        said = footing.message()
+        # Both ends as they are rounded.
+        plain = said.replace("under 0.1 %", "0.0 %").replace("over 99.9 %", "100.0 %")
+        chance = re.search(r"chance of ([\d.]+) %, (.*) on the belief's own draws \(([\d.]+) %;", plain)
+        passes = re.search(r"([\d.]+) % of the discounted time", plain)
+        more, leans = 0.0, passes is not None and float(passes[1]) >= 50.0
+        if chance is not None:
+            more = round(float(chance[1]) - float(chance[3]), 6)
+            how = "more" if more > 0 else "less"
+            assert chance[2] == (f"{abs(more):.1f} points {how} than" if more else "within 0.1 points of that")
+            assert (exceeded - own) * more >= 0.0
+        failed = (more >= 36.0) + (more >= 16.0) + leans
+        assert footing.word is [pr.Soundness.SOUND, pr.Soundness.THIN, *[pr.Soundness.UNSUPPORTED] * 2][failed]
+        assert (chance is not None) + (passes is not None) == (2 if failed == 0 else (more >= 16.0) + leans)
+
+
+@pytest.mark.parametrize("level", short([0.5], [0.0, 0.1, 0.5, 0.9, 0.99]))
+@pytest.mark.parametrize("case", [*RISKS, PERCENTILE], ids=lambda case: case.name)
+def test_a_rich_log_is_sound_by_every_risk(case, level):
+    """Of a mean the belief itself finds about half of its draws above the risk: that is no fault of the log."""
+    model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
+    policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
+    footing = pr.evaluate(policy, model, belief_of(RAGGED, 50_000), risk=case.build(level), samples=1000).footing
+    assert footing.word is pr.Soundness.SOUND, footing.message()
+    assert footing.exceeded == pytest.approx(footing.own, abs=0.12)
+
+
+@pytest.mark.parametrize("risk", [{"kind": "expectation"}, {"kind": "cvar", "level": 0.5}, {"kind": "cvar"}])
+def test_a_thousand_times_the_example_is_sound_by_its_mean_too(tmp_path, risk):
+    path = pr.write_example(tmp_path)[0]
+    first, *rows = (tmp_path / "log.csv").read_text().splitlines()
+    (tmp_path / "log.csv").write_text("\n".join([first, *(f"{row}000" for row in rows)]) + "\n")
+    said = "\n".join(f"{key} = {json.dumps(value)}" for key, value in risk.items())
+    path.write_text(re.sub(r"\[risk\][^\[]*", f"[risk]\n{said}\n\n", path.read_text()))
+    footing = footing_before(pr.read_problem(path))
+    assert footing is not None
+    assert footing.word == "sound", footing.message
+    # The threshold of 20 % that was there before would have been passed.
+    assert (footing.exceeded >= 0.2) == (risk != {"kind": "cvar"})
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_few_draws_are_spoken_of_as_they_are(samples):
+    model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
+    for risk in (pr.Expectation(), pr.CVaR(0.9), pr.WorstCase()):
+        found = pr.evaluate(np.full((3, 2), 0.5), model, belief_of(RAGGED, 30), risk=risk, samples=samples)
+        own = float((found.losses > found.risk * (1 + 1e-9)).mean())
+        assert found.footing.own == own
+        if found.footing.exceeded - own >= 0.16:
+            assert f"belief's own draws ({100 * own:.1f} %;" in found.footing.message()
+
+
+def shortcut(rows: int, observed: bool, risk: pr.Risk | None = None) -> pr.Footing:
     """The safe way costs 2, the shortcut, seen so often, 1; what has failed costs 100 for ever."""
     records = [(0, 0, 0)] * 500 + [(0, 1, 0)] * rows + [(1, 0, 1), (1, 1, 1)] * 500
     log = pr.Transitions.from_records(records, states=2, actions=2)
     lists = [[[0], [0]], [[1], [1]]]
     support = pr.Support.lists(lists, observed=observed)
     model = pr.TabularFamily(support, [[2.0, 1.0], [100.0, 100.0]], start=0, discount=0.95)
-    solution = pr.solve(model, pr.Dirichlet.symmetric(support).update(log), solver=QUICK)
+    solution = pr.solve(model, pr.Dirichlet.symmetric(support).update(log), risk=risk, solver=QUICK)
     assert solution.policy.probabilities[0, 1] > 0.99
     return solution.footing
 
 
-def test_a_shortcut_seen_once_is_unsupported():
-    footing = shortcut(rows=1, observed=True)
+@pytest.mark.parametrize("risk", [None, pr.Expectation()], ids=["tail", "mean"])
+def test_a_shortcut_seen_once_is_unsupported(risk):
+    footing = shortcut(rows=1, observed=True, risk=risk)
     assert footing.word is pr.Soundness.UNSUPPORTED
     assert footing.pairs[0].pair == (0, 1)
     assert footing.pairs[0].rows == 1.0
@@ -255,7 +383,7 @@ def test_one_state_and_one_action_are_sound():
     support = pr.Support.dense(1, 1)
     model = pr.TabularFamily(support, [[1.0]], 0, 0.9)
     footing = pr.evaluate(np.ones((1, 1)), model, pr.Dirichlet.symmetric(support)).footing
-    assert (footing.word, footing.exceeded, footing.pairs) == (pr.Soundness.SOUND, 0.0, ())
+    assert (footing.word, footing.exceeded, footing.own, footing.pairs) == (pr.Soundness.SOUND, 0.0, 0.0, ())
 
 
 def test_a_solution_without_a_certificate_has_no_footing():

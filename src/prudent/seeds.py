@@ -112,8 +112,13 @@ def _folded(pair: Key, number: int) -> Key:
 
 
 def generator(seed: Seed, *path: int) -> np.random.Generator:
-    """A NumPy generator from a random key; `path` names independent streams under the same key.
+    """A NumPy generator from a random key; `path` names independent streams under the same key."""
+    return stream(as_key(seed), *path)
+
+
+def stream(words: tuple[int, ...], *path: int) -> np.random.Generator:
+    """The generator of one named stream under any words, a key's or others.
 
     The path goes into the spawn key: appended to the words, a path of zeros would be no path at all.
     """
-    return np.random.default_rng(np.random.SeedSequence(as_key(seed), spawn_key=path))
+    return np.random.default_rng(np.random.SeedSequence(words, spawn_key=path))

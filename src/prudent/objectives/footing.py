@@ -9,13 +9,14 @@ from ..records import Record, field
 # Rows below which a pair is thin.
 FEW = 5
 
-# The rule: from these values of `exceeded` on, an answer is thin or unsupported; from this `tail_time` on, it is thin;
-# where both make it thin, it is unsupported.
-THIN_FROM, UNSUPPORTED_FROM, THIN_TIME_FROM = 0.2, 0.4, 0.5
+# The rule, in tenths of a point: from these values of `exceeded` less `own` on, an answer is thin or unsupported; from
+# this `tail_time` on, it is thin; where both make it thin, it is unsupported. A CVaR of 0.9 has an `own` of about 4
+# points, a mean one of about 50: what counts is what other priors add to it.
+THIN_FROM, UNSUPPORTED_FROM, THIN_TIME_FROM = 160, 360, 500
 
 
 class Soundness(enum.Enum):
-    """What an answer stands on, in a word; the value says what it means.
+    """What an answer stands on, in a word; the value says what it means, `Footing.message` why it was chosen.
 
     >>> import prudent as pr
     >>> pr.Soundness.SOUND.warns, pr.Soundness.THIN.warns
@@ -23,16 +24,18 @@ class Soundness(enum.Enum):
     """
 
     SOUND = (
-        "averaged over several priors for the same rows, the chance of a loss above the stated risk is below 20 %, and "
-        "less than half of the tail's time passes through pairs with few rows"
+        "under other priors for the same rows, a loss above the stated risk is less than 16 points likelier than under "
+        "the belief itself, and less than half of the time where the risk is made passes through pairs with few rows"
     )
     THIN = (
-        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 20 % or more, "
-        "or half of the tail's time or more passes through pairs with few rows"
+        "under other priors for the same rows, a loss above the stated risk is 16 points likelier than under the "
+        "belief itself, or more, but less than 36; or it is less than 16, and half or more of the time where the risk "
+        "is made passes through pairs with few rows"
     )
     UNSUPPORTED = (
-        "averaged over several priors for the same rows, the chance of a loss above the stated risk is 40 % or more, "
-        "or 20 % or more where half of the tail's time or more passes through pairs with few rows"
+        "under other priors for the same rows, a loss above the stated risk is 36 points likelier than under the "
+        "belief itself, or more; or it is 16 or more, and half or more of the time where the risk is made passes "
+        "through pairs with few rows"
     )
 
     @property
@@ -93,6 +96,8 @@ class Footing(Record):
     >>> footing = pr.evaluate([[0.0, 1.0], [0.0, 1.0]], plant, belief).footing
     >>> footing.word.name, footing.pairs[0].pair, footing.pairs[0].rows
     ('UNSUPPORTED', (0, 1), 1.0)
+    >>> print(footing.message())  # doctest: +ELLIPSIS
+    averaged over 3 priors for the same rows, a loss above the stated risk has a chance of ...
 
     Attributes:
         word: sound, thin or unsupported; None where it cannot be said.
@@ -103,6 +108,7 @@ class Footing(Record):
         pairs: the thin pairs that it leans on, those with the most time for each row first.
         others: the policy under other priors.
         exceeded: the mean of their chances that the loss is above the stated risk; NaN without any.
+        own: that chance under the belief itself, on the draws that the risk is stated on; NaN without a word.
     """
 
     word: Soundness | None = field(static=True)
@@ -113,29 +119,81 @@ class Footing(Record):
     pairs: tuple[ThinPair, ...]
     others: tuple[OtherPrior, ...]
     exceeded: float
+    own: float
 
     @staticmethod
     def unknown(reason: str) -> Footing:
         """Nothing can be said, and why."""
-        return Footing(None, reason, FEW, float("nan"), float("nan"), (), (), float("nan"))
+        nan = float("nan")
+        return Footing(None, reason, FEW, nan, nan, (), (), nan, nan)
 
     def rows(self) -> list[tuple[str, str]]:
         """Lines of a summary, as (label, text); none where nothing can be said."""
         if self.word is None:
             return []
-        return [("footing", f"{self.word.name.lower()}: {self.word.value}"), ("leans on", self.leaning())]
+        return [("footing", f"{self.word.name.lower()}: {self.message()}"), ("leans on", self.leaning())]
+
+    def message(self) -> str:
+        """Which conditions made the word, with their numbers; where there is none, why."""
+        if self.word is None:
+            return self.reason
+        more, time = excess_of(self.exceeded, self.own), tenths(self.tail_time)
+        doubted, leaning = more >= THIN_FROM, time >= THIN_TIME_FROM
+        limit = ("unsupported", UNSUPPORTED_FROM) if more >= UNSUPPORTED_FROM else ("thin", THIN_FROM)
+        # Of two chances that are printed alike, which is the higher one is not said.
+        apart = (
+            f"{abs(more) / 10:.1f} points {'less' if more < 0 else 'more'} than"
+            if more
+            else "within 0.1 points of that"
+        )
+        chance = (
+            f"averaged over {len(self.others)} priors for the same rows, a loss above the stated risk has a chance of "
+            f"{_percent(self.exceeded)}, {apart} on the belief's own draws ({_percent(self.own)}; "
+            f"{limit[0]} from {limit[1] // 10} more on)"
+        )
+        passes = (
+            f"{_percent(self.tail_time)} of the discounted time where the risk is made passes through uncertain pairs "
+            f"with fewer than {self.few} rows (thin from half on)"
+        )
+        if doubted and leaning:
+            return f"{chance}; {passes}" + ("" if more >= UNSUPPORTED_FROM else "; both together are unsupported")
+        # A warning names what failed and nothing else; where nothing did, both numbers tell how near it was.
+        return chance if doubted else passes if leaning else f"{chance}; {passes}"
 
     def leaning(self) -> str:
         """How much of the answer passes through thin pairs."""
         return (
-            f"pairs with fewer than {self.few} rows for {self.time:.1%} of its discounted time, "
-            f"{self.tail_time:.1%} in the tail"
+            f"uncertain pairs with fewer than {self.few} rows for {self.time:.1%} of its discounted time, "
+            f"{self.tail_time:.1%} where the risk is made"
         )
 
 
-def word_for(exceeded: float, tail_time: float) -> Soundness:
-    """The rule: by how likely one who is undecided between priors finds the stated risk exceeded, and by the tail."""
-    doubted, leaning = exceeded >= THIN_FROM, tail_time >= THIN_TIME_FROM
-    if exceeded >= UNSUPPORTED_FROM or (doubted and leaning):
+def tenths(share: float) -> int:
+    """A share in tenths of a per cent: what is printed is what decides."""
+    return round(1000.0 * share)
+
+
+def excess_of(exceeded: float, own: float) -> int:
+    """How much likelier a loss above the stated risk is under the other priors, in tenths of a point.
+
+    The difference of what is printed, so that no reader finds another one.
+    """
+    return tenths(exceeded) - tenths(own)
+
+
+def word_for(exceeded: float, own: float, tail_time: float) -> Soundness:
+    """The rule: by how much likelier one undecided between priors finds the stated risk exceeded, and by the tail."""
+    more, leaning = excess_of(exceeded, own), tenths(tail_time) >= THIN_TIME_FROM
+    doubted = more >= THIN_FROM
+    if more >= UNSUPPORTED_FROM or (doubted and leaning):
         return Soundness.UNSUPPORTED
     return Soundness.THIN if doubted or leaning else Soundness.SOUND
+
+
+def _percent(share: float) -> str:
+    """In tenths; what is not nothing or not all does not look like it."""
+    if share > 0.0 and tenths(share) == 0:
+        return "under 0.1 %"
+    if share < 1.0 and tenths(share) == 1000:
+        return "over 99.9 %"
+    return f"{tenths(share) / 10:.1f} %"

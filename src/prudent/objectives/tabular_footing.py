@@ -6,6 +6,10 @@ loss is above the stated risk is that of somebody who gives each of them the sam
 
     exceeded = mean_j P_j(C(pi, theta) > stated risk).
 
+The belief itself has such a chance, too, about one half where the risk is a mean: what counts is the difference,
+
+    exceeded - own,    own = P(C(pi, theta) > stated risk) on the draws that the risk is stated on.
+
 An answer whose tail is spent mostly in pairs with few rows is thin, too, whatever these priors agree on.
 """
 
@@ -70,12 +74,13 @@ def footing_of(
         return Footing.unknown(ground)
     time, tail = _times(objective, table, answer)
     thin = ground.open & (ground.rows < FEW)
-    others = _others(objective, ground, risk, table, answer, words)
-    if others is None:
+    found = _others(objective, ground, risk, table, answer, words)
+    if found is None:
         return Footing.unknown("the loss is not a finite number at every draw of another prior")
+    own, others = found
     exceeded, tail_time = float(np.mean([other.exceeded for other in others])), float(tail[thin].sum())
     return Footing(
-        word=word_for(exceeded, tail_time),
+        word=word_for(exceeded, own, tail_time),
         reason="",
         few=FEW,
         time=float(time[thin].sum()),
@@ -83,6 +88,7 @@ def footing_of(
         pairs=_leant_on(ground.rows, thin, time, tail),
         others=tuple(others),
         exceeded=exceeded,
+        own=own,
     )
 
 
@@ -274,8 +280,11 @@ def _leant_on(
 
 def _others(
     objective: TabularObjective, ground: Ground, risk: Risk, table: np.ndarray, answer: Any, words: tuple
-) -> list[OtherPrior] | None:
-    """The policy under each of the other priors, all of their draws in one batch; None if a loss is not finite."""
+) -> tuple[float, list[OtherPrior]] | None:
+    """How likely the belief itself finds its stated risk exceeded, and the policy under each of the other priors.
+
+    All of their draws are one batch; None if a loss is not finite.
+    """
     if ground.family is not objective.family:
         method = None if objective.occupancy.horizon is None else objective.occupancy
         objective = type(objective)(ground.family, objective.loss, objective.parametrisation, method)
@@ -287,7 +296,11 @@ def _others(
     losses = plainly(objective, table, every)[0] if is_plain(objective) else losses_on(objective, table[None], every)[0]
     if not np.all(np.isfinite(losses)):
         return None
-    scale = ROUNDING * float(np.abs(np.concatenate([losses, answer.losses])).max())
+    # One limit for all, so that losses which tie with the risk are above it nowhere.
+    limit = answer.risk + ROUNDING * float(np.abs(np.concatenate([losses, answer.losses])).max())
+    above = np.asarray(answer.losses) > limit
+    # Divided by their sum: shares that add up to all but one rounding are not more than everything.
+    own = float(np.asarray(answer.probabilities)[above].sum() / np.asarray(answer.probabilities).sum())
     others = []
     for k, (name, mean) in enumerate(zip(beliefs, means, strict=True)):
         these = losses[k * draws : (k + 1) * draws]
@@ -295,11 +308,11 @@ def _others(
             OtherPrior(
                 name,
                 risk=float(risk(these, np.full(draws, 1.0 / draws)).value),
-                exceeded=float((these > answer.risk + scale).mean()),
+                exceeded=float((these > limit).mean()),
                 gain=_gain(objective, mean, float(losses[len(beliefs) * draws + k])),
             )
         )
-    return others
+    return own, others
 
 
 def _gain(objective: TabularObjective, mean: Float[np.ndarray, "S A B"], loss: float) -> float | None:

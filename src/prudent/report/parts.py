@@ -163,11 +163,12 @@ class FootingRecord(Part):
 
     Attributes:
         word: `sound`, `thin` or `unsupported`; None where it cannot be said.
-        message: what the word means, or why there is none.
+        message: which conditions made the word, with their numbers, or why there is none.
         few: rows below which a pair is thin.
         time, tail_time: shares of discounted time in thin pairs, over the posterior and under the risk's weights; None
             without a word.
         exceeded: the mean over the priors of the chance that the loss is above the stated risk; None without a word.
+        own: that chance under the posterior itself, on the draws that the risk is stated on; None without a word.
         pairs: the thin pairs it leans on most.
         pairs_left_out: how many more there are.
         others: the answer under other priors.
@@ -179,6 +180,7 @@ class FootingRecord(Part):
     time: MaybeShare = None
     tail_time: MaybeShare = None
     exceeded: MaybeShare = None
+    own: MaybeShare = None
     pairs: Several[PairRecord] = ()
     pairs_left_out: Count = 0
     others: Several[PriorRecord] = ()
@@ -279,7 +281,7 @@ def footing_record(footing: Footing, states: Any, actions: Any) -> FootingRecord
     return FootingRecord.of(
         footing,
         word=word.name.lower(),
-        message=word.value,
+        message=footing.message(),
         pairs=tuple(PairRecord.of(each, state=states[each.pair[0]], action=actions[each.pair[1]]) for each in named),
         pairs_left_out=len(footing.pairs) - len(named),
         others=tuple(PriorRecord.of(other) for other in footing.others),

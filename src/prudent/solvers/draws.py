@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, draw_sets, equally_weighted
 from ..records import tree_map
 from ..risks import Risk
-from ..seeds import Stream, generator
+from ..seeds import Stream, generator, stream
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
 # loop. A unit depends on one run alone, so that a run's draws are the same in any batch.
@@ -162,7 +162,7 @@ def fresh_draws(belief: Posterior, words: tuple[int, ...], n: int) -> WeightedDr
     atoms = belief.as_atoms()
     if atoms is not None:
         return atoms
-    return equally_weighted(draw(belief, generator(words, Stream.EVALUATION), n), belief.behind)
+    return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n), belief.behind)
 
 
 def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:

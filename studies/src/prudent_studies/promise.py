@@ -253,6 +253,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int, full: boo
         "regret_mean": regrets["mean"] / (uniform - least),
         "warning": None if footing.word is None else footing.word.name.lower(),
         "exceeded": footing.exceeded,
+        "own": footing.own,
         "tail_time": footing.tail_time,
         "status": solution.status.name,
     }
