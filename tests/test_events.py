@@ -10,7 +10,7 @@ import pytest
 import prudent as pr
 from prudent.events import sweeps, visits_and_values
 from prudent.objectives import losses_on, objective_of, slopes_on
-from prudent.planning import sweeps as planned
+from prudent.planning import improvement_sweeps as planned
 from prudent.posteriors import equally_weighted
 from prudent.solvers import search
 from prudent.solvers.sample import Sample

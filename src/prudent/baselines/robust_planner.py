@@ -12,7 +12,7 @@ from ..arrays import Array, as_float, require_kind, require_number, require_size
 from ..errors import InputError
 from ..kernels import Kernel
 from ..models import MDP
-from ..planning import level_of
+from ..planning import level_of, plan_many
 from ..policies import TabularPolicy
 from ..records import Record
 from ..risks import worst_rows
@@ -26,7 +26,7 @@ TOLERANCE = 1e-12
 # wide balls most states have several, and rounding would choose among them.
 TIE = 1e-10
 
-# Twenty improvements are usual; a policy is evaluated until its own residual is this much smaller than the last.
+# Ten turns are usual; a large model is planned against a held kernel until its residual is this much below the last.
 MOST_IMPROVEMENTS = 1000
 EVALUATED = 1e-2
 
@@ -54,7 +54,7 @@ class RobustPlan(Record):
         radius: `[S, A]` of each pair's ball.
         residual: largest violation of the robust Bellman equation at the last sweep.
         error_bound: what the values and the quality may be off by, `residual discount / (1 - discount)`.
-        iterations: policy improvements, each with a sweep over all pairs.
+        iterations: worst kernels found, each of all pairs.
         converged: whether the residual came down to rounding.
     """
 
@@ -76,8 +76,8 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     The maximum is found through its dual, `min_{t > 0} t radius + t log sum_b P(s, a, b) exp(V_b / t)`. A move
     of nominal probability 0 keeps it; a radius from `-log P(worst successors)` on puts all mass on those.
 
-    Robust policy iteration: a sweep of value iteration gives the greedy policy, which is then evaluated against
-    its own worst kernel, by turns of finding that kernel and of holding it. Memory and time go with the lists.
+    Policy iteration of the adversary (Hoffman and Karp): the worst kernel at the values is held, and the values are
+    those of the best policy against it, which never fall from turn to turn. Memory and time go with the lists.
 
     Args:
         mdp: the nominal model.
@@ -100,20 +100,19 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     # Given back at the end: a constant cost changes no policy, and its rounding would hide what does.
     level = level_of(cost)
     cost, whole = cost - level, level / (1.0 - discount)
-    states = np.arange(support.states)
-
     values, iterations = cost.min(axis=1), 0
     while True:
         ahead = values[index]
         worst = worst_rows(nominal, ahead, radii)
         quality = cost + discount * (worst * ahead).sum(axis=0)
         residual, iterations = float(np.abs(quality.min(axis=1) - values).max()), iterations + 1
-        converged = residual <= TOLERANCE * float(np.abs(quality).max())
+        largest = float(np.abs(quality).max())
+        converged = residual <= TOLERANCE * largest
         if converged or iterations == MOST_IMPROVEMENTS:
             break
-        action = quality.argmin(axis=1)
-        rows = (nominal[:, states, action], index[:, states, action], radii[states, action])
-        values = _evaluate(*rows, cost[states, action], discount, quality.min(axis=1), EVALUATED * residual)
+        held, allowed = np.moveaxis(worst, 0, 2)[None], max(EVALUATED * residual, 0.5 * TOLERANCE * largest)
+        first = quality.argmin(axis=1)
+        values = plan_many(support, held, cost[None], discount, first, allowed / (1.0 - discount)).values[0]
     best = quality <= quality.min(axis=1, keepdims=True) + TIE * np.abs(quality).max()
     return RobustPlan(
         policy=TabularPolicy.deterministic(best.argmax(axis=1), support.actions).named(support.labels),
@@ -139,40 +138,6 @@ def _checked_radius(radius: Any, shape: tuple[int, ...]) -> np.ndarray:
         place = f" at state {where[0]}, action {where[1]}" if where else ""
         raise InputError(f"radius of a KL ball must be >= 0, got {array[where]}{place}; 0 keeps the nominal kernel")
     return array
-
-
-def _evaluate(
-    nominal: np.ndarray,
-    index: np.ndarray,
-    radius: np.ndarray,
-    cost: np.ndarray,
-    discount: float,
-    values: np.ndarray,
-    tolerance: float,
-) -> np.ndarray:
-    """Worst-case values of one policy, given its rows, up to a residual of `tolerance`.
-
-    Newton's method on the policy's own Bellman equation, which is convex: find the worst kernel, hold it, find
-    the values under it, and look for the worst kernel again.
-    """
-    change, worst = np.inf, worst_rows(nominal, values[index], radius)
-    while True:
-        # At rounding the residual may stop above the tolerance.
-        goal = max(tolerance, 1e-15 * np.abs(values).max())
-        chain = discount * worst
-        while True:
-            held = cost + (chain * values[index]).sum(axis=0)
-            step, values = np.abs(held - values).max(), held
-            if step <= goal:
-                break
-        ahead = values[index]
-        worst = worst_rows(nominal, ahead, radius)
-        best = cost + discount * (worst * ahead).sum(axis=0)
-        last, change = change, np.abs(best - values).max()
-        values = best
-        # A turn that does not halve the change is one that rounding has stopped.
-        if change <= 2.0 * goal or change > 0.5 * last:
-            return values
 
 
 class RobustQLearning(Record):

@@ -201,7 +201,8 @@ class Engine(NamedTuple):
             first = self._planned(thetas[len(thetas) // 2][None], max(ROUGH, error), depth, None).values
         for number, plans in enumerate(_mapped(lambda rows: self._planned(thetas[rows], error, depth, first), groups)):
             count = len(thetas) - number * TOGETHER[-1]
-            yield DrawPlans(*(part[..., :count] for part in plans[:4]), plans.improvements)
+            few = {name: getattr(plans, name)[..., :count] for name in ("action", "values", "low", "high")}
+            yield plans._replace(**few)
 
     def _planned(self, thetas: np.ndarray, error: float, depth: np.ndarray, first: np.ndarray | None) -> DrawPlans:
         moves = self.moves(thetas)

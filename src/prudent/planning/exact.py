@@ -19,40 +19,27 @@ is measured by the values of those costs: policies do not change when costs are 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, bicgstab
 
-from ..arrays import Array, require_kind, require_number
+from ..arrays import Array, in_float64, require_kind, require_number
+from ..deferred import jax
 from ..errors import InputError
 from ..kernels import Support
 from ..models import MDP
 from ..occupancies import chains
 from ..policies import TabularPolicy
 from ..records import Record
+from .at_once import MOST_IMPROVEMENTS, by_sweeps
 from .in_order import EPSILON, Moves, plan_draws
 
 # Up to here factorising the full matrix takes milliseconds; the matrices of a batch of direct solves.
 LARGEST_DIRECT, SOLVE_BYTES = 400, 32 * 2**20
 
-# Sweeps of one policy between two improvements; an improvement costs about as much as A sweeps.
-SWEEPS = 20
-
 # From here on sweeps go state after state, where as many as the discount alone would need are not too many.
 SMALLEST_SWEPT, MOST_SWEEPS = 4_000, 3_000
-
-# If the sweeps shrink the residual less than this, mixing is slow and a Krylov method takes over.
-SLOW = 0.7
-KRYLOV_STEPS = 50
-
-# Improvements without a new least residual, after which only plain sweeps are made: those cannot fail.
-PATIENCE = 30
-
-# Policy iteration ends after a handful; this many mean that rounding keeps it going.
-MOST_IMPROVEMENTS = 100_000
 
 # Differences of this share of the terms they are between are rounding.
 TIE = 1e-12
@@ -169,8 +156,7 @@ def plan_many(
             action, values, residual, improvements = policy_iteration(support, moves, less, discount, first, lost)
         else:
             in_order = _suits(support, costs, discount, *limits)
-            sweep = _state_after_state if in_order else _all_at_once
-            found = sweep(support, moves[0], less[0], discount, *limits)
+            found = (_state_after_state if in_order else _all_at_once)(support, moves[0], less[0], discount, *limits)
             action, values, residual, improvements = (np.asarray(part)[None] for part in found)
         error = (residual + rounding(moves, values, level, discount)) / (1.0 - discount)
         parts.append((action, values + level[:, None] / (1.0 - discount), error, improvements))
@@ -284,50 +270,18 @@ def _state_after_state(
     )
 
 
+@in_float64
 def _all_at_once(
     support: Support, probability: np.ndarray, cost: np.ndarray, discount: float, tolerance: float, share: float
-) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Improve, remove the constant error, then sweep the new policy; a Krylov method where mixing is slow.
-
-    It ends when no value is off by more than the tolerance, or than this share of the values' spread.
-    """
-    states, actions, successors = support.shape
-    kernel: Any = discount * probability.reshape(states * actions, successors)
-    if not support.is_dense:
-        ends = np.arange(0, kernel.size + 1, successors)
-        kernel = sparse.csr_matrix((kernel.ravel(), support.index().ravel(), ends), (states * actions, states))
-    rows, rest, values = np.arange(states), 1.0 - discount, np.zeros(states)
-    least, since = np.inf, 0
-    for iteration in range(1, MOST_IMPROVEMENTS):
-        quality = cost + (kernel @ values).reshape(cost.shape)
-        action, better = quality.argmin(axis=1), quality.min(axis=1)
-        middle, half = _middle(better - values)
-        # The error's constant part; what is left of the residual without it.
-        values, better = values + middle / rest, better + discount * middle / rest
-        since = 0 if half < 0.9 * least else since + 1
-        least = min(least, half)
-        rounded = since > 0 and half <= 64.0 * EPSILON * np.abs(values).max()
-        if rounded or half <= rest * (tolerance + share * np.ptp(values)):
-            return action, values, half, iteration
-        chain, paid, values = kernel[rows * actions + action], cost[rows, action], better
-        for _ in range(SWEEPS):
-            before, values = values, paid + chain @ values
-        middle, left = _middle(values - before)
-        if since < PATIENCE and left > SLOW * half:
-            one_less = LinearOperator((states, states), lambda x, chain=chain: x - chain @ x)
-            gap = values - before - middle
-            jump, _ = bicgstab(one_less, gap, rtol=0.0, atol=0.1 * half, maxiter=KRYLOV_STEPS)
-            values = before + middle / rest + jump
-    raise InputError(
-        f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {least:.3g} left; "
-        "raise the tolerance or lower the discount"
-    )
-
-
-def _middle(values: np.ndarray) -> tuple[float, float]:
-    """The centre of the values' range and half its length."""
-    most, least = float(values.max()), float(values.min())
-    return (most + least) / 2.0, (most - least) / 2.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """All states at once, by a compiled loop."""
+    found = jax.device_get(by_sweeps(support.successor, probability, cost, discount, tolerance, share))
+    if found[3] >= MOST_IMPROVEMENTS:
+        raise InputError(
+            f"planning did not settle in {MOST_IMPROVEMENTS} improvements, with residual {found[2]:.3g} left; "
+            "raise the tolerance or lower the discount"
+        )
+    return found
 
 
 def least_costs(

@@ -96,7 +96,7 @@ def plan_draws(
     from the depth on at which what their residuals add is small, which is nearer to the start after every round.
     Where all depths are 0, the values of all states are off by no more than those bounds are from one another.
     """
-    from . import sweeps
+    from . import improvement_sweeps as sweeps
 
     (states, _, outcomes), rest = moves.index.shape, 1.0 - moves.discount
     middle = (costs.min() + costs.max()) / 2.0 / rest

@@ -142,7 +142,7 @@ class ConvexSearch:
     def support(self, cuts: Sequence[Cut], weights: Float[np.ndarray, " J"]) -> np.ndarray:
         """Raise the bound to the least value of an average of cuts; returns the dual values `[S]`."""
         discount, loss = float(self.mdp.discount), self.loss
-        mean = sum(weight * cut.slope for cut, weight in zip(cuts, weights, strict=True))
+        mean = np.asarray(sum(weight * cut.slope for cut, weight in zip(cuts, weights, strict=True)))
         intercepts = np.array([cut.intercept for cut in cuts])
         aim = None if self.tolerance is None else 0.01 * self.tolerance / float(loss.scale)
         best = planned(self.mdp, mean, aim)
