@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..objectives import Boxes, Relaxed
 from ..risks import CVaR, Expectation, Mixture, Risk
-from .prove import Proof
+from .proving import Proof
 from .relaxation import risk_of_least, shared
 from .search import BATCH, batches
 from .tree import NONE, Cuts, Tree, tightened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -44,6 +44,7 @@ def _finite(value: Any) -> Any:
 
 
 Item = TypeVar("Item")
+Kind = TypeVar("Kind", bound="Part")
 Several = Annotated[tuple[Item, ...], Field(strict=False)]
 Two = Annotated[tuple[Item, Item], Field(strict=False)]
 Number = Annotated[float | None, BeforeValidator(_known)]
@@ -69,7 +70,7 @@ class Part(BaseModel):
             raise InputError(": ".join(filter(None, (place, str(cause or first["msg"]))))) from None
 
     @classmethod
-    def of(cls, found: Any, **more: Any) -> Self:
+    def of(cls: type[Kind], found: Any, **more: Any) -> Kind:
         """The part that says what was found: fields are attributes of it by their names, or else given."""
         named = (name for name in cls.model_fields if name not in more and hasattr(found, name))
         return cls(**{name: _plain(getattr(found, name)) for name in named} | more)
