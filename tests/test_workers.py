@@ -153,7 +153,7 @@ def cluster(name):
 
     if name == "dask":
         distributed = pytest.importorskip("dask.distributed")
-        local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
+        local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0")
         return distributed.Client(local)
     if name == "ray":
         ray = pytest.importorskip("ray")
