@@ -74,7 +74,7 @@ def test_the_states_that_are_left_out_are_said_to_be_and_where_they_are(capsys, 
     _show_decision(record, Path("run"))
     said = capsys.readouterr().out
     assert "s0 " in said and "s1 " not in said, "where it begins is listed, however little time is spent there"
-    assert "(12 of 20: where it begins, and where plans differ, first; all are in run/policy.csv)" in said
+    assert "(12 of 20; all are in run/policy.csv)" in said
 
 
 def test_bad_input_exits_with_2_and_no_traceback(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+import prudent as pr
 from prudent.cli import app
 from prudent.problems import example
 
@@ -425,4 +426,12 @@ def test_a_bad_risk_on_the_command_line_is_refused(words, message, tmp_path):
 def test_an_option_that_the_problem_refuses_is_named(tmp_path):
     path = write(tmp_path, {})
     said = refuse("solve", path, "--seed", 2**63, "--out", tmp_path / "out")
-    assert f"{path}, with seed from --seed (changes= in Python): seed: input should be less than" in said
+    assert (
+        f"{path}, with seed set over what it says (--seed, or changes= in Python): seed: input should be less than"
+        in said
+    )
+
+
+def test_a_key_without_an_option_names_none(tmp_path):
+    with pytest.raises(pr.InputError, match=r"with risk\.level set over what it says \(changes= in Python\)"):
+        pr.read_problem(write(tmp_path, {}), changes={"risk.level": 2.0})

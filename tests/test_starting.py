@@ -78,7 +78,7 @@ def test_a_log_with_other_columns_says_how_to_name_them(tmp_path):
     assert refused.exit_code == 2 and "(--columns state=... of prudent init)" in refused.stderr
     named = [word for pair in ("state=from", "action=did", "next_state=to") for word in ("--columns", pair)]
     for odd, message in (
-        ("stat=from", "walk.csv, with data.columns from --columns"),
+        ("stat=from", "walk.csv, with data.columns set over what it says (--columns, or"),
         ("state", "write it like state="),
     ):
         refused = CliRunner().invoke(app, ["init", str(log), "--columns", odd])

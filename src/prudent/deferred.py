@@ -103,8 +103,7 @@ if TYPE_CHECKING:
     import jax.numpy as jnp
     from jax import flatten_util, lax
 else:
-    behind = ("equinox", "jax", "jax.numpy", "jax.lax", "jax.flatten_util")
-    eqx, jax, jnp, lax, flatten_util = map(_Deferred, behind)
+    eqx, jax, jnp, lax, flatten_util = map(_Deferred, ("equinox", "jax", "jax.numpy", "jax.lax", "jax.flatten_util"))
 
 
 def when_called(make: Callable[[], Function]) -> Function:

@@ -81,6 +81,8 @@ class Evaluation(Record):
 
     def __repr__(self) -> str:
         risk = f"{self.risk:.4f}, exact" if self.exact else plus_minus(self.risk, self.risk_standard_error)
+        if not len(self.losses):
+            return "Evaluation(not judged)"
         return f"Evaluation(risk {risk}, mean {self.mean:.4f}, {len(self.losses):,} draws)"
 
     @staticmethod

@@ -258,10 +258,8 @@ def _show_decision(record: SolutionRecord, folder: Path) -> None:
     order = order[:MOST_CHOICES]
     listed = [choice for choice in decision.choices if choice in order]
     # Whatever is listed, and whatever never comes up, the file has every state.
-    few = len(listed) < len(decision.choices) + decision.left_out
-    which = "where it begins, and where plans differ, first; " if few else ""
     every = len(record.state_names)
-    left = f" ({len(listed):,} of {every:,}: {which}all are in {folder / 'policy.csv'})" if len(listed) < every else ""
+    left = f" ({len(listed):,} of {every:,}; all are in {folder / 'policy.csv'})" if len(listed) < every else ""
     if decision.alike:
         say(f"where all actions come to the same ({decision.alike:,} of the states that come up), any will do")
     table(

@@ -246,7 +246,7 @@ def parse(
         source: where they are from, for messages.
         text: of the file, for the number of a line.
         kind: of file.
-        changes: keys that were set over what the file says; the last part of each is also the option that does it.
+        changes: keys that were set over what the file says.
     """
     try:
         return kind.model_validate(content)
@@ -320,12 +320,17 @@ def _is_tag(part: Any) -> bool:
     return part in (*RISKS, *LOSSES, *SOLVERS) or (part in ("str", "int", "float", "constrained-int") or "[" in part)
 
 
+# Keys that a command sets over the file: its option is the last part of the key.
+BY_OPTION = ("risk", "seed", "solver.iterations", "data.columns", "data.trajectories")
+
+
 def _place(text: str, path: list[str], changes: Collection[str]) -> str:
     """The line of a key; of one that was set over the file, the option that does so."""
     over = next((key for key in changes if path[: key.count(".") + 1] == key.split(".")), None)
     if over is None:
         return _line_of(text, path)
-    return f", with {over} from --{over.rpartition('.')[2]} (changes= in Python)"
+    option = f"--{over.rpartition('.')[2]}, or " if over in BY_OPTION else ""
+    return f", with {over} set over what it says ({option}changes= in Python)"
 
 
 def _line_of(text: str, path: list[str]) -> str:
