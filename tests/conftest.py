@@ -36,8 +36,13 @@ def problem(tmp_path_factory):
     """A small problem of the example's, quickly solved."""
     path = pr.write_example(tmp_path_factory.mktemp("problem"))[0]
     # Two successors a pair: few unknowns, whose numbers can be foretold.
-    text = path.read_text().replace('kind = "pooled"', 'kind = "dirichlet"').replace('"all"', '"observed"')
-    path.write_text(text)
+    text = path.read_text().replace('kind = "pooled"', 'kind = "dirichlet"')
+    path.write_text(text.replace('"all"', '"listed"\nsuccessors = "successors.csv"'))
+    # As many rows as the log needs to carry the policy.
+    head, *rows = [row.split(",") for row in path.with_name("log.csv").read_text().split()]
+    path.with_name("successors.csv").write_text("".join(",".join(row[:3]) + "\n" for row in [head, *rows]))
+    more = [[*row[:3], str(2 + int(row[3]))] for row in rows]
+    path.with_name("log.csv").write_text("".join(",".join(row) + "\n" for row in [head, *more]))
     own = ("iterations", "samples", "tolerance", "evaluation")
     lines = [line for line in path.read_text().splitlines() if not line.startswith(own)]
     settings = "\n".join(f"{key.removeprefix('solver.')} = {value}" for key, value in SMALL.items())

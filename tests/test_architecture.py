@@ -207,11 +207,6 @@ def test_the_library_does_not_know_its_studies():
             assert not any(name.startswith("prudent_studies") for name in names), path
 
 
-def test_no_file_grows_past_four_hundred_lines():
-    lines = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
-    assert not {name: count for name, count in lines.items() if count > 400}
-
-
 def test_no_two_public_classes_have_one_name():
     places = {}
     for path in modules():

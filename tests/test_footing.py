@@ -222,7 +222,7 @@ def test_few_draws_are_spoken_of_as_they_are(samples):
         own = float((found.losses > found.risk * (1 + 1e-9)).mean())
         assert found.footing.own == own
         if found.footing.exceeded - own >= 0.16:
-            assert f"belief's own draws ({100 * own:.1f} %;" in found.footing.message()
+            assert f"under the belief itself ({100 * own:.1f} %;" in found.footing.message()
 
 
 def shortcut(rows: int, observed: bool, risk: pr.Risk | None = None) -> pr.Footing:
@@ -343,7 +343,10 @@ def test_check_warns_before_anything_is_solved(folder):
 def test_solve_evaluate_and_the_page_say_the_same(folder):
     out = folder / "run"
     solved = CliRunner().invoke(app, ["solve", str(folder / "problem.toml"), "--out", str(out)])
-    assert solved.exit_code == 0, solved.output
+    assert solved.exit_code == 1, solved.output
+    assert solved.stdout.startswith(
+        "The log does not carry this policy. It spends 100 % of its discounted time in pairs"
+    )
     assert "footing: unsupported" in solved.stdout
     assert "ok/shortcut (1 row)" in solved.stdout
     said = json.loads((out / "solution.json").read_text())["footing"]

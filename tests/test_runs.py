@@ -163,12 +163,13 @@ def test_a_log_counts_once(problem, run, tmp_path):
     again = ["continue", str(later.folder), "--data", str(more), "--again", "--no-report", "--quiet"]
     result = CliRunner().invoke(app, again)
     said = json.loads((later.folder / "solution.json").read_text())
-    assert (said["status"], result.exit_code) in (("CONVERGED", 0), ("ITERATION_LIMIT", 1)), result.output
+    carried = said["status"] == "CONVERGED" and said["footing"]["word"] == "sound"
+    assert result.exit_code == (0 if carried else 1), result.output
     assert read_checkpoint(later.folder).case.counts().sum() == run.case.counts().sum() + 5
 
 
 def test_a_problem_file_counts_a_log_once(problem, tmp_path):
-    for name in ("problem.toml", "log.csv", "costs.csv"):
+    for name in ("problem.toml", "log.csv", "costs.csv", "successors.csv"):
         (tmp_path / name).write_text((problem.parent / name).read_text())
     (tmp_path / "same.csv").write_text((problem.parent / "log.csv").read_text())
     once = pr.read_problem(tmp_path / "problem.toml").counts().sum()
@@ -193,7 +194,7 @@ def test_the_settings_are_those_in_force(problem, run, tmp_path):
     assert still.record.settings["solver"]["tolerance"] == 1e-12
     assert still.record.iterations == 30
     # At a loose one it is there at once, and makes no more than it needs.
-    loose = pr.continue_run(run.folder, iterations=5, tolerance=1e-3, out=tmp_path / "loose", report=False)
+    loose = pr.continue_run(run.folder, iterations=5, tolerance=0.1, out=tmp_path / "loose", report=False)
     assert (loose.solution.status, loose.solution.iterations) == (pr.Status.CONVERGED, 27)
 
 

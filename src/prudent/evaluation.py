@@ -279,9 +279,13 @@ def usual_draws(objective: Objective, risk: Risk) -> int:
         # Without an interval there is nothing that more draws would narrow.
         return USUAL_DRAWS
     in_tail = USUAL_DRAWS**2 / float((weights**2).sum())
+    return int(max(USUAL_DRAWS, min(cheap_draws(objective), round(USUAL_DRAWS * TAIL_DRAWS / in_tail))))
+
+
+def cheap_draws(objective: Objective) -> int:
+    """Return the number of draws that a policy is judged on at little cost."""
     size = objective.size()
-    cheap = min(CHEAP_KERNELS // size.theta_bytes, CHEAP_WORK // size.bytes, CHEAP_DRAWS)
-    return int(max(USUAL_DRAWS, min(cheap, round(USUAL_DRAWS * TAIL_DRAWS / in_tail))))
+    return min(CHEAP_KERNELS // size.theta_bytes, CHEAP_WORK // size.bytes, CHEAP_DRAWS)
 
 
 def check_question(objective: Objective, beliefs: list[Posterior], risks: list[Risk]) -> None:

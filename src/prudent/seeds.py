@@ -36,6 +36,7 @@ class Stream(enum.IntEnum):
     SCALES = 6
     SAMPLE = 7
     OTHERS = 8
+    CHOICE = 9
 
 
 def is_jax_key(value: Any) -> TypeGuard[jax.Array]:

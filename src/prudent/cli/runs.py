@@ -39,7 +39,7 @@ def evaluate(
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
         from ..problems import read_problem, risk_name
-        from ..report import footing_words, number, with_error
+        from ..report import footing_words, not_carried_words, number, with_error
         from ..runs import evaluate_problem
 
         case = read_problem(problem, trust=trust)
@@ -57,6 +57,8 @@ def evaluate(
             *([] if risk == tail else [(tail, number(judged.tail_mean, 5))]),
             *footing_words(judged.footing, risk),
         ]
+        if not judged.carried:
+            say(not_carried_words(judged))
         table(f"{policy} {over(judged)}", rows)
 
 

@@ -153,7 +153,8 @@ def solve(
 ) -> None:
     """Solve a problem file: policy.csv, solution.json, weights.csv, a checkpoint and report.html in a folder.
 
-    The exit code is 0 if it converged, 1 if not (the files are written all the same), 2 for bad input.
+    The exit code is 0 if the solver converged and the log carries the policy, 1 if not (the files are written all the
+    same), 2 for bad input.
 
     Example: prudent solve problem.toml --out run
     """
@@ -175,7 +176,7 @@ def solve(
 
 
 def end_run(run: Run, as_json: bool, quiet: bool, no_report: bool) -> None:
-    """Show a run; the exit code is 1 if it has not converged."""
+    """Show a run; the exit code is 1 if it has not converged or the log does not carry its policy."""
     with clear_errors():
         show_run(run, as_json, quiet, no_report)
     if not run.solved:
@@ -217,7 +218,9 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
         for words in limit_words(limit, record.exact, record.loss_name)
     ]
     rows += [] if record.footing is None else [f"{k}: {text}" for k, text in footing_words(record.footing, risk)]
-    rows += [*_plan_words(record), *_bound_words(record), *_driver_words(record)]
+    # What the log does not carry is no ground for an interval or a bound.
+    rows += [*_plan_words(record), *_bound_words(record)] if record.carried else []
+    rows += _driver_words(record)
     rows += [] if record.proof is None else [f"proof: {label}: {text}" for label, text in record.proof.lines]
     rows += [f"wrote {path}" for path in run.files]
     if not no_report and not any(path.suffix == ".html" for path in run.files):
@@ -234,14 +237,15 @@ def _show_decision(record: SolutionRecord, folder: Path) -> None:
     decision = record.decision
     if decision is None:
         return
-    from ..report import VERDICTS, cost_words, percent, promise_words, warnings_of
+    from ..report import VERDICTS, cost_words, not_carried_words, percent, promise_words, warnings_of
 
-    lines = [f"what to do: {decision.rule or 'see the table'}"]
+    found = "what to do" if record.carried else "what the search found"
+    lines = [*filter(None, [not_carried_words(record)]), f"{found}: {decision.rule or 'see the table'}"]
     if decision.certain and decision.certain != decision.rule:
         lines.append(f"with nothing left to chance: {decision.certain}")
     lines += [f"{name}: {rule}" for name, rule in decision.others]
     lines += [f"mind: {warning}" for warning in warnings_of(record)]
-    lines.append(f"the promise: {promise_words(record)}")
+    lines += [f"the promise: {promise_words(record)}"] if record.carried else []
     for line in lines:
         say(line)
     if not decision.choices:

@@ -9,10 +9,11 @@ from ..records import Record, field
 # Rows below which a pair is thin.
 FEW = 5
 
-# The rule, in tenths of a point: from these values of `exceeded` less `own` on, an answer is thin or unsupported; from
-# this `tail_time` on, it is thin; where both make it thin, it is unsupported. A CVaR of 0.9 has an `own` of about 4
-# points, a mean one of about 50: what counts is what other priors add to it.
-THIN_FROM, UNSUPPORTED_FROM, THIN_TIME_FROM = 160, 360, 500
+# The rule, in tenths of a per cent. From these values of `exceeded` less `own` on, an answer is thin or unsupported.
+# From these shares in thin pairs on, of discounted time, of that time in the tail and of what its costs vary by, an
+# answer is thin. By both together it is unsupported. CVaR 0.9 has an `own` of about 4 points, a mean of about 50.
+THIN_FROM, UNSUPPORTED_FROM = 120, 360
+THIN_TIME_FROM, THIN_TAIL_FROM, THIN_COST_FROM = 100, 250, 500
 
 
 class Soundness(enum.Enum):
@@ -24,18 +25,19 @@ class Soundness(enum.Enum):
     """
 
     SOUND = (
-        "under other priors for the same rows, a loss above the stated risk is less than 16 points likelier than under "
-        "the belief itself, and less than half of the time where the risk is made passes through pairs with few rows"
+        "no other prior for the same rows makes a loss above the stated risk 12 points likelier than the belief itself "
+        "does; pairs with few rows take less than a tenth of the time, a quarter of the time in the tail and half "
+        "of what the costs vary by"
     )
     THIN = (
-        "under other priors for the same rows, a loss above the stated risk is 16 points likelier than under the "
-        "belief itself, or more, but less than 36; or it is less than 16, and half or more of the time where the risk "
-        "is made passes through pairs with few rows"
+        "another prior for the same rows makes a loss above the stated risk 12 to 36 points likelier than the belief "
+        "itself does; or pairs with few rows take a tenth of the time, a quarter of the time in the tail or half "
+        "of what the costs vary by"
     )
     UNSUPPORTED = (
-        "under other priors for the same rows, a loss above the stated risk is 36 points likelier than under the "
-        "belief itself, or more; or it is 16 or more, and half or more of the time where the risk is made passes "
-        "through pairs with few rows"
+        "another prior for the same rows makes a loss above the stated risk 36 points likelier than the belief itself "
+        "does, or more; or 12 points or more, and pairs with few rows take a tenth of the time, a quarter of the time "
+        "in the tail or half of what the costs vary by"
     )
 
     @property
@@ -97,7 +99,7 @@ class Footing(Record):
     >>> footing.word.name, footing.pairs[0].pair, footing.pairs[0].rows
     ('UNSUPPORTED', (0, 1), 1.0)
     >>> print(footing.message())  # doctest: +ELLIPSIS
-    averaged over 3 priors for the same rows, a loss above the stated risk has a chance of ...
+    under the prior 'one row spread over all successors', the loss is above the stated risk with probability ...
 
     Attributes:
         word: sound, thin or unsupported; None where it cannot be said.
@@ -105,9 +107,10 @@ class Footing(Record):
         few: a pair with fewer rows than this is thin.
         time: share of its discounted time that the policy spends in thin pairs, the mean over the belief.
         tail_time: the same under the weights xi* of the risk: how much of its tail passes through them.
+        cost_share: share of `sum time |cost - median cost|` that falls to thin pairs; 0 of a loss that is not linear.
         pairs: the thin pairs that it leans on, those with the most time for each row first.
         others: the policy under other priors.
-        exceeded: the mean of their chances that the loss is above the stated risk; NaN without any.
+        exceeded: the largest of their probabilities that the loss is above the stated risk; NaN without any.
         own: that chance under the belief itself, on the draws that the risk is stated on; NaN without a word.
     """
 
@@ -116,6 +119,7 @@ class Footing(Record):
     few: int = field(static=True)
     time: float
     tail_time: float
+    cost_share: float
     pairs: tuple[ThinPair, ...]
     others: tuple[OtherPrior, ...]
     exceeded: float
@@ -125,7 +129,7 @@ class Footing(Record):
     def unknown(reason: str) -> Footing:
         """Nothing can be said, and why."""
         nan = float("nan")
-        return Footing(None, reason, FEW, nan, nan, (), (), nan, nan)
+        return Footing(None, reason, FEW, nan, nan, nan, (), (), nan, nan)
 
     def rows(self) -> list[tuple[str, str]]:
         """Lines of a summary, as (label, text); none where nothing can be said."""
@@ -134,11 +138,10 @@ class Footing(Record):
         return [("footing", f"{self.word.name.lower()}: {self.message()}"), ("leans on", self.leaning())]
 
     def message(self) -> str:
-        """Which conditions made the word, with their numbers; where there is none, why."""
+        """Name the conditions that made the word, with their numbers; the reason where there is no word."""
         if self.word is None:
             return self.reason
-        more, time = excess_of(self.exceeded, self.own), tenths(self.tail_time)
-        doubted, leaning = more >= THIN_FROM, time >= THIN_TIME_FROM
+        more = excess_of(self.exceeded, self.own)
         limit = ("unsupported", UNSUPPORTED_FROM) if more >= UNSUPPORTED_FROM else ("thin", THIN_FROM)
         # Of two chances that are printed alike, which is the higher one is not said.
         apart = (
@@ -146,25 +149,37 @@ class Footing(Record):
             if more
             else "within 0.1 points of that"
         )
+        worst = max(self.others, key=lambda other: other.exceeded)
         chance = (
-            f"averaged over {len(self.others)} priors for the same rows, a loss above the stated risk has a chance of "
-            f"{_percent(self.exceeded)}, {apart} on the belief's own draws ({_percent(self.own)}; "
-            f"{limit[0]} from {limit[1] // 10} more on)"
+            f"under the prior '{worst.name}', the loss is above the stated risk with probability "
+            f"{_percent(self.exceeded)}, {apart} under the belief itself ({_percent(self.own)}; "
+            f"{limit[0]} from {limit[1] // 10} points on)"
         )
-        passes = (
-            f"{_percent(self.tail_time)} of the discounted time where the risk is made passes through uncertain pairs "
-            f"with fewer than {self.few} rows (thin from half on)"
+        leaning = [text for text, fails in self._shares() if fails]
+        if more >= THIN_FROM and leaning:
+            both = [] if more >= UNSUPPORTED_FROM else ["both together are unsupported"]
+            return "; ".join([chance, *leaning, *both])
+        # A warning names what failed and nothing else; where nothing did, the numbers tell how near it was.
+        return chance if more >= THIN_FROM else "; ".join(leaning or [chance, self._shares()[0][0]])
+
+    def _shares(self) -> list[tuple[str, bool]]:
+        """Return what is said of each share in thin pairs, and whether it makes the answer thin."""
+        said = (
+            (self.time, THIN_TIME_FROM, "of the discounted time passes through"),
+            (self.tail_time, THIN_TAIL_FROM, "of the discounted time in the tail of the risk passes through"),
+            (self.cost_share, THIN_COST_FROM, "of what the costs vary by falls to"),
         )
-        if doubted and leaning:
-            return f"{chance}; {passes}" + ("" if more >= UNSUPPORTED_FROM else "; both together are unsupported")
-        # A warning names what failed and nothing else; where nothing did, both numbers tell how near it was.
-        return chance if doubted else passes if leaning else f"{chance}; {passes}"
+        rest = f"uncertain pairs with fewer than {self.few} rows"
+        return [
+            (f"{_percent(share)} {what} {rest} (thin from {limit // 10} % on)", tenths(share) >= limit)
+            for share, limit, what in said
+        ]
 
     def leaning(self) -> str:
-        """How much of the answer passes through thin pairs."""
+        """Say how much of the answer passes through thin pairs."""
         return (
             f"uncertain pairs with fewer than {self.few} rows for {self.time:.1%} of its discounted time, "
-            f"{self.tail_time:.1%} where the risk is made"
+            f"{self.tail_time:.1%} in the tail of the risk"
         )
 
 
@@ -181,10 +196,11 @@ def excess_of(exceeded: float, own: float) -> int:
     return tenths(exceeded) - tenths(own)
 
 
-def word_for(exceeded: float, own: float, tail_time: float) -> Soundness:
-    """The rule: by how much likelier one undecided between priors finds the stated risk exceeded, and by the tail."""
-    more, leaning = excess_of(exceeded, own), tenths(tail_time) >= THIN_TIME_FROM
-    doubted = more >= THIN_FROM
+def word_for(exceeded: float, own: float, time: float, tail_time: float, cost_share: float = 0.0) -> Soundness:
+    """Apply the rule: what the least favourable prior adds to the chance, and the shares that fall to thin pairs."""
+    more = excess_of(exceeded, own)
+    shares = ((time, THIN_TIME_FROM), (tail_time, THIN_TAIL_FROM), (cost_share, THIN_COST_FROM))
+    doubted, leaning = more >= THIN_FROM, any(tenths(share) >= limit for share, limit in shares)
     if more >= UNSUPPORTED_FROM or (doubted and leaning):
         return Soundness.UNSUPPORTED
     return Soundness.THIN if doubted or leaning else Soundness.SOUND

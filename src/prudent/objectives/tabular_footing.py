@@ -1,16 +1,17 @@
 """What an answer stands on: how much of it rests on pairs with few rows, and on the prior.
 
 A stated risk is a promise about the true loss. It is kept as far as the belief is right, and where there are few rows
-the belief is mostly prior. So the same policy is judged under a few priors for the same counts, and the chance that the
-loss is above the stated risk is that of somebody who gives each of them the same weight:
+the belief is mostly prior. So the same policy is judged under a few priors for the same counts, and what counts is the
+least favourable of them:
 
-    exceeded = mean_j P_j(C(pi, theta) > stated risk).
+    exceeded = max_j P_j(C(pi, theta) > stated risk).
 
 The belief itself has such a chance, too, about one half where the risk is a mean: what counts is the difference,
 
     exceeded - own,    own = P(C(pi, theta) > stated risk) on the draws that the risk is stated on.
 
-An answer whose tail is spent mostly in pairs with few rows is thin, too, whatever these priors agree on.
+An answer that spends much of its time, or makes most of what its costs vary by, in pairs with few rows is thin, too,
+whatever these priors agree on.
 """
 
 from __future__ import annotations
@@ -78,13 +79,19 @@ def footing_of(
     if found is None:
         return Footing.unknown("the loss is not a finite number at every draw of another prior")
     own, others = found
-    exceeded, tail_time = float(np.mean([other.exceeded for other in others])), float(tail[thin].sum())
+    exceeded = max(other.exceeded for other in others)
+    mean_time, tail_time, cost_share = (
+        float(time[thin].sum()),
+        float(tail[thin].sum()),
+        _cost_share(objective, answer, time, thin),
+    )
     return Footing(
-        word=word_for(exceeded, own, tail_time),
+        word=word_for(exceeded, own, mean_time, tail_time, cost_share),
         reason="",
         few=FEW,
-        time=float(time[thin].sum()),
+        time=mean_time,
         tail_time=tail_time,
+        cost_share=cost_share,
         pairs=_leant_on(ground.rows, thin, time, tail),
         others=tuple(others),
         exceeded=exceeded,
@@ -264,6 +271,27 @@ def _times(objective: TabularObjective, table: np.ndarray, answer: Any) -> Float
     else:
         visits = objective.mean_occupancies(table, thetas, shares)
     return visits / visits.sum(axis=(1, 2), keepdims=True)
+
+
+def _cost_share(
+    objective: TabularObjective, answer: Any, time: Float[np.ndarray, "S A"], thin: Bool[np.ndarray, "S A"]
+) -> float:
+    """Return the share of `sum time |cost - median cost|` that falls to thin pairs, at the mean model.
+
+    Level and scale of the costs change nothing. A loss that is not linear in the occupancy has no costs: 0.
+    """
+    if objective.averages() is not None:
+        return 0.0
+    share = np.asarray(answer.draws.probabilities)
+    cost = linear_cost(
+        objective.loss, objective.family.at(np.tensordot(share / share.sum(), answer.draws.thetas, axes=1))
+    )
+    if cost is None:
+        return 0.0
+    cost = np.asarray(cost)
+    median = np.quantile(cost, 0.5, weights=time, method="inverted_cdf")
+    apart = time * np.abs(cost - median)
+    return float(apart[thin].sum() / apart.sum()) if apart.sum() > ROUNDING * np.abs(cost).max(initial=0.0) else 0.0
 
 
 def _leant_on(

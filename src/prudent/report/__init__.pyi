@@ -53,6 +53,7 @@ from .record import record_from as record_from
 from .record import solution_record as solution_record
 from .record import table_fields as table_fields
 from .record import versions as versions
+from .rendering import not_carried_words as not_carried_words
 from .rendering import promise_words as promise_words
 from .rendering import report_html as report_html
 from .rendering import warnings_of as warnings_of

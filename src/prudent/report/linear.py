@@ -120,7 +120,7 @@ def linear_fields(case: Any, solution: Any, plug_in: Any, infinite: Sequence[str
         others=others if others is not None and np.all(np.isfinite(others)) else None,
     )
     # Of a gain nothing but its gradient tells that it has converged.
-    return {"linear": record, "solved": solution.status.name in ("CONVERGED", "GRADIENT_VANISHED")}
+    return {"linear": record, "solved": solution.status.name in ("CONVERGED", "GRADIENT_VANISHED", "PLAN_KEPT")}
 
 
 def _walked(policy: Any, matrices: np.ndarray, drives: np.ndarray, first: np.ndarray) -> np.ndarray:

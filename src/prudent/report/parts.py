@@ -168,7 +168,9 @@ class FootingRecord(Part):
         few: rows below which a pair is thin.
         time, tail_time: shares of discounted time in thin pairs, over the posterior and under the risk's weights; None
             without a word.
-        exceeded: the mean over the priors of the chance that the loss is above the stated risk; None without a word.
+        cost_share: share of what the costs vary by that falls to thin pairs; None without a word.
+        exceeded: the largest probability under one of the priors that the loss is above the stated risk; None without
+            a word.
         own: that chance under the posterior itself, on the draws that the risk is stated on; None without a word.
         pairs: the thin pairs it leans on most.
         pairs_left_out: how many more there are.
@@ -180,6 +182,7 @@ class FootingRecord(Part):
     few: Count
     time: MaybeShare = None
     tail_time: MaybeShare = None
+    cost_share: MaybeShare = None
     exceeded: MaybeShare = None
     own: MaybeShare = None
     pairs: Several[PairRecord] = ()

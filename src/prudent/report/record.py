@@ -109,6 +109,14 @@ class PolicyRecord(Part):
     probabilities: Table = None
     occupancy: Table = None
 
+    @property
+    def carried(self) -> bool:
+        """Whether the log carries the policy: what its risk stands on is neither thin nor unsupported.
+
+        True where the word is not known, as of a belief that is given without a log.
+        """
+        return self.footing is None or self.footing.word in (None, "sound")
+
 
 class SolutionRecord(PolicyRecord):
     """All that is said of a run: its policy as it was judged, and what is beside, below and behind that.
@@ -329,7 +337,7 @@ def solution_record(
     thetas, share = np.asarray(solution.thetas), np.asarray(solution.probabilities)
     pulled = share * np.asarray(solution.weights)
     found = {
-        "solved": solution.status.name in ("CONVERGED", "CONVERGED_WITHIN_LIMITS"),
+        "solved": solution.status.name in ("CONVERGED", "CONVERGED_WITHIN_LIMITS", "PLAN_KEPT"),
         "usable": solution.status.ok,
         "iterations": solution.iterations,
         "seconds": solution.seconds,

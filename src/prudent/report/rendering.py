@@ -86,6 +86,7 @@ def report_html(record: SolutionRecord) -> str:
         figures=_figures(record, limits) | (_table_figures(record, arrows) if tabular else {}),
         notes=_notes(record, arrows),
         drivers=record.drivers[:DRIVERS],
+        not_carried=not_carried_words(record),
         warnings=warnings_of(record),
         thin=_thin(record),
         neutral=next((plan for plan in record.rivals if plan.name.startswith("risk-neutral")), None),
@@ -96,6 +97,22 @@ def report_html(record: SolutionRecord) -> str:
         tail_colour=TAIL,
         neutral_colour=NEUTRAL,
         **{each.__name__: each for each in SAYING},
+    )
+
+
+def not_carried_words(record: PolicyRecord) -> str:
+    """Say that the log does not carry the policy, and how much of its time falls to pairs with few rows.
+
+    The sentence is empty where the log carries the policy.
+    """
+    footing = record.footing
+    if record.carried or footing is None:
+        return ""
+    seen = record.coverage if isinstance(record, SolutionRecord) else None
+    never = "" if seen is None or seen.shared else f", {words.percent(seen.unseen_time)} in pairs never tried"
+    return (
+        f"The log does not carry this policy. It spends {words.percent(footing.time or 0.0)} of its discounted time in "
+        f"pairs tried fewer than {footing.few} times{never}. No promise is made."
     )
 
 
@@ -115,10 +132,10 @@ def promise_words(record: SolutionRecord) -> str:
 def warnings_of(record: SolutionRecord) -> list[str]:
     """What the data leave to be minded, beside the answer that they touch."""
     found = []
-    if record.footing is not None and record.footing.word not in (None, "sound"):
-        found.append(f"The risk stands on {record.footing.word} ground: {record.footing.message}.")
+    if record.footing is not None and not record.carried:
+        found.append(f"The evidence is {record.footing.word}: {record.footing.message}.")
     seen = record.coverage
-    if seen is not None and not seen.shared and seen.unseen_time >= UNSEEN:
+    if seen is not None and not seen.shared and seen.unseen_time >= UNSEEN and record.carried:
         time = words.percent(seen.unseen_time)
         found.append(f"{time} of its discounted time passes through pairs that the log has never seen.")
     for test in () if record.fit is None else record.fit.tests:

@@ -176,7 +176,7 @@ def footing_words(footing: FootingRecord, risk_name: str) -> list[tuple[str, str
     """
     if footing.word is None or footing.time is None or footing.tail_time is None:
         return [("footing", f"not judged: {footing.message}")]
-    leans = f"{percent(footing.time)} of its discounted time, {percent(footing.tail_time)} where the risk is made"
+    leans = f"{percent(footing.time)} of its discounted time, {percent(footing.tail_time)} in the tail of the risk"
     named = [f"{each.state}/{each.action} ({several(round(each.rows), 'row')})" for each in footing.pairs[:4]]
     more = len(footing.pairs) - len(named) + footing.pairs_left_out
     named += [f"{more:,} more"] if more else []

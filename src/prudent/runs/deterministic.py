@@ -72,10 +72,10 @@ class _Search:
 def best_deterministic(evaluator: Evaluator, policies: list[PolicyRecord]) -> PolicyRecord:
     """The best deterministic policy found, judged on the reported draws beside the first of the policies.
 
-    A converged policy that leaves nothing to chance is itself the one.
+    A converged or chosen policy that leaves nothing to chance is itself the one.
     """
     answer, alone = policies[0], {"beside": policies[0], "kind": "deterministic"}
-    if answer.status == "CONVERGED" and answer.probabilities is not None:
+    if answer.status in ("CONVERGED", "PLAN_KEPT") and answer.probabilities is not None:
         certain = np.eye(evaluator.objective.shape[1])[np.asarray(answer.probabilities).argmax(axis=1)]
         if same_where_met(answer, certain):
             return evaluator.record("deterministic policy", certain, **alone)

@@ -16,6 +16,7 @@ from ..phases import phase, status_line
 from ..problems import AbstractCase, fit_of, read_problem
 from ..report import (
     FitRecord,
+    PolicyRecord,
     SolutionRecord,
     fit_record,
     footing_record,
@@ -25,7 +26,7 @@ from ..report import (
     solution_record,
     table_fields,
 )
-from ..solvers import Shown, Solution, shown_on, solve
+from ..solvers import Shown, Solution, replace_policy, shown_on, solve
 from . import folder as places
 from .checkpoint import CheckpointWriter, Saved, checkpoint_file, checkpoint_from, episode_seed, not_written, restored
 from .deciding import decision_of
@@ -60,8 +61,8 @@ class Run:
 
     @property
     def solved(self) -> bool:
-        """Whether the solver says that it is done; a policy was written in any case."""
-        return self.record.solved
+        """Whether the solver converged and the log carries the policy; a policy was written in any case."""
+        return self.record.solved and self.record.carried
 
 
 def solve_problem(
@@ -262,22 +263,22 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
     solution = solve(**arguments, progress=progress, start=plan.start, resume=plan.resume, keep=keeper)
     if not np.all(np.isfinite(solution.losses)):
         raise InputError(case.why_infinite(solution))
-    evaluator = Evaluator(**arguments, draws=solution.evaluation.draws)
-    table, footing = case.table(), None
-    if table is not None and solution.footing is not None:
-        footing = footing_record(solution.footing, case.states, case.actions)
-    # The solver's own numbers: computed in another batch, the last digit may differ.
-    known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
-    answer = evaluator.record("this policy", solution.policy, **known)
+    evaluator, table = Evaluator(**arguments, draws=solution.evaluation.draws), case.table()
     if report:
         phase("rivals")
     made = case.rivals(arguments, solution.iterations) if report else {}
-    rivals, infinite = rival_records(evaluator, made, answer)
+    answer, certain, rivals, infinite = _judge_plans(case, evaluator, solution, made)
+    if not solution.limits:
+        others = [policy for policy, _ in made.values()]
+        chosen = replace_policy(solution, [*others, *([] if certain is None else [certain.probabilities])])
+        if chosen is not solution:
+            solution = chosen
+            answer, certain, rivals, infinite = _judge_plans(case, evaluator, solution, made)
     fields = problem_fields(case, solution, arguments["solver"]) | {"episode": plan.episode, "rivals": tuple(rivals)}
     if table is None:
         fields |= linear_fields(case, solution, made.get("certainty equivalence", (None,))[0], infinite)
     else:
-        certain = best_deterministic(evaluator, [answer, *rivals])
+        assert certain is not None
         beside = [certain, *rivals]
         fields |= table_fields(table, solution, answer) | {"deterministic": certain, "fit": plan.fit}
         fields["limits"] = limit_records(table, arguments, solution, beside)
@@ -293,6 +294,21 @@ def _found(plan: RunPlan, report: bool, progress: Shown, keeper: CheckpointWrite
             starts=table.start,
         )
     return solution, solution_record(solution, answer, name=case.driver_name, **fields)
+
+
+def _judge_plans(
+    case: AbstractCase, evaluator: Evaluator, solution: Solution, made: dict[str, Any]
+) -> tuple[PolicyRecord, PolicyRecord | None, list[PolicyRecord], list[str]]:
+    """Judge the answer, the best deterministic policy and the rivals, and name the rivals that cannot be judged."""
+    table, footing = case.table(), None
+    if table is not None and solution.footing is not None:
+        footing = footing_record(solution.footing, case.states, case.actions)
+    # The solver's own numbers: computed in another batch, the last digit may differ.
+    known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
+    answer = evaluator.record("this policy", solution.policy, **known)
+    rivals, infinite = rival_records(evaluator, made, answer)
+    certain = None if table is None else best_deterministic(evaluator, [answer, *rivals])
+    return answer, certain, rivals, infinite
 
 
 def _write(

@@ -4,7 +4,7 @@ from .brpg import BRPG
 from .certificates import Certificate, certify, least_losses
 from .draws import Job, JobDraws, fresh_draws
 from .drivers import Driver
-from .jobs import Parts, default_solver, solve, solve_grid, solve_many
+from .jobs import Parts, default_solver, replace_policy, solve, solve_grid, solve_many
 from .limits import (
     Limit,
     LimitAnswer,

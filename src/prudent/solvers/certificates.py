@@ -79,12 +79,12 @@ class Certificate(Record):
     seconds: float
     limited: bool = field(static=True, default=False)
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Lines of a solution's summary, as (label, text)."""
+    def rows(self, bounded: bool = True) -> list[tuple[str, str]]:
+        """Return the lines of a solution's summary, as (label, text); bound and gap only where they are wanted."""
         driver = self.drivers[0] if self.drivers else None
         return [
             ("in sample", f"{self.in_sample:.4f}"),
-            *self._bound_rows(),
+            *(self._bound_rows() if bounded else []),
             *self._stationarity_rows(),
             *([("driven by", f"{driver.name}, {driver.shift:+.2f} s.d.")] if driver else []),
         ]

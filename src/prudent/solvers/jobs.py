@@ -16,7 +16,7 @@ from ..gradients import Adjoint, GradientEstimator
 from ..objectives import Objective, objective_of, point_at
 from ..parameter_sets import projected
 from ..phases import phase, status_line
-from ..posteriors import Posterior
+from ..posteriors import Posterior, WeightedDraws
 from ..records import same_structure, tree_leaves, tree_map
 from ..risks import CVaR, Risk, check_envelope
 from ..seeds import Key, Seed, as_key, fold_in
@@ -25,6 +25,7 @@ from .batches import alike, batches_of
 from .brpg import BRPG
 from .certificates import Certificate, judge_closely
 from .certificates import certify as certified
+from .choosing import choose_point, draw_to_choose
 from .draws import Job, JobDraws, fresh_draws
 from .limits import Limit, checked_limits, limit_objectives, solve_limited
 from .optimiser import Optimiser, Outcome, digest_of
@@ -323,22 +324,56 @@ def _solve_batch(work: Work, batch: JobBatch) -> list[Solution]:
 
 
 def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tuple[Evaluation, Certificate | None]:
-    """An answer on fresh draws, and its certificate where one is wanted and can be had."""
-    objective, slopes = parts.objective, None
+    """Judge an answer on fresh draws, and find its certificate where one is wanted and can be had."""
     phase("certifying" if parts.certify else "judging")
+    asked = Asked(parts.objective, job.belief, job.risk, job.words)
     fresh = fresh_draws(job.belief, job.words, parts.evaluation)
-    if parts.gradient.by_values or not parts.certify or objective.by_chance:
-        answer = judge(objective, job.risk, point, fresh)
+    return _judge_closely(asked, point, fresh, outcome.in_sample, not parts.gradient.by_values, parts.certify)
+
+
+def _judge_closely(
+    asked: Asked, point: np.ndarray, fresh: WeightedDraws, in_sample: float, sloped: bool, certify: bool
+) -> tuple[Evaluation, Certificate | None]:
+    objective, slopes = asked.objective, None
+    if not sloped or not certify or objective.by_chance:
+        answer = judge(objective, asked.risk, point, fresh)
     else:
-        answer, slopes = judge_closely(objective, job.risk, point, fresh)
-    answer = dataclasses.replace(answer, notes=objective.notes(job.belief, point, fresh))
-    if not parts.certify:
+        answer, slopes = judge_closely(objective, asked.risk, point, fresh)
+    answer = dataclasses.replace(answer, notes=objective.notes(asked.belief, point, fresh))
+    if not certify or not answer.finite():
         return answer, None
-    if not answer.finite():
-        return answer, None
-    certificate = certified(objective, point, answer, job.risk, slopes, outcome.in_sample)
-    footing = objective.footing(job.belief, job.risk, point, answer, job.words)
+    certificate = certified(objective, point, answer, asked.risk, slopes, in_sample)
+    footing = objective.footing(asked.belief, asked.risk, point, answer, asked.key)
     return dataclasses.replace(answer, footing=footing), certificate
+
+
+@in_float64
+def replace_policy(solution: Solution, policies: Sequence[Any]) -> Solution:
+    """Return the solution with one of these policies in its place, or as it is.
+
+    A policy takes the place of the solution's own where it is better on draws that neither the search nor the
+    report sees. It is then judged and certified on the solution's fresh draws. The checkpoint stays that of the search.
+    """
+    asked = solution.asked
+    objective = asked.objective
+    draws = draw_to_choose(objective, asked.belief, asked.key, len(solution.evaluation.draws))
+    points = [objective.point_from(policy) for policy in (solution.policy, *policies)]
+    place = choose_point(objective, asked.risk, points, draws)
+    if place == 0:
+        return solution
+    point, certify = points[place], solution.certificate is not None
+    value = judge(objective, asked.risk, point, draws).risk
+    answer, certificate = _judge_closely(asked, point, solution.evaluation.draws, value, True, certify)
+    found = objective.from_point(point[None])
+    parameters = solution.parameters if found is None else tree_map(lambda leaf: np.asarray(leaf)[0], found)
+    return dataclasses.replace(
+        solution,
+        status=solution.status.with_plan,
+        policy=objective.policy(point, parameters),
+        parameters=parameters,
+        evaluation=answer,
+        certificate=certificate,
+    )
 
 
 def _so_far(outcome: Outcome, job: Job, parts: Parts, seconds: float) -> Solution:

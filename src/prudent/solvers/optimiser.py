@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
         history: `[T, 3]` objective, gradient norm and step of each iteration.
         iterations: how many were made, those of a resumed run included.
         models: gradients of single models that were evaluated.
-        in_sample: the objective on the draws the policy was fitted to.
+        in_sample: the objective on the draws the policy was fitted to, or chosen on.
         state: what a later call needs to go on.
         iterates: `[T, ...]` the parameters before each step where they were asked for, else None.
     """

@@ -10,15 +10,16 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_numpy
 from ..errors import InputError, hinted
-from ..evaluation import USUAL_DRAWS
+from ..evaluation import USUAL_DRAWS, judge, usual_draws
 from ..gradients import GradientEstimator
 from ..objectives import Objective, Unit
 from ..parameter_sets import projected
-from ..posteriors import equally_weighted
+from ..posteriors import WeightedDraws, equally_weighted
 from ..records import field, tree_map
 from ..seeds import Stream, generator
 from ..settings import check_settings, number, whole
-from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin, only
+from .choosing import choose_point, draw_to_choose
+from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin, only, project_all
 from .draws import Job, JobDraws, draw
 from .natural import NaturalGradient
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
@@ -29,7 +30,7 @@ from .quasi_newton import LBFGS
 from .sample import slopes_of
 from .search import Incumbent, Search, restored_search
 from .solution import Solution
-from .starts import PLANNED, first_parameters
+from .starts import PLANNED, first_parameters, plan_points
 from .states import Arrays
 
 # A sample is this many times the one before.
@@ -201,10 +202,38 @@ class SampleAverage(Optimiser):
                 bar.advance(max(search.iterations for search in searches), trace.T[None], name)
                 if watch is not None:
                     watch(lambda: self._outcome(searches[0], searches[0].answer(), histories[0], unit))
-        return [
-            self._outcome(search, _polished(space, job, search, steps), history, unit)
-            for search, job, history in zip(searches, draws.jobs, histories, strict=True)
-        ]
+        found = []
+        for search, job, history in zip(searches, draws.jobs, histories, strict=True):
+            answer = _polished(space, job, search, steps)
+            chosen = self._chosen(space, job, answer)
+            outcome = self._outcome(search, answer if chosen is None else chosen, history, unit)
+            found.append(outcome if chosen is None else outcome._replace(status=outcome.status.with_plan))
+        return found
+
+    def _chosen(self, space: Space, job: Job, answer: Incumbent) -> Incumbent | None:
+        """Return the plan, or the answer with one action a state, that is better than the answer; or None.
+
+        With `starts=1` nothing but the start is looked at. Plans of losses that are not linear, and of models too large
+        to be kept, take too long to be looked at again.
+        """
+        objective = space.objective
+        large = objective.averages() is not None or job.risk.is_program
+        if self.starts == 1 or space.table is None or space.table.bends or large:
+            return None
+        table = objective.points(answer.parameters)[0]
+        others = np.stack([np.eye(table.shape[1])[table.argmax(axis=1)], *plan_points(objective, job, _planned(job))])
+        # A policy class that leaves some tables out keeps what it has of them.
+        kept = to_numpy(project_all(space.within, objective.from_point(others)))
+        points = [table, *objective.points(kept)]
+        reported = self.evaluation or usual_draws(objective, job.risk)
+        draws = draw_to_choose(objective, job.belief, job.words, reported)
+        place = choose_point(objective, job.risk, points, draws)
+        if place == 0:
+            return None
+        value = judge(objective, job.risk, points[place], draws).risk
+        return dataclasses.replace(
+            answer, parameters=tree_map(lambda leaf: leaf[place - 1 : place], kept), in_sample=value
+        )
 
     def _outcome(self, search: Search, answer: Incumbent, history: list, unit: Unit) -> Outcome:
         return Outcome(
@@ -219,8 +248,7 @@ class SampleAverage(Optimiser):
 
     def _begin(self, space: Space, job: Job, steps: tuple[Step, ...]) -> Search:
         random = generator(job.words, Stream.SAMPLE)
-        atoms = job.belief.as_atoms()
-        draws = equally_weighted(draw(job.belief, random, PLANNED)) if atoms is None else atoms
+        draws = _planned(job, random)
         starts, floor = first_parameters(space, job, self.starts, draws, steps[0].needs_table, random)
         iterates = begin(space, to_numpy(starts))
         if job.given:
@@ -241,6 +269,15 @@ class SampleAverage(Optimiser):
             iterates = dataclasses.replace(iterates, finished=np.where(ended, GOING, iterates.finished))
             search = dataclasses.replace(search, iterates=iterates, done=GOING)
         return search
+
+
+def _planned(job: Job, random: np.random.Generator | None = None) -> WeightedDraws:
+    """Return the draws that the starts are planned at, those of a new generator where none is given."""
+    atoms = job.belief.as_atoms()
+    if atoms is not None:
+        return atoms
+    random = generator(job.words, Stream.SAMPLE) if random is None else random
+    return equally_weighted(draw(job.belief, random, PLANNED))
 
 
 def space_of(objective: Objective, theta: np.ndarray, step: Step | None = None) -> Space:

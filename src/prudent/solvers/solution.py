@@ -44,6 +44,10 @@ class Status(enum.Enum):
         "largest="
     )
     START_KEPT = "no policy was found that is better than the start on held-out draws; the start is returned"
+    PLAN_KEPT = (
+        "on draws set aside to choose by, another plan's policy has a lower risk than what the search found; "
+        "the plan's policy is returned"
+    )
     DIVERGED = "the policy is worse than the one it started from; use a shorter step"
     NON_FINITE = (
         "the objective or its gradient became NaN or infinite; the last finite policy is returned; check the loss"
@@ -84,9 +88,15 @@ class Status(enum.Enum):
             Status.UNCERTIFIED,
         )
 
+    @property
+    def with_plan(self) -> Status:
+        """How a run ended whose answer gave way to another plan's policy: what still holds of the search is kept."""
+        holds = self in (Status.ITERATION_LIMIT, Status.SAMPLE_LIMIT, Status.STALLED)
+        return self if holds else Status.PLAN_KEPT
+
 
 # Lines of the summary that a notebook shows.
-SHOWN = ("risk", "interval", "footing", "gap", "driven by", "mean loss", "unstable", "truncation")
+SHOWN = ("evidence", "risk", "interval", "footing", "gap", "driven by", "mean loss", "unstable", "truncation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,12 +261,15 @@ class Solution(Record):
         norm = float(self.history.gradient_norm[-1]) if len(self.history) else 0.0
         # Below rounding the digits of a norm are noise.
         last = f", last gradient norm {norm:.3g}" if not norm < 1e-12 else ""
+        carried = self.footing is None or self.footing.word is None or not self.footing.word.warns
+        certificate = [] if self.certificate is None else self.certificate.rows(bounded=carried)
         return [
+            *([] if carried else [("evidence", "the log does not carry this policy; no promise is made")]),
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             *self.evaluation.risk_rows(),
             *(row for number, each in enumerate(self.limits) for row in each.rows(number)),
             *([] if self.footing is None else self.footing.rows()),
-            *([] if self.certificate is None else self.certificate.rows()),
+            *certificate,
             *self.evaluation.note_rows(),
             ("mean loss", f"{self.evaluation.mean:.4f}"),
             *self.evaluation.truncation_rows(),

@@ -94,6 +94,15 @@ def _plans(objective: Objective, job: Job, draws: WeightedDraws, most: int) -> t
     return list(points[order[:most]]), float(assessed(job.risk, least[None], draws.probabilities)[0][0])
 
 
+def plan_points(objective: Objective, job: Job, draws: WeightedDraws) -> list[np.ndarray]:
+    """Return the objective's plans at these draws, at the mean and at the maximum likelihood, where it has plans."""
+    plans = objective.plans()
+    if plans is None:
+        return []
+    few = heaviest(draws, PLANNED)
+    return list(plans.planned(job.belief, few, len(few)).points)
+
+
 def heaviest(draws: WeightedDraws, most: int) -> WeightedDraws:
     """As many of the draws; of atoms, those of the largest probability."""
     if len(draws) <= most:
