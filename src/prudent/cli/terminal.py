@@ -161,9 +161,9 @@ def keep_compiled() -> None:
     imported here for the commands that compile nothing, and processes that a command starts share the folder.
     """
     chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    if chosen:
-        # An address such as gs://bucket is no folder here.
-        if "://" not in chosen and not is_safe(Path(chosen)):
+    if chosen is not None:
+        # An address such as gs://bucket is no folder here, and nothing is none either.
+        if chosen and "://" not in chosen and not is_safe(Path(chosen)):
             del os.environ["JAX_COMPILATION_CACHE_DIR"]
         return
     folder = cache_folder("compiled")
