@@ -213,7 +213,7 @@ def test_a_command_reads_settings_of_the_user_but_not_of_the_working_directory(t
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "matplotlibrc").write_text("lines.linewidth: 3.25\n")
     (tmp_path / "matplotlibrc").write_text("lines.linewidth: 7.5\n")
-    (tmp_path / ".numba_config.yaml").write_text("opt: 1\n")
+    (tmp_path / ".numba_config.yaml").write_text("opt: '1'\n")
     (tmp_path / "other").write_text("")
     variables = environment(MPLCONFIGDIR=tmp_path / "own")
     ran = subprocess.run(

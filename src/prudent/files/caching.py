@@ -33,10 +33,13 @@ def cache_folder(name: str, variable: str = "") -> Path | None:
     try:
         if not is_safe(folder):
             return None
-        for each in (*reversed(folder.parents), folder):
-            each.mkdir(mode=0o700, exist_ok=True)
-        # Another user may have made one of them meanwhile.
-        if not is_safe(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        if not folder.is_dir():
+            for each in (*reversed(folder.parents), folder):
+                each.mkdir(mode=0o700, exist_ok=True)
+            # Another user may have made one of them meanwhile.
+            if not is_safe(folder):
+                return None
+        if not os.access(folder, os.W_OK | os.X_OK):
             return None
         if hasattr(os, "geteuid") and stat.S_IMODE(folder.stat().st_mode) != 0o700:
             folder.chmod(0o700)
