@@ -256,6 +256,12 @@ def test_an_example_is_written_and_what_is_no_problem_file_is_refused_without_ja
     assert said == ("None set()" if command.startswith("init") else "2 set()")
 
 
+def test_numba_compiles_only_where_it_is_told_where_to_keep_code():
+    words = re.compile(r"\b(njit|jit_module|cfunc|vectorize|guvectorize)\b|\bnumba\.jit\b|cache=True")
+    found = {path.name for path in modules() if "numba" in (text := path.read_text()) and words.search(text)}
+    assert found == {"loops.py"}
+
+
 def test_every_benchmark_finds_what_it_measures(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     paths = [path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__main__"]

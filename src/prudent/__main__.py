@@ -12,6 +12,9 @@ from . import interrupts
 # New objects between two searches for garbage; Python's 700 are for programs that import less.
 BETWEEN_SEARCHES = 50_000
 
+# Files that Numba and Matplotlib read their settings from where the working directory has them.
+SETTINGS = (".numba_config.yaml", "matplotlibrc")
+
 # As a process ends that writes to a pipe nobody reads.
 BROKEN_PIPE = 141
 
@@ -21,6 +24,7 @@ def main() -> NoReturn:
     # First the streams: what the handler opens must not take the numbers of those that are closed.
     _open_streams()
     interrupts.install()
+    _pass_over_working_directory()
     # Libraries make a million objects that stay, and a short command would look through them again and again.
     gc.set_threshold(BETWEEN_SEARCHES, *gc.get_threshold()[1:])
     code: int | str | None = 0
@@ -62,6 +66,18 @@ def _open_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
         # Where the encoding lacks a character, escapes.
         getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def _pass_over_working_directory() -> None:
+    """Have libraries find no settings in the working directory, and processes that they begin no modules.
+
+    It may be someone else's folder. Neither library can be told to look elsewhere: both ask `os.path.exists`, Numba at
+    each compilation again. The process is the command's alone, so that nobody else is told less.
+    """
+    exists = os.path.exists
+    os.path.exists = lambda path: path not in SETTINGS and exists(path)
+    # Joblib begins its workers by `python -m`.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
 
 
 def _refuse_memory() -> NoReturn:

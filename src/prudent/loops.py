@@ -1,25 +1,28 @@
-"""Loops compiled by Numba, which is installed with the extra `large`; nothing here is imported without it."""
+"""Loops compiled by Numba, which is installed with the extra `large`; nothing here is imported without it.
+
+Every function that the library has Numba compile is made here, because Numba unpickles what it kept of one: it is kept
+where `cache_folder` says and nowhere else, whatever Numba's settings are.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
+
+from .files import cache_folder
 
 # Products may be added in one rounding, which is as exact; sums keep their order, so that bits do not change.
 SETTINGS: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled at its first call, and kept for other processes beside its bytecode or in the user's cache.
-
-    Not kept where neither can be written to, or where `PRUDENT_NO_CACHE` is set.
-    """
+    """A function compiled at its first call, and kept for other processes in the user's cache."""
     return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(function))
 
 
@@ -30,12 +33,29 @@ def handler(function: Callable[..., Any]) -> Any:
 
 
 def _kept(make: Callable[[bool], Any]) -> Any:
-    if not os.environ.get("PRUDENT_NO_CACHE"):
-        try:
-            return make(True)
-        except RuntimeError:  # nowhere to keep it
-            pass
+    """What is made of a function, kept in a folder of the user's alone, or not at all.
+
+    Numba chooses the folder when a function is made. Its settings may be those of a file in the working directory, or
+    name a folder that others can write to: they are put aside for so long.
+    """
+    folder = cache_folder("loops", "NUMBA_CACHE_DIR")
+    if folder is not None:
+        ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+        with global_compiler_lock:
+            theirs = {name: getattr(config, name, "") for name in ours}
+            _set(ours)
+            try:
+                return make(True)
+            except RuntimeError:  # it could not be written to
+                pass
+            finally:
+                _set(theirs)
     return make(False)
+
+
+def _set(settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        setattr(config, name, value)
 
 
 def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m prudent_verifier FILE`: exit code 0 where the proof holds, 1 where it does not, 2 where it is none."""
+"""`python -P -m prudent_verifier FILE`: exit code 0 where the proof holds, 1 where it does not, 2 where it is none."""
 
 import sys
 
@@ -9,7 +9,7 @@ from .reading import NoProof, Refused
 def main(arguments: list[str]) -> int:
     """Check one file and say so."""
     if len(arguments) != 1:
-        print("usage: python -m prudent_verifier FILE", file=sys.stderr)
+        print("usage: python -P -m prudent_verifier FILE", file=sys.stderr)
         return 2
     try:
         print(verify(arguments[0]))

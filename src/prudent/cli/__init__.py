@@ -36,8 +36,7 @@ def _main(
         raise typer.Exit
     if no_cache:
         os.environ["PRUDENT_NO_CACHE"] = "1"
-    else:
-        keep_compiled()
+    keep_compiled()
 
 
 app.command()(solve.init)

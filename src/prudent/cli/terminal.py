@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ..files import cache_folder
+from ..files import cache_folder, is_safe
 from ..interrupts import leave_if_limited
 
 if TYPE_CHECKING:
@@ -155,12 +155,16 @@ def meaning(exact: bool, differences: Iterable[Difference | None]) -> str:
 
 
 def keep_compiled() -> None:
-    """Tell JAX where to keep compiled code, unless the user has told it; nothing where nothing can be written.
+    """Tell JAX where to keep compiled code, unless the user has told it; nowhere where others could put code.
 
     JAX reads its settings from the environment when it is imported, which no command has done yet: so nothing is
     imported here for the commands that compile nothing, and processes that a command starts share the folder.
     """
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if chosen is not None:
+        # An address such as gs://bucket is no folder here, and nothing is none either.
+        if chosen and "://" not in chosen and not is_safe(Path(chosen)):
+            del os.environ["JAX_COMPILATION_CACHE_DIR"]
         return
     folder = cache_folder("compiled")
     if folder is None:

@@ -1,6 +1,6 @@
 """Files and folders of files that change whole or not at all, by one process at a time; needs Python alone."""
 
-from .caching import cache_folder
+from .caching import cache_folder, is_safe
 from .commits import (
     LARGEST_BESIDE,
     MANIFEST,

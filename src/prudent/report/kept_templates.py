@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import importlib.util
 import marshal
-import os
 from pathlib import Path
 
 import jinja2
@@ -42,6 +41,6 @@ def _digest(bucket: Bucket, code: bytes) -> bytes:
 
 
 def kept_templates() -> KeptTemplates | None:
-    """Those of the user's cache; None where nothing can be kept there, or `PRUDENT_NO_CACHE` is set."""
-    folder = None if os.environ.get("PRUDENT_NO_CACHE") else cache_folder("templates")
+    """Those of the user's cache; None where nothing can be kept there."""
+    folder = cache_folder("templates")
     return None if folder is None else KeptTemplates(folder)
