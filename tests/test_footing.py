@@ -345,7 +345,7 @@ def test_solve_evaluate_and_the_page_say_the_same(folder):
     solved = CliRunner().invoke(app, ["solve", str(folder / "problem.toml"), "--out", str(out)])
     assert solved.exit_code == 1, solved.output
     assert solved.stdout.startswith(
-        "The log does not carry this policy. It spends 100 % of its discounted time in pairs"
+        "The log does not carry this policy. Under the belief, it spends 100 % of its discounted time in pairs"
     )
     assert "footing: unsupported" in solved.stdout
     assert "ok/shortcut (1 row)" in solved.stdout

@@ -37,7 +37,7 @@ def words_of(folder, world: World, rows: list, problem: str) -> dict:
     assert said["footing"]["word"] in ("thin", "unsupported"), done.stdout
     assert done.exit_code == 1
     first, text = done.stdout.split("\n")[0], " ".join(done.stdout.split())
-    assert first.startswith("The log does not carry this policy. It spends ")
+    assert first.startswith("The log does not carry this policy. Under the belief, it spends ")
     assert "the promise" not in text
     assert "is better by more than" not in text
     return said

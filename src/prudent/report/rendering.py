@@ -111,8 +111,8 @@ def not_carried_words(record: PolicyRecord) -> str:
     seen = record.coverage if isinstance(record, SolutionRecord) else None
     never = "" if seen is None or seen.shared else f", {words.percent(seen.unseen_time)} in pairs never tried"
     return (
-        f"The log does not carry this policy. It spends {words.percent(footing.time or 0.0)} of its discounted time in "
-        f"pairs tried fewer than {footing.few} times{never}. No promise is made."
+        f"The log does not carry this policy. Under the belief, it spends {words.percent(footing.time or 0.0)} of its "
+        f"discounted time in pairs tried fewer than {footing.few} times{never}. No promise is made."
     )
 
 
