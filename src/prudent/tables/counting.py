@@ -13,6 +13,7 @@ import pyarrow as pa
 from ..errors import InputError
 from .names import INDEX_BITS, Names, as_name, require_name
 from .reading import Batch, numpy_of, read_batches
+from .repeats import RowOrder
 from .rows import EPISODE, TIME, UNIT, Keeper, Steps, taken
 
 # Distinct codes of finished batches are merged once this many have gathered.
@@ -83,6 +84,7 @@ def count_log(
     leave: tuple[str, ...] = (),
     keep: Keeper | None = None,
     form: LogForm | None = None,
+    order: RowOrder | None = None,
 ) -> LogCounts:
     """Read and count logs, one after the other.
 
@@ -94,6 +96,7 @@ def count_log(
         leave: optional columns to leave alone, such as `cost` where costs come from elsewhere.
         keep: keeps the rows themselves, with their units and times if there are any.
         form: how its rows are to be read; a transition a row under the usual names when left out.
+        order: takes digests of the rows, and may leave the first ones out.
     """
     form = LogForm() if form is None else form
     seen = Tally()
@@ -105,7 +108,7 @@ def count_log(
     for source in sources:
         before, steps = rows, Steps() if form.trajectories else None
         for batch in read_batches(source, names, numbers, optional, folder, form.called):
-            rows += _add(batch, states, actions, seen, steps, keep)
+            rows += _add(batch, states, actions, seen, steps, keep, order)
         if rows == before:
             name = source if isinstance(source, str | Path) else "the frame"
             raise InputError(f"{name}: the log has no row; observe at least one transition")
@@ -119,7 +122,15 @@ def _of_tally(seen: Tally, rows: int, sources: tuple[str, ...]) -> LogCounts:
     return LogCounts(state, action, next_state, count, paid, total, square, rows, sources)
 
 
-def _add(batch: Batch, states: Names, actions: Names, seen: Tally, steps: Steps | None, keep: Keeper | None) -> int:
+def _add(
+    batch: Batch,
+    states: Names,
+    actions: Names,
+    seen: Tally,
+    steps: Steps | None,
+    keep: Keeper | None,
+    order: RowOrder | None,
+) -> int:
     state = indices(batch, "state", states)
     cost, rows = _costs(batch, empty=steps is not None), len(state)
     if steps is None:
@@ -130,6 +141,13 @@ def _add(batch: Batch, states: Names, actions: Names, seen: Tally, steps: Steps 
     else:
         action, count = indices(batch, "action", actions, empty=True), None
         batch, state, action, next_state, cost = steps.transitions(batch, state, action, cost)
+    if order is not None:
+        names = {"state": (states, state), "action": (actions, action), "next_state": (states, next_state)}
+        known = order.add(names, {"count": np.ones(len(state)) if count is None else count, "cost": cost})
+        if order.skip:
+            state, action, next_state = state[known:], action[known:], next_state[known:]
+            count, cost = None if count is None else count[known:], None if cost is None else cost[known:]
+            rows = len(state)
     seen.add((state << 2 * INDEX_BITS) | (action << INDEX_BITS) | next_state, count, cost)
     if keep is not None:
         keep.add(batch, {"state": state, "action": action, "next_state": next_state, "cost": cost, "count": count})
