@@ -47,7 +47,9 @@ class Data(Section):
         "cost",
     )
     default_cost: float | None = Field(
-        default=None, description="the cost where none is given, but of terminal states; when left out, that is refused"
+        default=None,
+        description="the cost where none is given, but of terminal states, no lower than the dearest that is known: "
+        "pairs that nobody tried may look better than they are otherwise; when left out, a missing cost is refused",
     )
 
 

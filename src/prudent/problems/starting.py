@@ -123,6 +123,26 @@ def _ends(facts: Facts) -> list[str]:
     return [f"# terminal = {names}  # nothing in the log begins there: take the sign # off if they end it"]
 
 
+def _costs(facts: Facts, costs: bool) -> list[str]:
+    """Where costs are to come from: beside a log that has some, a comment with a price for pairs that have none."""
+    if not costs:
+        return ['costs = "costs.csv"  # the log has none: make this file, with state, action, cost']
+    log = facts.log
+    assert log is not None
+    paid = log.cost_count > 0
+    pairs = len(facts.states) * len(facts.actions)
+    priced = pairs - len(np.unique(log.state[paid] * len(facts.actions) + log.action[paid]))
+    if not priced:
+        return []
+    dearest = float(np.max(log.cost_total[paid] / log.cost_count[paid])) + 0.0
+    return [
+        f"# The log has no cost for {priced:,} of the {pairs:,} pairs of a state and an action. default_cost prices",
+        "# them, but for those of terminal states. Offered is the mean cost of the dearest move in the log: what is",
+        "# priced lower may look better than what was tried, for no reason but this number.",
+        f"# default_cost = {dearest!r}",
+    ]
+
+
 def _text(log: Path, facts: Facts, form: dict[str, Any], costs: bool, suggestion: Suggestion | None) -> str:
     assert facts.log is not None
     order = "" if _numbered(facts) else "  # put them in their natural order: rows learn from one another by it"
@@ -140,9 +160,7 @@ def _text(log: Path, facts: Facts, form: dict[str, Any], costs: bool, suggestion
         "[data]",
         f"transitions = {as_toml(log.name)}",
         *(f"{key} = {as_toml(value)}" for key, value in form.items()),
-        "# default_cost = 0.0  # of pairs that have no cost in the log"
-        if costs
-        else 'costs = "costs.csv"  # the log has none: make this file, with state, action, cost',
+        *_costs(facts, costs),
         "",
         "[risk]",
         'kind = "cvar"  # the mean of the worst tenth',
