@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,10 @@ class Begun:
 
 
 def begin_problem(
-    log: str | Path, force: bool = False, columns: Mapping[str, str] | None = None, trajectories: bool = False
+    log: str | Path,
+    force: bool = False,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    trajectories: bool = False,
 ) -> Begun:
     """Write `problem.toml` beside a log: its names, its costs if it has any, and the rule that it looks like.
 
@@ -65,7 +68,8 @@ def begin_problem(
     Args:
         log: a table with `state`, `action`, `next_state` and, if there are any, `count` and `cost`.
         force: replace a `problem.toml` that is there; refused otherwise.
-        columns: what its columns are called, where that is something else, such as `{"state": "s"}`.
+        columns: what its columns are called, where that is something else, such as `{"state": "s"}`; of a state that is
+            made of several, all of these.
         trajectories: its rows are consecutive steps without `next_state`.
     """
     log = Path(log)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .names import INDEX_BITS, Names, as_name, require_name
-from .reading import Batch, numpy_of, read_batches
+from .names import INDEX_BITS, Names, as_name, few_of, require_name
+from .reading import Batch, Called, numpy_of, read_batches
 from .repeats import RowOrder
 from .rows import EPISODE, TIME, UNIT, Keeper, Steps, taken
 
@@ -68,12 +69,29 @@ class LogForm:
     """How the rows of a log are to be read.
 
     Attributes:
-        called: what its columns are called, where that is something else; empty for one to leave alone.
+        called: what its columns are called, where that is something else; empty for one to leave alone; several for a
+            state that is made of them.
         trajectories: rows are consecutive steps, whose next state is the state of the row behind.
     """
 
-    called: Mapping[str, str] = field(default_factory=dict)
+    called: Called = field(default_factory=dict)
     trajectories: bool = False
+
+    def __post_init__(self) -> None:
+        columns = {name: [each] if isinstance(each, str) else list(each) for name, each in self.called.items()}
+        named = [column for each in columns.values() for column in each if column]
+        twice = [column for column, count in Counter(named).items() if count > 1]
+        if twice:
+            raise InputError(f"column {twice[0]!r} of the log is named twice; it has one meaning")
+        width = {name: len(columns.get(name, [name])) for name in (*columns, "state", "next_state")}
+        for name, number in width.items():
+            if number != 1 and name not in ("state", "next_state"):
+                raise InputError(f"{name} is one column of the log, got {few_of(columns[name])}; give one")
+        if not self.trajectories and width["state"] != width["next_state"]:
+            raise InputError(
+                f"a state is made of {width['state']} columns of the log and the next state of {width['next_state']}; "
+                "name as many next_state columns, or say that the rows are consecutive steps (trajectories)"
+            )
 
 
 def count_log(
@@ -187,6 +205,11 @@ def indices(batch: Batch, column: str, names: Names, empty: bool = False) -> np.
     values, which = batch.labels(column, empty)
     numbers = np.empty(len(values), np.int64)
     for k, value in enumerate(values):
+        if isinstance(value, tuple):
+            try:
+                value = names.product(value)
+            except InputError as error:
+                raise InputError(f"{_place(batch, which, k)}: {error}") from None
         name = as_name(value)
         if empty and name == "":
             numbers[k] = -1
