@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Not kept where neither can be written to, or where `PRUDENT_NO_CACHE` is set.
     """
-    return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(function))
+    # Numba checks types itself, and cannot keep what a checker of types wraps functions in.
+    return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(inspect.unwrap(function)))
 
 
 def handler(function: Callable[..., Any]) -> Any:
