@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -248,11 +248,11 @@ def _outcomes(arrays: dict[str, np.ndarray], record: dict[str, Any], sizes: tupl
 
 
 def _counted(said: Any) -> Counted:
-    order = RowDigests(**said["order"])
+    kept = said["order"]
+    order = RowDigests(int(kept["rows"]), kept["whole"], tuple(kept["first"]))
     texts = [said["name"], said["digest"], said["path"] or "", order.whole, *order.first]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a log that is not named by text")
-    order = replace(order, rows=int(order.rows), first=tuple(order.first))
     return Counted(**said | {"order": order, "new": int(said["new"])})
 
 
