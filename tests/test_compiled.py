@@ -1,5 +1,6 @@
 """Compiled code that the command line keeps: where, how much, switched off, repaired, and shared."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -250,3 +251,17 @@ def test_the_second_command_compiles_nothing_and_two_at_once_are_safe(settings, 
     assert len(policies) == 1
     hits = [error.count("Persistent compilation cache hit") for error in errors]
     assert hits[2] > 0 and hits[3] == 0
+
+
+def test_loops_are_compiled_without_what_a_checker_of_types_wraps_them_in():
+    """Numba keeps what a function holds on to, and a checker's wrapper holds on to what cannot be kept."""
+    loops = pytest.importorskip("prudent.loops")
+
+    def plain(number):
+        return number + 1
+
+    @functools.wraps(plain)
+    def checked(*arguments):
+        raise AssertionError
+
+    assert loops.compiled(checked).py_func is plain

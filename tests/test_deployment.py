@@ -67,8 +67,12 @@ def test_acting_follows_the_probabilities():
     np.testing.assert_allclose(taken, [0.2, 0.8, 0.0], atol=4 * np.sqrt(0.16 / 4000))
     assert taken[2] == 0.0
     assert [policy.act("a", seed) for seed in range(20)] == [policy.act("a", seed) for seed in range(20)]
-    assert policy.act("b") == "2"
-    assert policy.act(np.int64(1)) == 2
+    # Actions without names are numbers, those with names are names, whichever way the state is given.
+    named = pr.TabularPolicy(policy.probabilities, actions=["run", "service", "replace"])
+    for state in ("b", 1, np.int64(1)):
+        assert policy.act(state) == 2 and isinstance(policy.act(state), int)
+    for state in ("1", 1, np.int64(1)):
+        assert named.act(state) == "replace"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import prudent as pr
+from prudent.cli import app
 
 PLAIN = pd.DataFrame(
     {
@@ -26,6 +28,68 @@ def same(log, other):
     for name in ("state", "action", "next_state"):
         np.testing.assert_array_equal(getattr(log.transitions, name), getattr(other.transitions, name))
     np.testing.assert_allclose(log.cost, other.cost)
+
+
+def wards(rows):
+    """A state of a ward and a level, in two columns; the product is met in no order."""
+    return pd.DataFrame(rows, columns=["ward", "level", "action", "ward2", "level2", "cost"])
+
+
+WARDS = [
+    ("b", 10, "x", "a", 9, 1.0),
+    ("a", 9, "y", "b", 9, 2.0),
+    ("b", 9, "x", "b", 10, 0.0),
+    ("a", 10, "x", "b", 9, 1.0),
+]
+MADE = {"state": ["ward", "level"], "next_state": ["ward2", "level2"]}
+
+
+def test_a_state_may_be_made_of_several_columns(tmp_path):
+    log = pr.read_log(wards(WARDS), columns=MADE)
+    # Levels that are numbers come by size, others as they are met: ward b is in the first row.
+    assert log.states == ("b, 9", "b, 10", "a, 9", "a, 10")
+    by_hand = wards(WARDS)[["action", "cost"]].assign(
+        state=["b, 10", "a, 9", "b, 9", "a, 10"], next_state=["a, 9", "b, 9", "b, 10", "b, 9"]
+    )
+    same(log, pr.read_log(by_hand, states=list(log.states)))
+    wards(WARDS).to_csv(tmp_path / "log.csv", index=False)
+    same(pr.read_log(tmp_path / "log.csv", columns=MADE), log)
+    wards(WARDS).to_parquet(tmp_path / "log.parquet")
+    same(pr.read_log(tmp_path / "log.parquet", columns=MADE), log)
+    walk = wards(WARDS)[["ward", "level", "action"]]
+    walked = pr.read_log(walk, columns={"state": ["ward", "level"]}, trajectories=True)
+    assert walked.states == log.states and len(walked.transitions) == 3
+    words = ["init", str(tmp_path / "log.csv")]
+    for name, columns in MADE.items():
+        for column in columns:
+            words += ["--columns", f"{name}={column}"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    text = (tmp_path / "problem.toml").read_text().replace("# default_cost", "default_cost")
+    assert 'state = ["ward", "level"]' in text and 'states = ["b, 9", "b, 10", "a, 9", "a, 10"]' in text
+    (tmp_path / "problem.toml").write_text(text)
+    assert pr.read_problem(tmp_path / "problem.toml").counts().sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "words"),
+    [
+        ({"state": ["ward", "level"]}, WARDS, "made of 2 columns of the log and the next state of 1; name as many"),
+        (MADE | {"action": ["action", "cost"]}, WARDS, "action is one column of the log, got action, cost"),
+        (MADE | {"action": "ward"}, WARDS, "column 'ward' of the log is named twice"),
+        (MADE | {"state": ["ward", "lvl"]}, WARDS, "column 'lvl', which is to be the state, is missing; is it 'level'"),
+        (MADE, [*WARDS, ("a", None, "x", "a", 9, 0.0)], "row 5: state column 'level' is empty"),
+        (MADE, [*WARDS, ("a", 1.5, "x", "a", 9, 0.0)], "row 5: state 1.5 is neither a name nor a whole number"),
+    ],
+)
+def test_columns_that_make_no_state_are_refused(columns, rows, words):
+    with pytest.raises(pr.InputError, match=words):
+        pr.read_log(wards(rows), columns=columns)
+
+
+def test_two_states_are_never_taken_for_one():
+    rows = [("a, b", "c", "x", "a", "b, c", 0.0)]
+    with pytest.raises(pr.InputError, match="two states would be called 'a, b, c'; use names without commas"):
+        pr.read_log(wards(rows), columns=MADE)
 
 
 def test_columns_may_be_called_anything_and_cells_be_apart_by_semicolons(tmp_path):

@@ -400,3 +400,12 @@ def test_a_model_that_is_too_large_is_refused():
     belief = pr.Draws(np.full((2, *support.shape), 0.5))
     with pytest.raises(pr.InputError, match="at most 48 states"):
         pr.prove(chain, belief)
+
+
+def test_a_proof_says_how_far_it_goes_and_whether_that_was_the_aim():
+    problem = AtomProblem(15, states=2, actions=2, most=2)
+    for options, met in (({"gap": 1.0, "nodes": 50}, True), ({"gap": 0.0, "nodes": 1}, False)):
+        proof = proved(problem, **options)
+        told = dict(proof.rows())["gap"]
+        assert proof.met is met and told.startswith(f"proved to {proof.gap:.4g}, {proof.gap / abs(proof.risk):.3%}")
+        assert told.endswith(f"the aim, {options['gap']:.3%} of the risk, was {'met' if met else 'not met'}")

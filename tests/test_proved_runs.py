@@ -1,6 +1,7 @@
 """Proofs of runs: by commands, asked for in a problem file, in the record and on the page."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -19,8 +20,15 @@ def test_a_run_is_proved_and_verified_by_commands(run, tmp_path):
     assert result.exit_code == 2 and "there is no proof" in result.stderr
     result = invoke(app, ["prove", str(folder), "--samples", "8", "--gap", "0.01", "--seconds", "20"])
     assert result.exit_code == 0 and "no stationary policy has less" in result.stdout
+    said = " ".join(re.sub("[│|]", " ", result.stdout).split())
+    printed = re.search(r"risk (\S+) of the best", said)[1], re.search(r"lower bound (\S+):", said)[1]
+    assert re.search(r"gap proved to \S+, \S+% of the risk; the aim, 1.000% of the risk, was (not )?met", said)
+    assert "--replications" in said and "that takes replications=" not in said
     result = invoke(app, ["verify", str(folder)])
     assert result.exit_code == 0 and "verified: on 8 models" in result.stdout
+    said = " ".join(result.stdout.split())
+    verified = re.search(r"risk is at most (\S+), and no stationary policy has less than (\S+) \(", said)
+    assert verified is not None and printed == verified.groups(), "one risk and one bound"
     for change, message in ((raise_bound, "does not hold"), (of_another_problem, "another problem")):
         bad = rewritten(folder / "proof.safetensors", tmp_path / "bad.safetensors", change).read_bytes()
         add_to_run(folder, {"proof.safetensors": bad})

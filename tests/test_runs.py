@@ -155,7 +155,7 @@ def test_a_log_counts_once(problem, run, tmp_path):
     ):
         with pytest.raises(pr.InputError, match=message):
             pr.continue_run(later.folder, data=data)
-    more.write_text("state,action,next_state\nworn,run,broken\nused,run,worn\nused,run,used\n")
+    more.write_text("state,action,next_state\nworn,run,broken\nused,run,used\nused,run,worn\n")
     with pytest.raises(pr.InputError, match=r"more.csv: was counted before, and has other rows now; name a file"):
         pr.continue_run(later.folder, data=more)
     result = CliRunner().invoke(app, ["continue", str(later.folder), "--data", str(more), "--quiet"])
@@ -166,6 +166,25 @@ def test_a_log_counts_once(problem, run, tmp_path):
     carried = said["status"] == "CONVERGED" and said["footing"]["word"] == "sound"
     assert result.exit_code == (0 if carried else 1), result.output
     assert read_checkpoint(later.folder).case.counts().sum() == run.case.counts().sum() + 5
+
+
+def test_a_longer_export_counts_its_new_rows(problem, run, tmp_path):
+    export, out = tmp_path / "export.csv", str(tmp_path / "out")
+    lines = (problem.parent / "log.csv").read_text().splitlines()
+    export.write_text("\n".join([*lines, "used,run,worn,7"]) + "\n")
+    said = ["continue", str(run.folder), "--data", str(export), "--no-report", "--out", out]
+    result = CliRunner().invoke(app, said)
+    held = len(lines) - 1
+    told = " ".join(result.output.split())
+    assert result.exit_code == 2 and f"the first {held} of its {held + 1} rows were counted before, in log.csv" in told
+    assert "--only-new" in told and "Traceback" not in told
+    result = CliRunner().invoke(app, [*said, "--only-new", "--iterations", "2"])
+    assert f"export.csv: 1 new rows count; the {held} before them had been counted" in " ".join(result.output.split())
+    later = read_checkpoint(tmp_path / "out").case
+    assert later.counts().sum() == run.case.counts().sum() + 7
+    # The run knows the whole export.
+    with pytest.raises(pr.InputError, match="its rows were counted before"):
+        pr.continue_run(out, data=export)
 
 
 def test_a_problem_file_counts_a_log_once(problem, tmp_path):

@@ -58,6 +58,30 @@ def test_states_that_the_log_never_leaves_are_offered_as_its_ends(tmp_path):
     assert "terminal" not in pr.begin_problem(walk(tmp_path), force=True).path.read_text()
 
 
+def test_pairs_without_a_cost_are_offered_the_dearest_that_was_seen(tmp_path):
+    """As 0, pairs that nobody tried would be free, and the plan would go there."""
+    log = tmp_path / "ward.csv"
+    rows = ["well,wait,well,3,1", "well,wait,ill,1,4", "ill,treat,well,2,9.5", "ill,treat,ill,1,7", "ill,wait,ill,0,99"]
+    log.write_text("\n".join([HEAD + ",cost", *rows]) + "\n")
+    path = pr.begin_problem(log).path
+    text = path.read_text()
+    assert "has no cost for 2 of the 4 pairs" in text and "# default_cost = 9.5\n" in text
+    refused = CliRunner().invoke(app, ["check", str(path)])
+    told = " ".join(refused.stderr.split())
+    assert refused.exit_code == 2
+    assert "give one, or set data.default_cost, no lower than the dearest cost there is (9.5)" in told
+    path.write_text(text.replace("# default_cost", "default_cost"))
+    case = pr.read_problem(path)
+    assert np.all(case.cost[[0, 1], [1, 0]] == 9.5) and case.cost.max() == 9.5
+    checked = CliRunner().invoke(app, ["check", str(path)])
+    assert "default_cost prices 2 of 4 pairs" in " ".join(checked.stdout.split())
+    # Rewards are negative costs; where all pairs have one, nothing is offered.
+    log.write_text("state,action,next_state,reward\na,x,b,1\nb,x,a,0\nb,y,a,2\n")
+    assert "# default_cost = 0.0\n" in pr.begin_problem(log, force=True).path.read_text()
+    log.write_text("state,action,next_state,cost\na,x,b,1\nb,x,a,0\n")
+    assert "default_cost" not in pr.begin_problem(log, force=True).path.read_text()
+
+
 def test_a_log_without_costs_says_that_they_are_missing(tmp_path):
     said = CliRunner().invoke(app, ["init", str(walk(tmp_path, costs=False))])
     assert said.exit_code == 0 and "give costs, which the log has none of" in said.output

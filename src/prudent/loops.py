@@ -6,6 +6,7 @@ where `cache_folder` says and nowhere else, whatever Numba's settings are.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,8 @@ SETTINGS: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_mode
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function compiled at its first call, and kept for other processes in the user's cache."""
-    return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(function))
+    # Numba checks types itself, and cannot keep what a checker of types wraps functions in.
+    return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(inspect.unwrap(function)))
 
 
 def handler(function: Callable[..., Any]) -> Any:

@@ -178,7 +178,7 @@ def read_log(
     states: Sequence[str] | int | None = None,
     actions: Sequence[str] | int | None = None,
     *,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     trajectories: bool = False,
 ) -> Log:
     """Read and count a log with the columns `state`, `action`, `next_state`, and `count` and `cost` if it has them.
@@ -193,7 +193,8 @@ def read_log(
             order of their first row.
         actions: the same for actions.
         columns: what columns are called, where that is something else: `{"state": "s", "reward": "r"}`. A reward is a
-            negative cost.
+            negative cost. Several columns make up a state: `{"state": ["row", "column"]}`. Its names are then in the
+            order of the levels of the first column, then of the second, and so on.
         trajectories: rows are consecutive steps without `next_state`, which is the state of the row behind, in the same
             `episode` if there is such a column.
 

@@ -30,8 +30,8 @@ class Verdict:
     """What was verified.
 
     Attributes:
-        risk: of the policy, found by solving for its values.
-        lower_bound: the least over all boxes, found from their values.
+        risk: that the file claims of the policy; the one found by solving for its values is no larger.
+        lower_bound: that the file claims; the least over all boxes, found from their values, is no smaller.
         boxes: how many were checked.
         draws: models each was checked on.
         deterministic: whether the proof is of deterministic policies only.
@@ -46,8 +46,8 @@ class Verdict:
     def __str__(self) -> str:
         kind = "deterministic" if self.deterministic else "stationary"
         return (
-            f"verified: on {self.draws} models the policy's risk is {self.risk:.6g}, and no {kind} policy has less "
-            f"than {self.lower_bound:.6g} ({self.boxes} boxes cover them all)"
+            f"verified: on {self.draws} models the policy's risk is at most {self.risk:.6g}, and no {kind} policy has "
+            f"less than {self.lower_bound:.6g} ({self.boxes} boxes cover them all)"
         )
 
 
@@ -70,7 +70,8 @@ def verify(proof: str | Path | bytes) -> Verdict:
             raise Refused(f"the file claims {name} {claimed!r}, and {found!r} is all that its boxes and models show")
     if abs(_number(claims, "gap") - (_number(claims, "risk") - _number(claims, "lower_bound"))) > slack:
         raise Refused("the claimed gap is not the claimed risk less the claimed bound")
-    return Verdict(risk, bound, boxes, len(models.share), models.deterministic)
+    said = _number(claims, "risk"), _number(claims, "lower_bound")
+    return Verdict(*said, boxes, len(models.share), models.deterministic)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,9 @@ def continue_(
         list[Path] | None, typer.Option(help="A log of what was observed since: the next episode.", show_default=False)
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Count a log that was counted before once more.")] = False,
+    only_new: Annotated[
+        bool, typer.Option("--only-new", help="Of a log that begins with rows counted before, count the others.")
+    ] = False,
     iterations: Annotated[int | None, typer.Option(help="How many more at most.", min=0, show_default=False)] = None,
     tolerance: Annotated[float | None, typer.Option(help="Another tolerance.", min=0.0, show_default=False)] = None,
     out: Annotated[
@@ -141,8 +144,12 @@ def continue_(
 
         working_on(folder if out is None else out)
         how = {"force": force, "wait": wait, "trust": trust, "report": not no_report, "progress": progress}
-        more = {"again": again, "iterations": iterations, "tolerance": tolerance, "out": out}
+        more = {"again": again, "only_new": only_new, "iterations": iterations, "tolerance": tolerance, "out": out}
         run = continue_run(folder, data=list(data) if data else None, **more, **how)
+    if only_new and data and not (quiet or as_json):
+        for log in run.case.facts.counted[-len(data) :]:
+            held = log.order.rows - log.new
+            say(f"{log.name}: {log.new:,} new rows count; the {held:,} before them had been counted")
     end_run(run, as_json, quiet, no_report)
 
 

@@ -36,7 +36,9 @@ def init(
     linear: Annotated[bool, typer.Option("--linear", help="Of a linear system: problem.toml, log.csv.")] = False,
     columns: Annotated[
         list[str] | None,
-        typer.Option(help="What a column of the log is called, such as state=from; one or more.", show_default=False),
+        typer.Option(
+            help="What a column is called, such as state=from; several make up one state.", show_default=False
+        ),
     ] = None,
     trajectories: Annotated[
         bool, typer.Option("--trajectories", help="Rows of the log are consecutive steps, without next_state.")
@@ -71,13 +73,16 @@ def init(
         say(f"next:  prudent solve {folder / 'problem.toml'}")
 
 
-def _called(words: list[str]) -> dict[str, str]:
-    """`state=from` as `data.columns` would have it."""
+def _called(words: list[str]) -> dict[str, str | list[str]]:
+    """`state=from` as `data.columns` would have it; what is named several times is made of all these columns."""
     pairs = [each.partition("=") for each in words]
     for each, (column, sign, _) in zip(words, pairs, strict=True):
         if not column or not sign:
             raise InputError(f"--columns {each!r}: write it like state=from, once for each column")
-    return {column.strip(): name.strip() for column, _, name in pairs}
+    called: dict[str, list[str]] = {}
+    for column, _, name in pairs:
+        called.setdefault(column.strip(), []).append(name.strip())
+    return {column: names[0] if len(names) == 1 else names for column, names in called.items()}
 
 
 def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> None:

@@ -78,7 +78,7 @@ class TabularPolicy(Record):
     >>> import prudent as pr
     >>> policy = pr.TabularPolicy([[1.0, 0.0], [0.0, 1.0]], states=["new", "worn"], actions=["run", "service"])
     >>> policy.act("worn", seed=7), policy.act(1, seed=7)
-    ('service', 1)
+    ('service', 'service')
     >>> policy.table("pyarrow").column_names
     ['state', 'run', 'service']
 
@@ -128,16 +128,16 @@ class TabularPolicy(Record):
         return np.asarray(self.probabilities).argmax(axis=1)
 
     def act(self, state: str | int, seed: int | np.random.Generator | None = None) -> Any:
-        """An action for a state: by name where the state is given by its name, by number where by its number.
+        """An action for a state: its name, or its number where actions have no names.
 
         Args:
-            state: its name or number.
+            state: its name or number; what is returned does not depend on which.
             seed: of the random choice, where the policy makes one: a whole number (the same seed, the same action), or
                 a NumPy generator, which goes on. When left out, every call makes a choice of its own.
         """
         row = np.asarray(self.probabilities)[self.labels.number("state", state)]
         chosen = int(chosen_by(row[None], seed)[0])
-        return self.labels.name("action", chosen) if isinstance(state, str) else chosen
+        return chosen if isinstance(self.labels.actions, int) else self.labels.name("action", chosen)
 
     def predict(
         self,

@@ -33,6 +33,7 @@ class BelievedCosts:
         group: of the same shape, 0 for what was seen and 1 for what was guessed.
         degrees: of freedom, by group.
         note: how they were found, in words.
+        priced: how many pairs have a cost, or a move with a cost, that is the file's `default_cost`.
     """
 
     mean: np.ndarray
@@ -40,6 +41,7 @@ class BelievedCosts:
     group: np.ndarray | None = None
     degrees: tuple[float, float] = (np.inf, np.inf)
     note: str = "given"
+    priced: int = 0
 
 
 def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np.ndarray) -> BelievedCosts:
@@ -67,11 +69,17 @@ def costs_of(facts: Facts, support: Support, terminal: np.ndarray, reachable: np
     # A terminal state costs nothing unless it is given a cost; neither, without a default, does what is never reached.
     idle = (terminal | (~reachable & (default is None))).reshape(-1, *[1] * (costs.mean.ndim - 1))
     mean = np.where(np.isnan(costs.mean) & idle, 0.0, costs.mean)
+    missing, priced = np.isnan(mean), 0
     if default is not None:
-        mean = np.where(np.isnan(mean), default, mean)
-    _refuse_missing(facts, mean, support, where)
+        mean = np.where(missing, default, mean)
+        priced = int(missing.reshape(states * actions, -1).any(axis=1).sum())
+    given = costs.mean if costs.mean.ndim == 2 else costs.mean[support.allowed()]
+    given = given[~np.isnan(given)]
+    # What is priced lower may look better than what was tried, for no reason but the price.
+    dearest = f", no lower than the dearest cost there is ({given.max():g})" if len(given) else ""
+    _refuse_missing(facts, mean, support, where, dearest)
     spread = None if costs.spread is None or not costs.spread.any() else costs.spread
-    return BelievedCosts(mean, spread, None if spread is None else costs.group, costs.degrees, costs.note)
+    return BelievedCosts(mean, spread, None if spread is None else costs.group, costs.degrees, costs.note, priced)
 
 
 def _beside(given: np.ndarray, seen: BelievedCosts) -> BelievedCosts:
@@ -194,7 +202,7 @@ def _along(index: np.ndarray, values: np.ndarray, support: Support) -> np.ndarra
     return cost if support.listed is None else np.where(support.allowed(), cost, 0.0)
 
 
-def _refuse_missing(facts: Facts, cost: np.ndarray, support: Support, where: str) -> None:
+def _refuse_missing(facts: Facts, cost: np.ndarray, support: Support, where: str, dearest: str) -> None:
     none = np.isnan(cost)
     # A log that has no cost of a pair has none of its moves.
     by_pair = facts.costs is None or facts.costs.shape[1] == 2
@@ -207,6 +215,6 @@ def _refuse_missing(facts: Facts, cost: np.ndarray, support: Support, where: str
         name += f" to state {facts.states[int(support.index()[state, action, slot[0]])]}"
     more = f" (nor for {len(missing) - 1} more)" if len(missing) > 1 else ""
     raise InputError(
-        f"{facts.source}: {where} has no cost for {name}, which can be reached{more}; "
-        "give one, or set data.default_cost"
+        f"{facts.source}: {where} has no cost for {name}, which can be reached{more}; give one, or set "
+        f"data.default_cost{dearest}"
     )

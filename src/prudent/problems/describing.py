@@ -167,4 +167,6 @@ def _costs(case: Case) -> str:
     assert case.cost is not None and case.costs is not None
     what = "of each transition" if case.cost.ndim == 3 else "of each pair"
     note = f"{what}, given" if case.costs.note == "given" else case.costs.note
-    return f"{note}; {case.cost.min():g} to {case.cost.max():g}"
+    priced, pairs = case.costs.priced, case.shape[0] * case.shape[1]
+    default = f"; default_cost prices {priced:,} of {pairs:,} pairs" if priced else ""
+    return f"{note}{default}; {case.cost.min():g} to {case.cost.max():g}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,27 +18,17 @@ from ..tables import (
     LogCounts,
     LogForm,
     Names,
+    RowOrder,
     Rows,
     SmallTable,
     count_log,
     entries_of,
     read_table,
 )
+from .counted import LISTED, Counted, counted, counted_more, rows_known
 from .limits import limit_tables
 from .outcomes import Outcomes, read_outcomes, read_seen, seen_together, tells_outcomes
 from .schema import ProblemFile
-
-# Columns of a log by which it is known again, as far as it has them.
-COLUMNS = ("state", "action", "next_state", "count", "cost_count", "cost_total")
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A log that was counted: what it was called, where it is, and a digest of its rows."""
-
-    name: str
-    path: str | None
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -96,10 +85,9 @@ class Facts:
         except InputError as error:
             raise InputError(f"{self.source}: loss: {error}") from None
 
-    def with_log(self, sources: Any, again: bool = False) -> Facts:
-        """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
-        tables = [self._read(each) for each in sources]
-        counted = counted_more(self.counted, sources, tables, again)
+    def with_log(self, sources: Any, again: bool = False, only_new: bool = False) -> Facts:
+        """The same problem after more has been observed; see `counted_more` for what was counted before."""
+        tables, counted = counted_more(self.counted, sources, self._read, again, only_new)
         known = self.outcomes
         if known is not None:
             told = (each for each in tables if not isinstance(each, LogCounts))
@@ -108,54 +96,13 @@ class Facts:
         # A checkpoint has counts alone, so the rows of all that was seen are not there.
         return replace(self, log=log, outcomes=known, counted=counted, rows=None)
 
-    def _read(self, source: Any) -> LogCounts | np.ndarray:
+    def _read(self, source: Any, order: RowOrder) -> LogCounts | np.ndarray:
         """A log of transitions or, where pairs share laws and it has a column of them, of outcomes."""
         if self.outcomes is not None and tells_outcomes(source):
             names = {"state": self.states, "action": self.actions, "next_state": self.states}
-            return read_seen(source, self.outcomes, names)
-        return count_log([source], self.states, self.actions, leave=self.left_alone, form=form_of(self.file))
-
-
-def digest_of_arrays(arrays: Iterable[np.ndarray | None], text: str = "") -> str:
-    """A number for a text and arrays, of which some may not be there."""
-    digest = hashlib.sha256(text.encode())
-    for array in arrays:
-        digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes() + b"|")
-    return digest.hexdigest()
-
-
-def counted(source: Any, log: Any, folder: Path | None = None) -> Counted:
-    """The log that a source was counted to, with a digest that does not depend on the order of the rows of a table."""
-    columns = [log] if isinstance(log, np.ndarray) else [getattr(log, name) for name in COLUMNS if hasattr(log, name)]
-    digest = digest_of_arrays(columns)
-    if not isinstance(source, str | Path):
-        return Counted("the frame", None, digest)
-    named = str(source)
-    path = named if named.startswith("minari:") else str(((folder or Path()) / named).resolve())
-    return Counted(named, path, digest)
-
-
-def counted_more(before: tuple[Counted, ...], sources: Any, logs: Any, again: bool) -> tuple[Counted, ...]:
-    """All logs that were counted; one that was counted before is refused, unless it is to count again."""
-    more = tuple(counted(each, log) for each, log in zip(sources, logs, strict=True))
-    if not again:
-        refuse_repeats(more, before, "count it all the same with --again (again=True)")
-    return before + more
-
-
-def refuse_repeats(more: tuple[Counted, ...], before: tuple[Counted, ...], fix: str) -> None:
-    """Refuse a log at a path, or with rows, that was counted already."""
-    for each in more:
-        for other in before:
-            if each.digest == other.digest:
-                also = "" if each.name == other.name else f" as {other.name}"
-                raise InputError(f"{each.name}: its rows were counted before{also}; leave it out, or {fix}")
-            if each.path is not None and each.path == other.path:
-                raise InputError(
-                    f"{each.name}: was counted before, and has other rows now; name a file that holds the new rows "
-                    f"alone, or, if this one does, {fix}"
-                )
-        before = (*before, each)
+            return read_seen(source, self.outcomes, names, order)
+        form = form_of(self.file)
+        return count_log([source], self.states, self.actions, leave=self.left_alone, form=form, order=order)
 
 
 def joined_logs(logs: Iterable[Any]) -> Any:
@@ -211,7 +158,8 @@ def gather(
     costs, values = _costs(file.data.costs, names, where)
     listed = _successors(said.successors, names, where)
     told = where.at(said.outcomes_seen)
-    shared = None if said.outcomes is None else read_outcomes(where.at(said.outcomes), told, names, folder)
+    order = RowOrder()
+    shared = None if said.outcomes is None else read_outcomes(where.at(said.outcomes), told, names, folder, order)
     given = file.data.transitions
     paths = [] if given is None else [given] if isinstance(given, str) else given
     if said.outcomes_seen in paths:
@@ -221,7 +169,10 @@ def gather(
         )
     tables = [where.at(path) for path in paths]
     leave, form, kept = _left_alone(costs, sizes is not None, shared), form_of(file), Keeper()
-    logs = [count_log([each], states, actions, folder, leave, kept, form) for each in tables]
+    logs, orders = [], []
+    for each in tables:
+        orders.append(RowOrder([other.digests() for other in orders]))
+        logs.append(count_log([each], states, actions, folder, leave, kept, form, orders[-1]))
     rows = kept.rows()
     (states, state_places), (actions, action_places) = states.settled(), actions.settled()
     places = [state_places, action_places, state_places]
@@ -239,11 +190,12 @@ def gather(
         return np.stack([places[k][index[:, k]] for k in range(index.shape[1])], axis=1)
 
     logs = [log.renumbered(state_places, action_places) for log in logs]
-    seen = tuple(counted(each, log, folder) for each, log in zip(tables, logs, strict=True))
+    seen = tuple(counted(*each, folder) for each in zip(tables, logs, orders, strict=True))
     if shared is not None and shared.seen is not None:
-        seen += (counted(told, shared.seen, folder),)
+        seen += (counted(told, shared.seen, order, folder),)
     if not file.data.again:
-        refuse_repeats(seen, (), "count it all the same with data.again = true")
+        for k, each in enumerate(seen):
+            rows_known(each, [*orders, order][k], seen[:k], LISTED)
     return Facts(
         file=file,
         states=states,

@@ -14,10 +14,12 @@ from pydantic import Field, model_validator
 from ..errors import InputError
 from ..linear import CutOff, LinearFamily, linear_plan, robust_gain
 from ..occupancies import Truncated
-from ..tables import LONGEST_NAME
+from ..records import tree_leaves
+from ..tables import LONGEST_NAME, RowOrder
 from ..vector_log import VectorLog, read_vector_log
+from .counted import Counted, Ways, counted_more, digest_of_arrays
 from .describing import risk_name, solver_name
-from .facts import Counted, counted, counted_more, digest_of_arrays, joined_logs, refuse_repeats
+from .facts import joined_logs
 from .schema import parse
 from .sections import RISKS, SOLVERS, Level, NotNegative, Risk, Section, Solver, wrong
 from .tabular_case import AbstractCase
@@ -132,17 +134,18 @@ class LinearFacts:
     log: VectorLog | None
     counted: tuple[Counted, ...] = ()
 
-    def with_log(self, sources: Any, again: bool = False) -> LinearFacts:
-        """The same problem after more has been observed; a log that was counted before is refused, or counts again."""
-        logs = self.read(sources)
-        return replace(
-            self, log=joined_logs([self.log, *logs]), counted=counted_more(self.counted, sources, logs, again)
-        )
+    def with_log(self, sources: Any, again: bool = False, only_new: bool = False) -> LinearFacts:
+        """The same problem after more has been observed; see `counted_more` for what was counted before."""
+        logs, counted = counted_more(self.counted, sources, self.read, again, only_new)
+        return replace(self, log=joined_logs([self.log, *logs]), counted=counted)
 
-    def read(self, sources: Any) -> list[VectorLog]:
-        """Logs with the columns that the file names."""
+    def read(self, source: Any, order: RowOrder) -> VectorLog:
+        """A log with the columns that the file names."""
         data = self.file.data
-        return [read_vector_log(each, data.states, data.actions, data.next_states, data.episode) for each in sources]
+        log = read_vector_log(source, data.states, data.actions, data.next_states, data.episode)
+        rows = np.concatenate([log.inputs(), np.asarray(log.next_state)], axis=1)
+        first = order.add({}, {str(number): column for number, column in enumerate(rows.T)})
+        return VectorLog(*(part[first:] for part in tree_leaves(log)))
 
 
 @dataclass(frozen=True)
@@ -335,9 +338,7 @@ def linear_case(
     given, folder = facts.file.data.log, path.resolve().parent
     several = [] if given is None else [given] if isinstance(given, str) else list(given)
     placed = [frames.get(each, each if each.startswith("minari:") else folder / each) for each in several]
-    logs = facts.read(placed)
-    known = tuple(counted(each, log) for each, log in zip(placed, logs, strict=True))
-    refuse_repeats(known, (), "name it once")
+    logs, known = counted_more((), placed, facts.read, ways=Ways("", "leave one of them out"))
     case = LinearCase(replace(facts, log=joined_logs(logs), counted=known))
     case.require_known("units", case.file.units, case.names)
     case.belief()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..kernels import Graph, Support
-from ..tables import LARGEST_COST, Names, SmallTable, entries_of, read_batches, read_table
+from ..tables import LARGEST_COST, Names, RowOrder, SmallTable, entries_of, read_batches, read_table
 from .memory import require_fit
 
 
@@ -32,7 +32,7 @@ class Outcomes(NamedTuple):
     costs: np.ndarray | None = None
 
 
-def read_outcomes(given: Any, seen: Any, names: dict[str, Names], folder: Path) -> Outcomes:
+def read_outcomes(given: Any, seen: Any, names: dict[str, Names], folder: Path, order: RowOrder) -> Outcomes:
     """The tables of outcomes; states and actions in the numbers they were met with, outcomes and laws settled."""
     outcomes, laws = Names("outcome"), Names("law")
     columns = {"state": names["state"], "action": names["action"], "outcome": outcomes}
@@ -57,7 +57,7 @@ def read_outcomes(given: Any, seen: Any, names: dict[str, Names], folder: Path) 
         row = int(np.argmax(large))
         raise InputError(f"{table.place(row)}: cost {costs[row]:g} is too large; change the unit of the costs")
     known = Outcomes(moves, None, outcomes, laws, costs)
-    return known if seen is None else known._replace(seen=read_seen(seen, known, names, folder))
+    return known if seen is None else known._replace(seen=read_seen(seen, known, names, order, folder))
 
 
 def tells_outcomes(source: Any) -> bool:
@@ -68,7 +68,9 @@ def tells_outcomes(source: Any) -> bool:
     return any("outcome" in batch.columns for batch in islice(read_batches(source, both, (), both), 1))
 
 
-def read_seen(source: Any, known: Outcomes, names: dict[str, Names], folder: Path | None = None) -> np.ndarray:
+def read_seen(
+    source: Any, known: Outcomes, names: dict[str, Names], order: RowOrder, folder: Path | None = None
+) -> np.ndarray:
     """`[M, 3]` law, outcome and count of what a table tells of outcomes; names as they are numbered in `known`."""
     moves, laws, outcomes = known.moves, known.laws, known.outcomes
     columns = {"outcome": outcomes, "law": laws, **{name: names[name] for name in ("state", "action", "next_state")}}
@@ -84,7 +86,9 @@ def read_seen(source: Any, known: Outcomes, names: dict[str, Names], folder: Pat
         row = int(np.argmin(listed))
         name = laws[which[row]]
         raise InputError(f"{counted.place(row)}: {name} has no outcome {outcomes[counted.indices['outcome'][row]]}")
-    return _added_up(np.column_stack([which, counted.indices["outcome"], count]))
+    outcome = counted.indices["outcome"]
+    first = order.add({"law": (laws, which), "outcome": (outcomes, outcome)}, {"count": count})
+    return _added_up(np.column_stack([which, outcome, count])[first:])
 
 
 def seen_together(tables: Sequence[np.ndarray | None]) -> np.ndarray | None:

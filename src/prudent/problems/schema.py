@@ -26,11 +26,12 @@ class Data(Section):
         description="the log: a file, `minari:name`, or a list of them; may be left out where nothing was seen",
     )
     columns: dict[
-        Literal["state", "action", "next_state", "episode", "unit", "time", "count", "cost", "reward"], str
+        Literal["state", "action", "next_state", "episode", "unit", "time", "count", "cost", "reward"],
+        str | Annotated[list[str], Field(min_length=1, max_length=8)],
     ] = Field(
         default={},
         description='what columns of the log are called, where that is something else, such as `{ state = "s" }`; '
-        "an empty text leaves a column alone",
+        'an empty text leaves a column alone; `{ state = ["row", "column"] }` makes a state of several',
     )
     trajectories: bool = Field(
         default=False,
@@ -47,7 +48,9 @@ class Data(Section):
         "cost",
     )
     default_cost: float | None = Field(
-        default=None, description="the cost where none is given, but of terminal states; when left out, that is refused"
+        default=None,
+        description="the cost where none is given, but of terminal states, no lower than the dearest that is known: "
+        "pairs that nobody tried may look better than they are otherwise; when left out, a missing cost is refused",
     )
 
 

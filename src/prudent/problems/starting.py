@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,10 @@ class Begun:
 
 
 def begin_problem(
-    log: str | Path, force: bool = False, columns: Mapping[str, str] | None = None, trajectories: bool = False
+    log: str | Path,
+    force: bool = False,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    trajectories: bool = False,
 ) -> Begun:
     """Write `problem.toml` beside a log: its names, its costs if it has any, and the rule that it looks like.
 
@@ -65,7 +68,8 @@ def begin_problem(
     Args:
         log: a table with `state`, `action`, `next_state` and, if there are any, `count` and `cost`.
         force: replace a `problem.toml` that is there; refused otherwise.
-        columns: what its columns are called, where that is something else, such as `{"state": "s"}`.
+        columns: what its columns are called, where that is something else, such as `{"state": "s"}`; of a state that is
+            made of several, all of these.
         trajectories: its rows are consecutive steps without `next_state`.
     """
     log = Path(log)
@@ -123,6 +127,26 @@ def _ends(facts: Facts) -> list[str]:
     return [f"# terminal = {names}  # nothing in the log begins there: take the sign # off if they end it"]
 
 
+def _costs(facts: Facts, costs: bool) -> list[str]:
+    """Where costs are to come from: beside a log that has some, a comment with a price for pairs that have none."""
+    if not costs:
+        return ['costs = "costs.csv"  # the log has none: make this file, with state, action, cost']
+    log = facts.log
+    assert log is not None
+    paid = log.cost_count > 0
+    pairs = len(facts.states) * len(facts.actions)
+    priced = pairs - len(np.unique(log.state[paid] * len(facts.actions) + log.action[paid]))
+    if not priced:
+        return []
+    dearest = float(np.max(log.cost_total[paid] / log.cost_count[paid])) + 0.0
+    return [
+        f"# The log has no cost for {priced:,} of the {pairs:,} pairs of a state and an action. default_cost prices",
+        "# them, but for those of terminal states. Offered is the mean cost of the dearest move in the log: what is",
+        "# priced lower may look better than what was tried, for no reason but this number.",
+        f"# default_cost = {dearest!r}",
+    ]
+
+
 def _text(log: Path, facts: Facts, form: dict[str, Any], costs: bool, suggestion: Suggestion | None) -> str:
     assert facts.log is not None
     order = "" if _numbered(facts) else "  # put them in their natural order: rows learn from one another by it"
@@ -140,9 +164,7 @@ def _text(log: Path, facts: Facts, form: dict[str, Any], costs: bool, suggestion
         "[data]",
         f"transitions = {as_toml(log.name)}",
         *(f"{key} = {as_toml(value)}" for key, value in form.items()),
-        "# default_cost = 0.0  # of pairs that have no cost in the log"
-        if costs
-        else 'costs = "costs.csv"  # the log has none: make this file, with state, action, cost',
+        *_costs(facts, costs),
         "",
         "[risk]",
         'kind = "cvar"  # the mean of the worst tenth',

@@ -16,7 +16,8 @@ from ..models import AbstractFamily, TabularFamily
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, WithCosts
 from ..transitions import Transitions
 from .costs import BelievedCosts
-from .facts import Facts, digest_of_arrays
+from .counted import digest_of_arrays
+from .facts import Facts
 from .limits import made_limits
 from .outcomes import Laid
 from .schema import parse
@@ -132,13 +133,14 @@ class AbstractCase(ABC):
         """The solver that the file asks for."""
         return self.file.solver.made(self.shape)
 
-    def with_log(self, sources: Any, again: bool = False) -> Any:
+    def with_log(self, sources: Any, again: bool = False, only_new: bool = False) -> Any:
         """The same problem after more has been observed; a path, a frame or a list of them.
 
-        A log that was counted before, by its path or by its rows, is refused unless it is to count `again`.
+        A log that was counted before, by its path or by its rows, or that begins with logs that were, is refused
+        unless it is to count `again`, or only its rows behind those are.
         """
         several = sources if isinstance(sources, list | tuple) else [sources]
-        return self._after(self.facts.with_log(several, again))
+        return self._after(self.facts.with_log(several, again, only_new))
 
     def with_solver(self, settings: dict[str, Any]) -> Any:
         """The same problem with other settings of the solver, checked."""

@@ -51,6 +51,7 @@ class Proof(Record):
         lower_bound: no stationary policy (no deterministic one, if only these count) has less risk on the draws.
         known_bound: `rho(min_pi C(pi, theta))`, which policies that are told theta cannot beat, either.
         draws: on which all this is proved; the whole posterior where `exact`.
+        aim: the gap that was asked for, as a share of the risk.
         deterministic: whether only deterministic policies count.
         reason: why the search stopped.
         nodes: boxes that were bounded.
@@ -68,6 +69,7 @@ class Proof(Record):
     lower_bound: float
     known_bound: float
     draws: WeightedDraws
+    aim: float
     deterministic: bool = field(static=True)
     reason: str = field(static=True)
     nodes: int
@@ -85,6 +87,12 @@ class Proof(Record):
         return self.risk - self.lower_bound
 
     @property
+    def met(self) -> bool:
+        """Whether the gap is as small as was asked for, up to rounding."""
+        rounding = 1e-12 * max(abs(self.risk), abs(self.lower_bound))
+        return self.gap <= self.aim * abs(self.risk) + rounding
+
+    @property
     def exact(self) -> bool:
         """Whether the draws are the whole posterior."""
         return self.draws.exact
@@ -93,13 +101,14 @@ class Proof(Record):
         """The lines of the printed summary, as (label, text)."""
         kind = "deterministic" if self.deterministic else "stationary"
         on = f"all {len(self.draws)} atoms" if self.exact else f"these {len(self.draws)} draws"
-        share = f" ({self.gap / self.risk:.3%})" if self.lower_bound > 0.0 else ""
+        share = f", {self.gap / abs(self.risk):.3%} of the risk" if self.risk != 0.0 else ""
+        aim = f"the aim, {self.aim:.3%} of the risk, was {'' if self.met else 'not '}met"
         told = self.risk - self.known_bound
         return [
-            ("risk", f"{self.risk:.4f} of the best {kind} policy found, on {on}"),
-            ("lower bound", f"{self.lower_bound:.4f}: on {on} no {kind} policy has less"),
-            ("gap", f"{self.gap:.4g}{share}: proved"),
-            ("knowing theta", f"gains {told:.4f} at most: nothing is below {self.known_bound:.4f} then"),
+            ("risk", f"{self.risk:.6g} of the best {kind} policy found, on {on}"),
+            ("lower bound", f"{self.lower_bound:.6g}: on {on} no {kind} policy has less"),
+            ("gap", f"proved to {self.gap:.4g}{share}; {aim}"),
+            ("knowing theta", f"gains {told:.4g} at most: nothing is below {self.known_bound:.6g} then"),
             *self._optimum_rows(),
             ("search", f"{self.nodes} boxes in {self.seconds:.1f} s; stopped because {self.reason}"),
         ]
@@ -111,11 +120,11 @@ class Proof(Record):
             return [("posterior", f"nothing is said of it: {self._no_optimum()}")]
         low, high = self.optimum
         samples = len(self.replicates)
-        return [("optimum", f"{low:.4f} to {high:.4f} under the whole posterior (95 %, {samples} samples)")]
+        return [("optimum", f"{low:.6g} to {high:.6g} under the whole posterior (95 %, {samples} samples)")]
 
     def _no_optimum(self) -> str:
         if len(self.replicates) < 2:
-            return "that takes replications= of at least 2"
+            return "that takes at least 2 replications (--replications, replications=)"
         if not self.measure.biased_low:
             return "the risk of a sample need not be below that of the posterior on average"
         return "the draws are too few to tell, or are of a posterior that is itself a sample"
@@ -200,7 +209,7 @@ def prove(
                 cuts = Tree(case.start.shape, deterministic, resume.cuts._replace(bound=bound))
             search = BranchAndBound(case, cuts, pool.map, threads)
             found.append((search, _searched(search, limits, progress)))
-    return _proof(found, belief, key, time.perf_counter() - clock)
+    return _proof(found, belief, key, gap, time.perf_counter() - clock)
 
 
 def _require_same(
@@ -252,7 +261,9 @@ def _searched(search: BranchAndBound, limits: _Limits, progress: Callable[[Momen
     return "no box can be cut any further within rounding"
 
 
-def _proof(found: list[tuple[BranchAndBound, str]], belief: Posterior, words: tuple[int, ...], seconds: float) -> Proof:
+def _proof(
+    found: list[tuple[BranchAndBound, str]], belief: Posterior, words: tuple[int, ...], aim: float, seconds: float
+) -> Proof:
     search, reason = found[0]
     case, unit, searches = search.case, search.case.unit, [each for each, _ in found]
     replicates = tuple(_replicate(each) for each in searches)
@@ -268,6 +279,7 @@ def _proof(found: list[tuple[BranchAndBound, str]], belief: Posterior, words: tu
         lower_bound=bound,
         known_bound=min(float(_lower(unit, search.root_bound)), bound),
         draws=case.draws,
+        aim=aim,
         deterministic=case.deterministic,
         reason=reason,
         nodes=sum(len(each.tree) for each in searches),

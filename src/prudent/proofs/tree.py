@@ -98,7 +98,9 @@ class Tree:
         """All nodes without children."""
         return [node for node, child in enumerate(self.child) if child == NONE]
 
-    def boxes(self, nodes: Iterable[int]) -> tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]]:
+    def boxes(
+        self, nodes: Iterable[int] | Int[np.ndarray, " N"]
+    ) -> tuple[Float[np.ndarray, "N S A"], Float[np.ndarray, "N S A"]]:
         """The bounds `low` and `high` of these nodes' tables."""
         nodes = list(nodes)
         low, high = np.zeros((len(nodes), *self.shape)), np.ones((len(nodes), *self.shape))

@@ -5,7 +5,7 @@ measure next, and a proof of how good its policy is, to be checked by code that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -243,6 +243,8 @@ def prove_run(
 def proved(case: AbstractCase, arguments: dict[str, Any], start: Any, **how: Any) -> tuple[Proof, bytes | None]:
     """A proof of a problem, and its file; None where the loss or risk is not one that the verifier knows.
 
+    The proof has the bound that the file claims, so that whoever prints either prints the same.
+
     Args:
         case: the problem.
         arguments: of `solve`.
@@ -256,9 +258,12 @@ def proved(case: AbstractCase, arguments: dict[str, Any], start: Any, **how: Any
     asked = {name: arguments[name] for name in ("model", "belief", "risk", "loss", "seed")}
     proof = prove(**asked, start=start, **how)
     try:
-        return proof, proof_file(proof, {"problem": case.digest()})
+        content = proof_file(proof, {"problem": case.digest()})
     except InputError:
         return proof, None
+    bound = prudent_verifier.read(content)[1]["lower_bound"]
+    optimum = (bound, proof.risk) if proof.exact else proof.optimum
+    return replace(proof, lower_bound=bound, known_bound=min(proof.known_bound, bound), optimum=optimum), content
 
 
 def verify_run(folder: str | Path, *, trust: bool = False) -> prudent_verifier.Verdict:

@@ -21,11 +21,11 @@ from ..problems import AbstractCase, Case, Counted, Facts, Outcomes, case_of, im
 from ..report import FitRecord
 from ..seeds import as_key, fold_in
 from ..solvers import Checkpoint, History, Solution, Status, named_leaves
-from ..tables import LogCounts, Names
+from ..tables import LogCounts, Names, RowDigests
 from .folder import FILES, UNFINISHED
 from .tensors import kind_of, packed, unpacked
 
-KIND, LINEAR = "prudent checkpoint, version 6", "prudent linear checkpoint, version 1"
+KIND, LINEAR = "prudent checkpoint, version 7", "prudent linear checkpoint, version 2"
 LOG = ("state", "action", "next_state", "count", "cost_count", "cost_total", "cost_square")
 TREES = ("state", "parameters", "history")
 
@@ -248,9 +248,12 @@ def _outcomes(arrays: dict[str, np.ndarray], record: dict[str, Any], sizes: tupl
 
 
 def _counted(said: Any) -> Counted:
-    if not all(isinstance(text, str) or (name == "path" and text is None) for name, text in said.items()):
+    kept = said["order"]
+    order = RowDigests(int(kept["rows"]), kept["whole"], tuple(kept["first"]))
+    texts = [said["name"], said["digest"], said["path"] or "", order.whole, *order.first]
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError("a log that is not named by text")
-    return Counted(**said)
+    return Counted(**said | {"order": order, "new": int(said["new"])})
 
 
 def _known(kind: str, names: Any, said: Any) -> Names:

@@ -121,6 +121,7 @@ def continue_run(
     *,
     data: Any = None,
     again: bool = False,
+    only_new: bool = False,
     iterations: int | None = None,
     tolerance: float | None = None,
     out: str | Path | None = None,
@@ -139,8 +140,9 @@ def continue_run(
     Args:
         folder: of the run; everything needed is in its checkpoint.
         data: a log of what was observed since: a path, a frame, or a list of them. One that the run has counted
-            before, by its path or by its rows, is refused.
+            before, by its path or by its rows, is refused, and so is one that begins with rows the run has counted.
         again: count it all the same.
+        only_new: of a log that begins with rows the run has counted, such as a longer export, count those behind them.
         iterations: how many more at most; as many as before, or what is left of a run that was interrupted, when left
             out. With 0 the files are written again from the checkpoint.
         tolerance: another one; that of the run when left out.
@@ -169,7 +171,8 @@ def continue_run(
         settle(target, places.FILES)
         several = None if data is None else list(data) if isinstance(data, list | tuple) else [data]
         saved, source = _saved(folder, trust)
-        plan = _plan(saved, source, target, several, again, {"iterations": iterations, "tolerance": tolerance})
+        count = {"again": again, "only_new": only_new}
+        plan = _plan(saved, source, target, several, count, {"iterations": iterations, "tolerance": tolerance})
         return _carry_out(plan, report, progress)
 
 
@@ -210,7 +213,7 @@ def _saved(folder: Path, trust: bool) -> tuple[Saved, Path]:
 
 
 def _plan(
-    saved: Saved, source: Path, target: Path, data: list[Any] | None, again: bool, settings: dict[str, Any]
+    saved: Saved, source: Path, target: Path, data: list[Any] | None, count: dict[str, bool], settings: dict[str, Any]
 ) -> RunPlan:
     case, episode, before = saved.case, saved.episode, restored(saved, source)
     if data is not None and saved.left is not None:
@@ -221,7 +224,7 @@ def _plan(
             )
         data = None
     if data is not None:
-        case, episode = case.with_log(data, again), episode + 1
+        case, episode = case.with_log(data, **count), episode + 1
     case = case.with_solver({name: value for name, value in settings.items() if value is not None})
     arguments = case.arguments()
     arguments["seed"] = episode_seed(arguments["seed"], episode)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .names import INDEX_BITS, Names, as_name, require_name
-from .reading import Batch, numpy_of, read_batches
+from .names import INDEX_BITS, Names, as_name, few_of, require_name
+from .reading import Batch, Called, numpy_of, read_batches
+from .repeats import RowOrder
 from .rows import EPISODE, TIME, UNIT, Keeper, Steps, taken
 
 # Distinct codes of finished batches are merged once this many have gathered.
@@ -67,12 +69,29 @@ class LogForm:
     """How the rows of a log are to be read.
 
     Attributes:
-        called: what its columns are called, where that is something else; empty for one to leave alone.
+        called: what its columns are called, where that is something else; empty for one to leave alone; several for a
+            state that is made of them.
         trajectories: rows are consecutive steps, whose next state is the state of the row behind.
     """
 
-    called: Mapping[str, str] = field(default_factory=dict)
+    called: Called = field(default_factory=dict)
     trajectories: bool = False
+
+    def __post_init__(self) -> None:
+        columns = {name: [each] if isinstance(each, str) else list(each) for name, each in self.called.items()}
+        named = [column for each in columns.values() for column in each if column]
+        twice = [column for column, count in Counter(named).items() if count > 1]
+        if twice:
+            raise InputError(f"column {twice[0]!r} of the log is named twice; it has one meaning")
+        width = {name: len(columns.get(name, [name])) for name in (*columns, "state", "next_state")}
+        for name, number in width.items():
+            if number != 1 and name not in ("state", "next_state"):
+                raise InputError(f"{name} is one column of the log, got {few_of(columns[name])}; give one")
+        if not self.trajectories and width["state"] != width["next_state"]:
+            raise InputError(
+                f"a state is made of {width['state']} columns of the log and the next state of {width['next_state']}; "
+                "name as many next_state columns, or say that the rows are consecutive steps (trajectories)"
+            )
 
 
 def count_log(
@@ -83,6 +102,7 @@ def count_log(
     leave: tuple[str, ...] = (),
     keep: Keeper | None = None,
     form: LogForm | None = None,
+    order: RowOrder | None = None,
 ) -> LogCounts:
     """Read and count logs, one after the other.
 
@@ -94,6 +114,7 @@ def count_log(
         leave: optional columns to leave alone, such as `cost` where costs come from elsewhere.
         keep: keeps the rows themselves, with their units and times if there are any.
         form: how its rows are to be read; a transition a row under the usual names when left out.
+        order: takes digests of the rows, and may leave the first ones out.
     """
     form = LogForm() if form is None else form
     seen = Tally()
@@ -105,7 +126,7 @@ def count_log(
     for source in sources:
         before, steps = rows, Steps() if form.trajectories else None
         for batch in read_batches(source, names, numbers, optional, folder, form.called):
-            rows += _add(batch, states, actions, seen, steps, keep)
+            rows += _add(batch, states, actions, seen, steps, keep, order)
         if rows == before:
             name = source if isinstance(source, str | Path) else "the frame"
             raise InputError(f"{name}: the log has no row; observe at least one transition")
@@ -119,7 +140,15 @@ def _of_tally(seen: Tally, rows: int, sources: tuple[str, ...]) -> LogCounts:
     return LogCounts(state, action, next_state, count, paid, total, square, rows, sources)
 
 
-def _add(batch: Batch, states: Names, actions: Names, seen: Tally, steps: Steps | None, keep: Keeper | None) -> int:
+def _add(
+    batch: Batch,
+    states: Names,
+    actions: Names,
+    seen: Tally,
+    steps: Steps | None,
+    keep: Keeper | None,
+    order: RowOrder | None,
+) -> int:
     state = indices(batch, "state", states)
     cost, rows = _costs(batch, empty=steps is not None), len(state)
     if steps is None:
@@ -130,6 +159,13 @@ def _add(batch: Batch, states: Names, actions: Names, seen: Tally, steps: Steps 
     else:
         action, count = indices(batch, "action", actions, empty=True), None
         batch, state, action, next_state, cost = steps.transitions(batch, state, action, cost)
+    if order is not None:
+        names = {"state": (states, state), "action": (actions, action), "next_state": (states, next_state)}
+        known = order.add(names, {"count": np.ones(len(state)) if count is None else count, "cost": cost})
+        if order.skip:
+            state, action, next_state = state[known:], action[known:], next_state[known:]
+            count, cost = None if count is None else count[known:], None if cost is None else cost[known:]
+            rows = len(state)
     seen.add((state << 2 * INDEX_BITS) | (action << INDEX_BITS) | next_state, count, cost)
     if keep is not None:
         keep.add(batch, {"state": state, "action": action, "next_state": next_state, "cost": cost, "count": count})
@@ -169,6 +205,11 @@ def indices(batch: Batch, column: str, names: Names, empty: bool = False) -> np.
     values, which = batch.labels(column, empty)
     numbers = np.empty(len(values), np.int64)
     for k, value in enumerate(values):
+        if isinstance(value, tuple):
+            try:
+                value = names.product(value)
+            except InputError as error:
+                raise InputError(f"{_place(batch, which, k)}: {error}") from None
         name = as_name(value)
         if empty and name == "":
             numbers[k] = -1

@@ -141,6 +141,7 @@ class Names:
                 raise InputError(f"{code!r} is the name of one {kind} and stands for {kind} {name!r}; rename one")
         self.codes = dict(codes or {})
         self._number |= {code: self._number[name] for name, code in self.codes.items()}
+        self._levels: dict[str, tuple[str, ...]] = {}
 
     def _add(self, name: str) -> int:
         if len(self._names) >= MOST_NAMES:
@@ -185,19 +186,43 @@ class Names:
             return f"; there are {self._size}, numbered 0 to {self._size - 1}"
         return suggest(name, self._names) or f"; there are {few_of(self._names)}"
 
+    def product(self, cells: Sequence[object]) -> str:
+        """The name that the cells of several columns make up together."""
+        levels = [as_name(cell) for cell in cells]
+        odd = next((cell for cell, level in zip(cells, levels, strict=True) if not level), None)
+        if odd is not None:
+            raise InputError(f"{self.kind} {odd!r} is neither a name nor a whole number")
+        known = tuple(str(level) for level in levels)
+        name = ", ".join(known)
+        if self._levels.setdefault(name, known) != known:
+            raise InputError(f"two {self.kind}s would be called {name!r}; use names without commas")
+        return name
+
     def settled(self) -> tuple[Names, np.ndarray]:
         """The same names, declared from now on, and the new number of each old one.
 
-        Collected names that are all whole numbers come in their order, not in the order they were met.
+        Collected names that are all whole numbers come in their order, not in the order they were met. Names made of
+        several columns come in the order of the levels of the first column, then of the second, and so on.
         """
         if self.declared:
             return self, np.arange(len(self))
         order = list(range(len(self._names)))
-        if all(name.isascii() and name.isdigit() and len(name) < 20 for name in self._names):
-            order.sort(key=lambda number: int(self._names[number]))
+        levels = [self._levels.get(name, (name,)) for name in self._names]
+        # Other tables may have names that are not in the log, whose levels are not known.
+        if len({len(each) for each in levels}) == 1:
+            ranks = [_ranks(column) for column in zip(*levels, strict=True)]
+            order.sort(key=lambda number: [rank[level] for rank, level in zip(ranks, levels[number], strict=True)])
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return Names(self.kind, [self._names[number] for number in order]), place
+
+
+def _ranks(levels: Sequence[str]) -> dict[str, int]:
+    """The place of each level: whole numbers by size, others as they were met."""
+    known = list(dict.fromkeys(levels))
+    if all(name.isascii() and name.isdigit() and len(name) < 20 for name in known):
+        known.sort(key=int)
+    return {level: rank for rank, level in enumerate(known)}
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ MOST_SEARCHED = 2_000_000
 # Columns of logs, which may be called otherwise.
 LOGGED = ("state", "action", "next_state")
 
+# What columns of a log are called; a state may be made of several.
+Called = Mapping[str, str | Sequence[str]]
+
 
 class Batch(NamedTuple):
     """Some rows of a table.
@@ -51,12 +54,14 @@ class Batch(NamedTuple):
         first: the number of the first row, counted from 1 below the header.
         columns: arrays of one length by column name.
         guarded: whether names may begin with an apostrophe that spreadsheets take for "this is text".
+        parts: by column that the table does not have, the columns whose cells together are its names.
     """
 
     source: str
     first: int
     columns: dict[str, pa.Array]
     guarded: bool = False
+    parts: Mapping[str, list[str]] | None = None
 
     def place(self, position: int) -> str:
         """Where a row is, for messages."""
@@ -80,7 +85,12 @@ class Batch(NamedTuple):
         return values
 
     def labels(self, column: str, empty: bool = False) -> tuple[list[Any], np.ndarray]:
-        """A column's distinct values, and which of them each row has; refuses empty cells by row, unless it may be."""
+        """A column's distinct values, and which of them each row has; refuses empty cells by row, unless it may be.
+
+        Values of a column of several parts are tuples, in the order of their first rows.
+        """
+        if self.parts and column in self.parts:
+            return self._product(self.parts[column])
         array = self.columns[column]
         if array.null_count and empty:
             array = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).cast(pa.string())
@@ -98,6 +108,15 @@ class Batch(NamedTuple):
             return values, numpy_of(array.indices)
         except UnicodeDecodeError:
             raise InputError(f"{self.source}: is not UTF-8 text; save it as UTF-8") from None
+
+    def _product(self, parts: list[str]) -> tuple[list[Any], np.ndarray]:
+        found = [self.labels(part) for part in parts]
+        code = np.ravel_multi_index([which for _, which in found], [len(values) for values, _ in found])
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return [tuple(values[at[row]] for values, at in found) for row in first[order]], place[which]
 
 
 def numpy_of(array: pa.Array) -> np.ndarray:
@@ -119,7 +138,7 @@ def read_batches(
     numbers: Sequence[str],
     optional: Sequence[str],
     folder: Path | None = None,
-    called: Mapping[str, str] | None = None,
+    called: Called | None = None,
 ) -> Iterator[Batch]:
     """The rows of a file or a frame in batches that hold the columns asked for and nothing else.
 
@@ -130,8 +149,23 @@ def read_batches(
         optional: which of both may be missing.
         folder: where a relative path begins; the working folder when left out.
         called: of a log, what its columns are called, where that is something else; empty for one to leave alone.
+            Several columns make up one name.
     """
-    wanted = _Wanted(tuple(names), tuple(numbers), frozenset(optional), dict(called or {}), called is not None)
+    parts = {
+        name: {f"{name} column {column!r}": column for column in columns}
+        for name, columns in (called or {}).items()
+        if not isinstance(columns, str)
+    }
+    plain = {name: column for name, column in (called or {}).items() if isinstance(column, str)}
+    plain |= {part: column for each in parts.values() for part, column in each.items()}
+    names = [part for name in names for part in parts.get(name, [name])]
+    wanted = _Wanted(tuple(names), tuple(numbers), frozenset(optional), plain, called is not None)
+    for batch in _batches(source, wanted, folder):
+        yield batch._replace(parts={name: list(each) for name, each in parts.items()})
+
+
+def _batches(source: Any, wanted: _Wanted, folder: Path | None) -> Iterator[Batch]:
+    """The rows in batches."""
     if isinstance(source, str) and source.startswith("minari:"):
         from .minari_datasets import minari_batches
 
@@ -183,7 +217,9 @@ class _Wanted(NamedTuple):
             have = ", ".join(repr(column[:40]) for column in columns[:8]) + (", ..." if len(columns) > 8 else "")
             others = [column.strip() for column in columns if column.strip() not in wanted]
             near = suggest(said or name, others).replace("did you mean", "is it")
-            what = f"column {name!r}" if said is None else f"column {said!r}, which is to be the {name},"
+            what = (
+                f"column {name!r}" if said is None else f"column {said!r}, which is to be the {name.partition(' ')[0]},"
+            )
             fix = _fix(name, said) if self.log else ""
             # A question ends by itself.
             there = f"{' The' if near else '; the'} columns are {have or 'none'}{fix}"
