@@ -78,6 +78,32 @@ class AtomProblem:
         return here - answer.fun, moved / moved.sum(axis=1, keepdims=True)
 
 
+class DegenerateProblem(AtomProblem):
+    """Integer costs, costs of one pair alone, deterministic kernels, actions that tie, atoms that cost nothing."""
+
+    def __init__(self, seed):
+        random = np.random.default_rng([1, seed])
+        states, actions = [(2, 2), (4, 3)][int(random.integers(2))]
+        atoms = int(random.integers(2, 13))
+        shape = (atoms, states, actions)
+        one, level = np.zeros(shape), float(random.choice([0.0, 0.1, 0.5, 0.9, 0.99, 0.999]))
+        one[:, int(random.integers(states)), int(random.integers(actions))] = random.choice([0.0, 1.0, 5.0], size=atoms)
+        few = random.choice([0.0, 0.0, 1.0, 5.0], size=shape)
+        self.costs = [random.integers(0, 2, shape) * 5.0, few, one, random.uniform(size=shape)][int(random.integers(4))]
+        if random.uniform() < 0.2:
+            self.costs = self.costs * random.integers(0, 2, (atoms, 1, 1))
+        jumps, noise = np.eye(states)[random.integers(0, states, shape)], random.dirichlet(np.full(states, 0.5), shape)
+        self.kernels = [noise, jumps, jumps[:, :, :1]][int(random.integers(3))]
+        if random.uniform() < 0.2:
+            self.kernels = self.kernels[:1]
+        self.kernels = np.broadcast_to(self.kernels, (*shape, states))
+        uneven = random.dirichlet(np.ones(atoms)), random.dirichlet(np.full(atoms, 0.1)) + 1e-12
+        shares = [np.ones(atoms), *uneven][int(random.integers(3))]
+        self.shares = shares / shares.sum()
+        self.discount, self.level = float(random.choice([0.5, 0.9, 0.95])), level
+        self.family = family(states, actions, self.discount)
+
+
 _FAMILIES = {}
 
 

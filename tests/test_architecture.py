@@ -199,6 +199,14 @@ def test_nothing_after_the_seam_knows_what_a_state_is(room):
         assert not re.search(r"\bsupport\b|\bSupport\b", path.read_text(encoding="utf-8")), path
 
 
+def test_one_module_calls_highs_and_looks_at_its_status():
+    every = [*modules(), *(ROOT / "studies" / "src").rglob("*.py")]
+    calling = {
+        path.stem for path in every if re.search(r"\bhighspy\b|\blinprog\b|\bmilp\b", path.read_text(encoding="utf-8"))
+    }
+    assert calling == {"programs"}
+
+
 def test_the_library_does_not_know_its_studies():
     for path in modules():
         for node in imports_of(path):

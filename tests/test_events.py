@@ -113,6 +113,60 @@ def test_leaping_over_sweeps_changes_nothing_but_their_number(near, monkeypatch,
     assert all(0 < counts[name] < 0.7 * made.count(name) for name in ("push", "pull"))
 
 
+def check_quotients(family, policy, thetas, states, atol):
+    """Slopes from a deterministic policy towards every other action of these states are difference quotients."""
+    objective = by_sweeps(family)
+    slope = objective.averages().slopes(policy, thetas, lambda losses: np.full(len(losses), 1.0 / len(losses))).slope
+    here, small = losses_on(objective, policy[None], thetas)[0].mean(), 1e-5
+    for s in states:
+        for a in np.flatnonzero(policy[s] == 0.0):
+            near = policy.copy()
+            near[s] += small * (np.eye(policy.shape[1])[a] - policy[s])
+            quotient = (losses_on(objective, near[None], thetas)[0].mean() - here) / small
+            found = float(slope[s, a] - slope[s] @ policy[s])
+            assert abs(found - quotient) <= 1e-3 * abs(quotient) + atol, (s, a, found, quotient)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slopes_towards_actions_not_taken_are_difference_quotients(draws, seed):
+    """Where these lead, the policy may never go."""
+    random = np.random.default_rng(seed)
+    events, tables = twins(successors=table_of_successors(seed), start=int(random.integers(STATES)))
+    policy = np.eye(ACTIONS)[random.integers(0, ACTIONS, STATES)]
+    check_quotients(events, policy, draws, range(STATES), atol=1e-3)
+    check_twins(events, tables, policy, draws)
+
+
+def test_slopes_of_a_long_queue_towards_actions_not_taken_are_difference_quotients():
+    """The policy keeps to short queues; a holiday lets 200 wait at once."""
+    longest = 10_000
+
+    def move(length, rest, event):
+        step = np.array([0, 1, -1])[event]
+        return np.clip(length + step + 200 * rest, 0, longest - 1)
+
+    def chance(theta):
+        return jnp.stack([1 - theta[0] - theta[1], theta[0], theta[1]])
+
+    cost = np.sqrt(np.arange(longest))[:, None] + np.array([3.0, 0.0])
+    queue = pr.EventFamily(move, chance, cost, start=0, discount=0.95, shape=(longest, 2, 3))
+    works = np.tile([1.0, 0.0], (longest, 1))
+    check_quotients(queue, works, np.array([[0.3, 0.5], [0.2, 0.6]]), (0, 1, 3), atol=1e-3)
+
+
+@pytest.mark.parametrize("step", [pr.ProxLinear(), pr.NaturalGradient()])
+def test_a_search_leaves_a_deterministic_start_for_a_state_it_never_meets(step):
+    """Waiting costs 1 for ever; 1.1 once leads to the end, which is free."""
+    successors = [[[0, 0], [1, 1]], [[1, 1], [1, 1]]]
+    family = pr.EventFamily(successors, lambda t: jnp.stack([t[0], 1 - t[0]]), [[1.0, 1.1], [0.0, 0.0]], 0, 0.95)
+    waits = np.array([[1.0, 0.0], [1.0, 0.0]])
+    solver = pr.SampleAverage(samples=2, largest=2, starts=1, step=step)
+    parts = {"policy": pr.Direct(), "start": waits, "occupancy": pr.Exact(pr.Sweeps.of(family.support))}
+    solution = pr.solve(family, pr.Draws([[0.3], [0.6]]), solver=solver, **parts)
+    assert solution.status is pr.Status.CONVERGED
+    np.testing.assert_allclose(solution.evaluation.risk, 1.1, rtol=1e-9)
+
+
 def test_states_that_are_never_met_have_no_visits_and_no_slope(draws, policy):
     events, _ = twins(start=5)
     found = by_sweeps(events).averages().slopes(policy, draws, np.ones_like)

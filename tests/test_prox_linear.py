@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 import prudent as pr
 from prudent.parameter_sets import RowSet
 from prudent.posteriors import WeightedDraws
+from prudent.programs import CutProgram, solve_program
 from prudent.solvers.linear_model import TrustRegion, improve
 from prudent.solvers.prox_linear import linearised
 from prudent.solvers.sample import Sample
@@ -54,6 +55,34 @@ def least_tail(model, shares, level, radius, floor=0.0, ratio=np.inf):
     answer = linprog(costs, A_ub=np.array(rows), b_ub=limits, A_eq=sums, b_eq=np.ones(STATES), bounds=bounds)
     assert answer.status == 0
     return answer.fun
+
+
+@pytest.mark.parametrize("little", [1.9e-22, 1e-300, 1e-16, 1e-13, 1e-9])
+def test_slopes_that_a_program_cannot_bear_end_it(little):
+    """Two draws can gain a little by the third action, of which the last draw loses much: HiGHS refuses its row."""
+    table, shares = np.full((1, 3), 1.0 / 3.0), np.full(3, 1.0 / 3.0)
+    sample = Sample(table[None], WeightedDraws(np.zeros((3, 1)), shares, True), pr.WorstCase(), np.ones(1, bool))
+    slopes = np.array([[little, -little, -0.5 * little], [-little, little, -0.5 * little], [0.0, 0.0, 50.0]])
+    model = linearised(sample, table, np.array([little, little, 0.0]), slopes[:, None])
+    found = improve(model, TrustRegion(table, RowSet()))
+    # The least of the largest is where it is now, but for a share of the little in 50.
+    assert 0.0 <= found.decrease <= found.most <= little
+
+
+def test_a_program_of_which_a_part_is_refused_has_no_optimum():
+    program = CutProgram(np.array([1.0]), np.array([0.0]), np.array([np.inf]))
+    program.add(np.array([[-1.0]]), np.array([-2.0]))
+    optimum = program.solve()
+    assert optimum is not None and optimum.value == 2.0
+    program.add(np.array([[-1e20]]), np.array([-3e20]))
+    assert program.solve() is None
+
+
+def test_a_program_without_an_optimum_has_none():
+    assert solve_program([-1.0], bounds=[(0.0, None)]) is None
+    assert solve_program([1.0], A_ub=[[1.0]], b_ub=[-1.0], bounds=[(0.0, None)]) is None
+    found = solve_program([1.0], bounds=[(3.0, None)])
+    assert found is not None and found.fun == 3.0
 
 
 @pytest.mark.parametrize("radius", [1.0, 0.3, 0.01])

@@ -19,6 +19,7 @@ from prudent.objectives import objective_of
 from prudent.proofs.file import proof_file as proof_file_of
 
 from .atom_problems import AtomProblem, tail_mean
+from .marks import short
 from .tampering import raise_bound, rewritten
 
 
@@ -36,6 +37,15 @@ def test_the_verifier_accepts_a_proof_and_finds_its_numbers(proof_file):
     assert proof.lower_bound - 1e-6 <= verdict.lower_bound <= proof.risk
     # Boxes whose own parent shows as much are left out.
     assert 1 < verdict.boxes <= (proof.cuts.child < 0).sum() and "verified" in str(verdict)
+
+
+@pytest.mark.parametrize("seed", short([7, 13, 18], range(30)))
+def test_the_verifier_finds_the_gap_that_the_proof_states(seed):
+    problem = AtomProblem(seed, states=3, actions=2, most=6)
+    proof = pr.prove(problem.family, problem.belief(), risk=pr.CVaR(problem.level), gap=1e-3, seconds=60.0, workers=1)
+    assert proof.gap <= 1e-3 * proof.risk
+    verdict = prudent_verifier.verify(proof_file_of(proof))
+    assert verdict.risk - verdict.lower_bound == pytest.approx(proof.gap, abs=1e-7 * proof.risk)
 
 
 def test_a_proof_that_was_found_without_loops_is_accepted(tmp_path, monkeypatch):

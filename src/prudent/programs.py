@@ -1,4 +1,7 @@
-"""Linear programs that rows are added to, as cutting planes do: each solve begins where the last one ended."""
+"""Linear programs, all of them solved by HiGHS: one at a time, or rows added one after the other as cutting planes are.
+
+No other module calls HiGHS. Here every status is looked at: a program that is refused in part has no optimum.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,14 @@ from jaxtyping import Float
 
 # How far a row or a multiplier may be off, in the program's own units; HiGHS takes nothing smaller.
 TOLERANCE = 1e-10
+
+
+def solve_program(*program: Any, **options: Any) -> Any | None:
+    """What SciPy's `linprog` finds of this program; None if that is no optimum."""
+    from scipy.optimize import linprog  # slow to import
+
+    found = linprog(*program, **options)
+    return found if found.status == 0 else None
 
 
 class Optimum(NamedTuple):
@@ -51,14 +62,14 @@ class CutProgram:
         high: Float[np.ndarray, " N"],
         equal: Any = None,
     ):
-        self._solver = highspy.Highs()
+        self._solver, self._refused = highspy.Highs(), False
         for name, value in {
             "output_flag": False,
             "threads": 1,
             "primal_feasibility_tolerance": TOLERANCE,
             "dual_feasibility_tolerance": TOLERANCE,
         }.items():
-            self._solver.setOptionValue(name, value)
+            self._note(self._solver.setOptionValue(name, value))
         self._equations = 0 if equal is None else equal.shape[0]
         program = highspy.HighsLp()
         program.num_col_, program.num_row_ = len(cost), self._equations
@@ -69,22 +80,26 @@ class CutProgram:
             program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
             program.a_matrix_.start_, program.a_matrix_.index_ = rows.indptr, rows.indices
             program.a_matrix_.value_ = rows.data
-        self._solver.passModel(program)
+        self._note(self._solver.passModel(program))
+
+    def _note(self, status: highspy.HighsStatus) -> None:
+        """Remember an error: what HiGHS works on is then another program than this one."""
+        self._refused |= status == highspy.HighsStatus.kError
 
     def add(self, rows: Float[np.ndarray, "J N"], most: Float[np.ndarray, " J"]) -> None:
         """More rows, each at most a number."""
         for row, limit in zip(rows, most, strict=True):
             places = np.flatnonzero(row).astype(np.int32)
-            self._solver.addRow(-highspy.kHighsInf, float(limit), len(places), places, row[places])
+            self._note(self._solver.addRow(-highspy.kHighsInf, float(limit), len(places), places, row[places]))
 
     def reprice(self, cost: Float[np.ndarray, " N"]) -> None:
         """Another cost of each variable."""
-        self._solver.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
+        self._note(self._solver.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost))
 
     def solve(self) -> Optimum | None:
-        """The optimum; None if none was found, as may happen at the edge of rounding."""
-        self._solver.run()
-        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        """The optimum; None if none was found or a part was refused, as may happen at the edge of rounding."""
+        self._note(self._solver.run())
+        if self._refused or self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         found = self._solver.getSolution()
         multipliers = np.maximum(-np.array(found.row_dual)[self._equations :], 0.0)

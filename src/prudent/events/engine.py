@@ -29,7 +29,7 @@ from ..occupancies import Krylov, LinearSolver
 from ..planning import DrawPlans, Moves, differing, plan_draws
 from ..records import field
 from .families import AbstractEventFamily
-from .visits_and_values import numba_sweeps, values_of, visits_of
+from .visits_and_values import beyond, numba_sweeps, values_of, visits_of
 
 # Draws that are worked on together: each number of them is compiled for itself, so that some are filled up.
 TOGETHER = (1, 4, 8)
@@ -119,7 +119,7 @@ class Engine(NamedTuple):
 
     def visits(self, moves: Moves, policy: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S N"]:
         """How often the policy meets each state."""
-        return visits_of(moves, policy, np.asarray(self.family.start), self.left_out)
+        return visits_of(moves, policy, np.asarray(self.family.start)[:, None], self.left_out)
 
     def losses(self, policy: Float[np.ndarray, "S A"], thetas: Float[np.ndarray, "R ..."]) -> Float[np.ndarray, " R"]:
         """The policy's loss at every draw."""
@@ -176,12 +176,14 @@ class Engine(NamedTuple):
         self, moves: Moves, policy: np.ndarray, thetas: np.ndarray, visits: np.ndarray, shares: np.ndarray
     ) -> Float[np.ndarray, "S A"]:
         paid, slope = (np.array(part) for part in _derivative(self.family, self.loss, thetas, policy, visits, shares))
-        # Policies lead from states that are met to none but those, and to the little that was left out.
-        order = np.flatnonzero(visits.any(axis=1)).astype(np.int32)
-        met, costs = visits[order], paid[order]
-        level = (met * costs).sum(axis=0) / met.sum(axis=0) / (1.0 - moves.discount)
+        met = visits.any(axis=1)
+        order = np.flatnonzero(met).astype(np.int32)
+        often, costs = visits[order], paid[order]
+        level = (often * costs).sum(axis=0) / often.sum(axis=0) / (1.0 - moves.discount)
         error = self.left_out * float(np.abs(costs).max(initial=0.0)) / (1.0 - moves.discount)
-        values = values_of(moves, policy, paid, order, level, error)
+        # An action that the policy does not take may lead to where the policy never goes.
+        read = met if met.all() else met | beyond(moves, policy, visits, self.left_out).any(axis=1)
+        values = values_of(moves, policy, paid, np.flatnonzero(read).astype(np.int32), level, error)
         numba_sweeps().slopes(*moves.kernels, moves.discount, visits, values, shares, order, slope)
         return slope
 

@@ -28,7 +28,7 @@ def numba_sweeps() -> Any:
 
 
 def visits_of(
-    moves: Moves, policy: Float[np.ndarray, "S A"], start: Float[np.ndarray, " S"], left_out: float
+    moves: Moves, policy: Float[np.ndarray, "S A"], start: Float[np.ndarray, "S N"], left_out: float
 ) -> Float[np.ndarray, "S N"]:
     """How often a policy meets each state, `M^T mu = start`; at most this share of all visits is left out.
 
@@ -37,9 +37,9 @@ def visits_of(
     sweeps = numba_sweeps()
     states = len(start)
     visits, mass = np.zeros((states, moves.draws)), _in_large_pages(states, moves.draws)
-    mass[:] = start[:, None]
+    mass[:] = start
     blocks = -(-states // sweeps.BLOCK)
-    hot = np.bincount(np.flatnonzero(start) // sweeps.BLOCK, minlength=blocks) > 0
+    hot = np.bincount(np.flatnonzero(start.any(axis=1)) // sweeps.BLOCK, minlength=blocks) > 0
     # What is left where mass is too little to be sent on is at most half of what may be left out.
     least = 0.5 * left_out / states
     count = moves.sweeps(left_out)
@@ -65,6 +65,19 @@ def visits_of(
             before = visits.copy()
     # After a leap, mass may be below 0, and so may visits by no more than what is left out.
     return np.maximum(visits, 0.0) if leapt else visits
+
+
+def beyond(
+    moves: Moves, policy: Float[np.ndarray, "S A"], visits: Float[np.ndarray, "S N"], left_out: float
+) -> Float[np.ndarray, "S N"]:
+    """How often states are met after one step of any action, each as often as the others, from where a policy goes.
+
+    These are the states whose values tell what actions that the policy does not take are worth.
+    """
+    onward = _in_large_pages(*visits.shape)
+    numba_sweeps().passed(*moves.kernels, np.ones(policy.shape), moves.discount, visits, onward)
+    actions = policy.shape[1]
+    return visits_of(moves, policy, (1.0 - moves.discount) / actions * onward, left_out / actions)
 
 
 def _leap(
@@ -108,7 +121,7 @@ def values_of(
     guess: Float[np.ndarray, " N"],
     error: float,
 ) -> Float[np.ndarray, "S N"]:
-    """`M V = paid` at the states of `order`, which no policy leads out of but by what was left out of its visits.
+    """`M V = paid` at the states of `order`, which the policy leads out of by no more than what was left out of visits.
 
     Values are off by at most `error`, or by rounding. The others stay at the guess.
     """

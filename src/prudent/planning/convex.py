@@ -35,6 +35,7 @@ from ..losses import Loss, check_loss_at
 from ..models import MDP
 from ..occupancies import Krylov
 from ..policies import TabularPolicy
+from ..programs import solve_program
 from ..records import Record, tree_map
 from .exact import require_tolerance
 from .incumbent import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
@@ -285,11 +286,9 @@ def _least_cut(mdp: MDP, flow: sparse.csr_matrix, cuts: list[Cut]) -> tuple[np.n
 
     The program is for `(1 - discount) lambda`, whose entries sum to 1.
     """
-    from scipy.optimize import linprog  # slow to import
-
     rest, pairs = 1.0 - float(mdp.discount), mdp.cost.size
     slopes = np.stack([cut.slope.ravel() for cut in cuts]) / rest
-    result = linprog(
+    result = solve_program(
         np.append(np.zeros(pairs), 1.0),
         A_ub=np.hstack([slopes, -np.ones((len(cuts), 1))]),
         b_ub=-np.array([cut.intercept for cut in cuts]),
@@ -299,7 +298,7 @@ def _least_cut(mdp: MDP, flow: sparse.csr_matrix, cuts: list[Cut]) -> tuple[np.n
         method="highs-ipm",
         options={"primal_feasibility_tolerance": PRECISION, "dual_feasibility_tolerance": PRECISION},
     )
-    if not result.success:
+    if result is None:
         return None
     weights = np.maximum(-result.ineqlin.marginals, 0.0)
     place = np.maximum(result.x[:-1], 0.0).reshape(mdp.cost.shape) / rest

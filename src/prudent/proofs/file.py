@@ -18,7 +18,7 @@ from ..files import write_whole
 from ..objectives import Boxes, Relaxed
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .proving import Proof
-from .relaxation import risk_of_least, shared
+from .relaxation import judge_boxes, risk_of_least, shared
 from .search import BATCH, batches
 from .tree import NONE, Cuts, Tree, tightened
 
@@ -67,7 +67,7 @@ def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
     share = np.asarray(proof.draws.probabilities)
     enough = min(proof.lower_bound, _fitting(proof.cuts, listed["cost"].shape[1], len(share)))
     tree = Tree(listed["cost"].shape[1:], proof.deterministic, proof.cuts).without(enough)
-    bound, shown = _arrays(boxes, proof.measure, share, tree, enough)
+    bound, shown = _arrays(boxes, proof.measure, share, tree, enough, proof.deterministic)
     claims = {
         "lower_bound": min(bound, proof.risk),
         "risk": proof.risk,
@@ -133,7 +133,7 @@ class _Shown(NamedTuple):
 
 
 def _arrays(
-    boxes: Boxes, risk: Risk, share: Float[np.ndarray, " R"], tree: Tree, enough: float
+    boxes: Boxes, risk: Risk, share: Float[np.ndarray, " R"], tree: Tree, enough: float, deterministic: bool
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The least bound of all leaves, and what shows it; tolls only of those whose bound is not enough without."""
     leaves, tolls = np.array(tree.leaves()), tree.cuts().tolls
@@ -151,12 +151,13 @@ def _arrays(
         values = np.asarray(found.values).astype(kind)
         least, quality = boxes.proved(low, high, values.astype(float))
         found = found._replace(least=least, values=values.astype(float), quality=quality)
-        every, visits = np.ones(least.shape, bool), np.zeros((*state.shape, len(share)))
+        visits = np.zeros((*state.shape, len(share)))
+        counted = judge_boxes(boxes, risk, share, deterministic, high, found).counted
         paid = np.zeros((len(low), 2 ** state.shape[1] - 1, *values.shape[1:]), kind)
-        charges = boxes.tolls(low, high, values, state, every)
+        charges = boxes.tolls(low, high, values, state, counted)
         if charges is not None:
             paid = np.asarray(charges.paid, kind)
-            again = boxes.tolls(low, high, values, state, every, paid)
+            again = boxes.tolls(low, high, values, state, counted, paid)
             assert again is not None
             visits = again.visits
         told, bound, weights = to_numpy(_bounds(risk, share, low, high, found, state, visits))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..arrays import Array
 from ..deferred import jax, jitted, jnp
@@ -75,6 +75,25 @@ class Weighed(NamedTuple):
     table: Float[Array, "N S A"]
 
 
+class Judged(NamedTuple):
+    """What boxes' least losses weigh, and the table of each: its losses, their weights `p xi*`, and its visits."""
+
+    own: Weighed
+    losses: Float[Array, "N R"]
+    worst: Float[Array, "N R"]
+    visits: Float[Array, "N S R"]
+
+    @property
+    def weights(self) -> Float[np.ndarray, "N R"]:
+        """Those of both: the draws that make the bound and those that make the table's risk need not be the same."""
+        return np.asarray(self.own.weights) + np.asarray(self.worst)
+
+    @property
+    def counted(self) -> Bool[np.ndarray, "N R"]:
+        """The draws whose tolls count; those of others would only draw the weights away from where the bound is."""
+        return self.weights > 0.0
+
+
 def bounded(
     boxes: Boxes,
     risk: Risk,
@@ -86,15 +105,25 @@ def bounded(
 ) -> Bounded:
     """Bounds of N boxes, begun at values of the boxes they were cut from."""
     found = boxes.relaxed(low, high, values.astype(low.dtype))
+    judged = judge_boxes(boxes, risk, probabilities, deterministic, high, found)
+    state = np.argsort(-np.asarray(_shares(judged.weights, found, low, high)), axis=1)[:, :TOLLS]
+    tolls = boxes.tolls(low, high, found.values, state, judged.counted)
+    charged = np.zeros((*state.shape, len(probabilities))) if tolls is None else tolls.visits
+    return _cut(risk, probabilities, low, high, found, judged, state, charged)
+
+
+def judge_boxes(
+    boxes: Boxes,
+    risk: Risk,
+    probabilities: Float[Array, " R"],
+    deterministic: bool,
+    high: Float[np.ndarray, "N S A"],
+    found: Relaxed,
+) -> Judged:
+    """Weigh the least losses of boxes, and those of the table that the weights make."""
     own = weighed(risk, probabilities, deterministic, high, found)
     losses, visits = boxes.followed(own.table)
-    worst = _weights(risk, probabilities, losses)
-    # The draws that make the bound and those that make the table's risk need not be the same: both have a say.
-    weights = np.asarray(own.weights) + np.asarray(worst)
-    state = np.argsort(-np.asarray(_shares(weights, found, low, high)), axis=1)[:, :TOLLS]
-    tolls = boxes.tolls(low, high, found.values, state, weights > 0.0)
-    charged = np.zeros((*state.shape, len(probabilities))) if tolls is None else tolls.visits
-    return _cut(risk, probabilities, low, high, found, own, losses, worst, visits, state, charged)
+    return Judged(own, losses, _weights(risk, probabilities, losses), visits)
 
 
 @jitted
@@ -192,10 +221,7 @@ def _cut(
     low: Float[Array, "N S A"],
     high: Float[Array, "N S A"],
     found: Relaxed,
-    own: Weighed,
-    losses: Float[Array, "N R"],
-    worst: Float[Array, "N R"],
-    visits: Float[Array, "N S R"],
+    judged: Judged,
     state: Int[Array, "N K"],
     charged: Float[Array, "N K R"],
 ) -> Bounded:
@@ -205,6 +231,7 @@ def _cut(
     Q_own(s)>` if the loss is linear. Where a convex one bends, or its tangents are not tight, that is too little; what
     is missing is laid to the states by disagreement and width.
     """
+    own, losses, worst, visits = judged
     either = own.weights[:, None] * found.visits + worst[:, None] * visits
     at = _rows(either, found.rows)
     disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)

@@ -24,6 +24,9 @@ from ..programs import CutProgram, Optimum
 # A minimum is good enough if the planes leave this share of the predicted decrease open.
 ACCURACY = 0.1
 
+# A decrease below this share of the largest loss or slope is rounding, and no unit for a program.
+ROUNDING = 1e-14
+
 # Planes of one model; a step needs a few, a proof of stationarity some more.
 MOST_PLANES = 40
 
@@ -156,13 +159,15 @@ def _cut(model: Linearised, reach: TrustRegion, enough: float) -> tuple[Improvem
     here = float(weights @ losses)
     planes = Planes([weights @ flat], [0.0], [weights])
     best, least = np.zeros_like(reach.table), 0.0
+    foreseen = -reach.lowest(planes.slopes[0])[1]
+    if foreseen <= ROUNDING * max(np.abs(losses).max(), np.abs(flat).max()):
+        return Improvement(best, 0.0, foreseen), planes, np.ones(1)
     program = _Program(planes, reach)
     while True:
         direction, bound, shares = program.lowest()
         if direction is None:
             # The program failed, as it may at the edge of rounding: what is known without it stays true.
-            known = max(-least, -reach.lowest(planes.slopes[0])[1])
-            return Improvement(best, -least, known), planes, None
+            return Improvement(best, -least, max(-least, foreseen)), planes, None
         moved = losses + flat @ direction.ravel()
         weights = model.density(moved)
         # Around the values at the table, so that the level of the losses cancels before it can round.
@@ -193,8 +198,6 @@ class _Program:
         if self.program is None:
             # In units of what the first planes foresee, whatever the losses are measured in.
             self.unit = max(-reach.lowest(planes.slopes[0])[1], *(abs(offset) for offset in planes.offsets))
-        if not self.unit > 0:
-            return np.zeros_like(reach.table), 0.0, np.eye(len(planes.slopes))[0]
         answer = self._solve()
         if answer is None:
             return None, -np.inf, None

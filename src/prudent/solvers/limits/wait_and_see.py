@@ -20,6 +20,7 @@ from jaxtyping import Float
 from scipy import sparse
 
 from ...objectives import slopes_on
+from ...programs import solve_program
 from .problem import LimitQuestion
 
 # Rounds at most; a bound this close to the master's value, and planes this close to the risks, as a share of what the
@@ -192,9 +193,7 @@ def _master(
         dear = np.full(limits, DEAR)
     else:
         low[count + groups :], dear = -np.inf, multipliers * (units[1:] / units[0])
-    from scipy.optimize import linprog  # slow to import
-
-    answer = linprog(
+    answer = solve_program(
         np.concatenate([np.zeros(count), [0.0 if feasibility else 1.0], np.zeros(limits), dear]),
         A_ub=sparse.vstack([upper, below]).tocsr(),
         b_ub=np.concatenate([reference[group] / units[group], np.zeros(limits)]),
@@ -203,7 +202,7 @@ def _master(
         bounds=np.stack([low, np.full(len(low), np.inf)], axis=1),
         method="highs",
     )
-    if answer.status != 0:
+    if answer is None:
         return None
     shares = np.maximum(answer.x[:count], 0.0)
     raw = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(planes)], 0.0)
