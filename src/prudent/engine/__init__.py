@@ -1,0 +1,1 @@
+"""Arrays only: factor models under a policy, solve for visits and values, differentiate, plan and bound."""
