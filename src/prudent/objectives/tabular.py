@@ -47,7 +47,7 @@ MET = 1e-4
 UNIFORM_SHARE = 0.1
 
 
-class ModelBatch(NamedTuple):
+class TabularBatch(NamedTuple):
     """N models under the policies of their groups, all with the batch along `axis`."""
 
     occupancies: Array
@@ -139,7 +139,7 @@ class TabularObjective(Objective):
         """As the parametrisation has it."""
         return self.parametrisation.pull_back(parameters, slopes)
 
-    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> ModelBatch:
+    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> TabularBatch:
         """The occupancies of all models in one batch, at arranged draws."""
         family = self.family
         axis = batch_axis(self.occupancy, family.support)
@@ -149,7 +149,7 @@ class TabularObjective(Objective):
         cost = (cost - shift) / scale
         policy = repeated(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis)
         occupancies = measure(self.occupancy, family.support, probability, policy, family.start, family.discount)
-        return ModelBatch(occupancies, probability, cost, axis)
+        return TabularBatch(occupancies, probability, cost, axis)
 
     def losses(self, points: Float[Array, "G S A"], thetas: Array) -> Losses:
         """All models in one batch; visits are the occupancies' state marginals."""
