@@ -1,7 +1,5 @@
 """The gradient of the composed objective against central differences computed by NumPy alone."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,10 +8,9 @@ import pytest
 
 import prudent as pr
 from prudent.gradients import Adjoint, SampledRisk
-from prudent.occupancies import measure
 
 from .marks import short
-from .problems import numpy_occupancy, random_mdp, random_policy, softmax
+from .problems import numpy_occupancy, softmax
 
 DRAWS = 6
 ACTIONS = 3
@@ -171,52 +168,6 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
             for sign in (1, -1)
         ]
         np.testing.assert_allclose((np.asarray(gradient[0]) * direction).sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
-
-
-METHODS = {
-    "elimination": lambda support: pr.Exact(pr.Elimination.of(support)),
-    "banded": lambda support: pr.Exact(pr.Banded.of(support)),
-    "banded, without loops": lambda support: pr.Exact(dataclasses.replace(pr.Banded.of(support), reach=None)),
-    "krylov": lambda support: pr.Exact(pr.Krylov(support.is_dense, residual=1e-13)),
-    "truncated": lambda support: pr.Truncated(9),
-}
-
-
-EVERY = [(name, dense) for name in METHODS for dense in (False, True)]
-FEW = [(name, number % 2 == 0) for number, name in enumerate(METHODS)]
-
-
-@pytest.mark.parametrize("case", short(FEW, EVERY), ids=str)
-def test_derivatives_by_kernel_policy_start_and_discount(case):
-    """Every derivative of the occupancy, along a random direction of all four inputs at once."""
-    name, dense = case
-    random = np.random.default_rng(5)
-    mdp = random_mdp(random, 6, 2, 6 if dense else 3, discount=0.8)
-    if dense:
-        mdp = pr.MDP(pr.Kernel.dense(mdp.kernel.table()), mdp.cost, mdp.start, mdp.discount)
-    support = mdp.kernel.support
-    method = METHODS[name](support).resolve(support)
-    axis = pr.Krylov.of(support).axis() if name == "truncated" else method.solver.axis()
-    probability = np.expand_dims(mdp.kernel.probability, axis)
-    policy = np.expand_dims(random_policy(random, 6, 2), axis)
-    weights = random.normal(size=policy.shape)
-
-    def value(probability, policy, start, discount):
-        return (measure(method, support, probability, policy, start, discount) * weights).sum()
-
-    inputs = (probability, policy, np.asarray(mdp.start), np.asarray(mdp.discount))
-    with jax.enable_x64(True):
-        compiled = eqx.filter_jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3)))
-        _, slopes = compiled(*inputs)
-        for which, slope in enumerate(slopes):
-            direction = random.normal(size=inputs[which].shape)
-            ends = []
-            for sign in (1, -1):
-                moved = list(inputs)
-                moved[which] = inputs[which] + sign * 1e-5 * direction
-                ends.append(float(compiled(*moved)[0]))
-            expected = (ends[0] - ends[1]) / 2e-5
-            np.testing.assert_allclose((np.asarray(slope) * direction).sum(), expected, rtol=2e-6, err_msg=str(which))
 
 
 @pytest.mark.long

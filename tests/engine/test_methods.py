@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.engine import Banded, Cut, Elimination, Krylov, ModelBatch, choose_method, next_values, table_rows
+from prudent.engine import Banded, Elimination, Krylov, ModelBatch, TruncatedSum, choose_method, next_values, table_rows
 
 from .. import reference
 from ..known_models import KNOWN
@@ -118,7 +118,7 @@ def test_one_policy_and_one_cost_for_all_models(method):
 def test_a_cut_occupancy_and_its_gradient(name, horizon, dense):
     model = KNOWN[name]
     support, models = batch_of(model, dense)
-    factors = Cut.of(support, horizon).factor(models, np.asarray(model.policy, float)[:, :, None])
+    factors = TruncatedSum.of(support, horizon).factor(models, np.asarray(model.policy, float)[:, :, None])
     visits, given = factors.state_visits(), (model.P, model.policy, model.start, model.discount, horizon)
     np.testing.assert_allclose(visits[:, 0, None] * model.policy, reference.truncated_occupancy(*given), atol=1e-12)
     slopes = reference.truncated_gradient(*given, model.cost)
@@ -132,7 +132,7 @@ def test_gradients_are_differences(horizon):
     """The reference's derivative and the engine's are both compared with quotients of the engine's own losses."""
     random = np.random.default_rng(1)
     support, batch, policy = random_batch(random, 14, 3, 3, 2)
-    method = choose_method(support) if horizon is None else Cut.of(support, horizon)
+    method = choose_method(support) if horizon is None else TruncatedSum.of(support, horizon)
     slope = random.normal(size=policy.shape)
 
     def losses(policy):

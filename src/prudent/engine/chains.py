@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from .models import ModelBatch
 
 
-class Chain(Protocol):
+class PolicyChain(Protocol):
     """`discount P_pi` of N models; vectors are `[S, N]`."""
 
     def pull(self, values: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
@@ -67,7 +67,7 @@ def chain_of(
     policy: Float[np.ndarray, "S A N"],
     index: Int[np.ndarray, "S W"] | None,
     slot: Int[np.ndarray, "S A B"] | None,
-) -> Chain:
+) -> PolicyChain:
     """Return the chains of models under policies of their own.
 
     Args:

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..records import field
 from .banded import compiled_gradient
 from .base import Factors, Method, for_each_model
-from .chains import Chain, chain_of
+from .chains import PolicyChain, chain_of
 from .layout import merged_neighbours
 from .models import ModelBatch
 
@@ -86,7 +86,7 @@ class Iterated(Factors):
     models: ModelBatch
     policy: Float[np.ndarray, "S A N"]
     method: Krylov
-    chain: Chain
+    chain: PolicyChain
 
     def state_visits(self) -> Float[np.ndarray, "S N"]:
         """Return the solution of `M^T mu = start`."""

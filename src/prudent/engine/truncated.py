@@ -17,12 +17,12 @@ from jaxtyping import Float, Int
 
 from ..records import field
 from .base import Factors, Method, for_each_model
-from .chains import Chain, chain_of
+from .chains import PolicyChain, chain_of
 from .layout import merged_neighbours
 from .models import ModelBatch
 
 
-class Cut(Method):
+class TruncatedSum(Method):
     """The terms `t = 0..horizon` of the occupancy.
 
     Attributes:
@@ -38,10 +38,10 @@ class Cut(Method):
     horizon: int = field(static=True)
 
     @staticmethod
-    def of(support: Any, horizon: int) -> Cut:
+    def of(support: Any, horizon: int) -> TruncatedSum:
         """Return the method for models along a support."""
         index, slot = (None, None) if support.is_dense else merged_neighbours(support.index())
-        return Cut(index, slot, support.shape, horizon)
+        return TruncatedSum(index, slot, support.shape, horizon)
 
     def fits(self, successor: Any) -> bool:
         """Return whether the sizes are the same."""
@@ -64,8 +64,8 @@ class Followed(Factors):
 
     models: ModelBatch
     policy: Float[np.ndarray, "S A N"]
-    method: Cut
-    chain: Chain
+    method: TruncatedSum
+    chain: PolicyChain
 
     def state_visits(self) -> Float[np.ndarray, "S N"]:
         """Return `sum_t m_t`."""

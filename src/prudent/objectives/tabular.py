@@ -86,7 +86,7 @@ class TabularObjective(Objective):
         family: AbstractFamily,
         loss: Loss | None = None,
         policy: Parametrisation | None = None,
-        occupancy: Method | None = None,
+        occupancy: Horizon | None = None,
     ):
         self.family = family
         self.loss = require_loss(ExpectedCost() if loss is None else loss)
@@ -99,7 +99,7 @@ class TabularObjective(Objective):
             how = Exact(Sweeps.of(family.support))
         if isinstance(how, Exact) and isinstance(how.solver, Sweeps) and not events:
             raise InputError(f"Sweeps are for event families, and {type(family).__name__} is none")
-        self.occupancy: Horizon = how
+        self.occupancy = how
         self.method = self.occupancy.method_for(family.support)
         self.traced = traced_solver(self.occupancy.horizon, family.support)
         self.units = (np.asarray(0.0), np.asarray(1.0))
@@ -153,7 +153,8 @@ class TabularObjective(Objective):
         cost = (cost - shift) / scale
         policy = repeated(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis)
         occupancies = measure(
-            self.traced, self.occupancy.horizon, family.support, probability, policy, family.start, family.discount)
+            self.traced, self.occupancy.horizon, family.support, probability, policy, family.start, family.discount
+        )
         return TabularBatch(occupancies, probability, cost, axis)
 
     def losses(self, points: Float[Array, "G S A"], thetas: Array) -> Losses:

@@ -32,7 +32,7 @@ LARGEST_SMALL = 48
 Sweep = Callable[[Array, Any], tuple[Array, Array]]
 
 
-class Factors(NamedTuple):
+class XlaFactors(NamedTuple):
     """`M = L U` in T steps: inverses of the pivots, multipliers below them, upper rows beside them."""
 
     inverse: Float[Array, "T K K N"]
@@ -109,20 +109,20 @@ class XlaBanded(LinearSolver):
         probability: Float[Array, "S A B N"],
         policy: Float[Array, "S A N"],
         discount: Array,
-    ) -> Factors | Bands:
+    ) -> XlaFactors | Bands:
         """Factorise `M = I - discount P_pi` of every model of the batch."""
         if self.reach is not None:
             return self._bands(np.array(self.reach, np.int32), support, probability, policy, discount)
         window = jnp.broadcast_to(jnp.eye(self.band + BLOCK)[:, :, None], (*[self.band + BLOCK] * 2, policy.shape[-1]))
 
-        def step(window: Array, entries: tuple[Array, Array]) -> tuple[Array, Factors]:
+        def step(window: Array, entries: tuple[Array, Array]) -> tuple[Array, XlaFactors]:
             bottom, right = entries
             inverse = invert(window[:BLOCK, :BLOCK])
             lower = lax.optimization_barrier(multiply(window[BLOCK:, :BLOCK], inverse))
             upper = window[:BLOCK, BLOCK:]
             rest = window[BLOCK:, BLOCK:] - multiply(lower, upper)
             grown = jnp.concatenate([jnp.concatenate([rest, right], axis=1), bottom], axis=0)
-            return grown, Factors(inverse, lower, upper)
+            return grown, XlaFactors(inverse, lower, upper)
 
         return lax.scan(step, window, self._entering(support, probability, policy, discount))[1]
 
@@ -144,36 +144,36 @@ class XlaBanded(LinearSolver):
     def _places(self) -> np.ndarray:
         return np.argsort(self.order).astype(np.int32)
 
-    def forward(self, prepared: Factors | Bands, start: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    def forward(self, prepared: XlaFactors | Bands, start: Float[Array, "S N"]) -> Float[Array, "S N"]:
         """Solve `M^T mu = start`."""
         if isinstance(prepared, Bands):
             return self._solved("prudent_solved_transposed", prepared, start)
 
-        def down(rest: Array, entries: tuple[Factors, Array]) -> tuple[Array, Array]:
+        def down(rest: Array, entries: tuple[XlaFactors, Array]) -> tuple[Array, Array]:
             factors, coming = entries
             part = (factors.inverse * rest[:BLOCK, None]).sum(axis=0)
             rest = rest[BLOCK:] - (factors.upper * part[:, None]).sum(axis=0)
             return jnp.concatenate([rest, coming]), part
 
-        def up(known: Array, entries: tuple[Factors, Array]) -> tuple[Array, Array]:
+        def up(known: Array, entries: tuple[XlaFactors, Array]) -> tuple[Array, Array]:
             factors, part = entries
             part = part - (factors.lower * known[:, None]).sum(axis=0)
             return jnp.concatenate([part, known[:-BLOCK]]), part
 
         return self._swept(prepared, start, down, up)
 
-    def adjoint(self, prepared: Factors | Bands, values: Float[Array, "S N"]) -> Float[Array, "S N"]:
+    def adjoint(self, prepared: XlaFactors | Bands, values: Float[Array, "S N"]) -> Float[Array, "S N"]:
         """Solve `M V = values`."""
         if isinstance(prepared, Bands):
             return self._solved("prudent_solved", prepared, values)
 
-        def down(rest: Array, entries: tuple[Factors, Array]) -> tuple[Array, Array]:
+        def down(rest: Array, entries: tuple[XlaFactors, Array]) -> tuple[Array, Array]:
             factors, coming = entries
             part = rest[:BLOCK]
             rest = rest[BLOCK:] - times(factors.lower, part)
             return jnp.concatenate([rest, coming]), part
 
-        def up(known: Array, entries: tuple[Factors, Array]) -> tuple[Array, Array]:
+        def up(known: Array, entries: tuple[XlaFactors, Array]) -> tuple[Array, Array]:
             factors, part = entries
             # Row by row: a sum along the first axis is one contiguous loop.
             part = part - jnp.stack([(row * known).sum(axis=0) for row in factors.upper])
@@ -182,7 +182,7 @@ class XlaBanded(LinearSolver):
 
         return self._swept(prepared, values, down, up)
 
-    def _swept(self, prepared: Factors, right: Array, down: Sweep, up: Sweep) -> Array:
+    def _swept(self, prepared: XlaFactors, right: Array, down: Sweep, up: Sweep) -> Array:
         """Substitution down the blocks and back up."""
         states, batch = right.shape[0], right.shape[1:]
         total = self.steps + self._empty

@@ -60,7 +60,7 @@ class LinearSolver(Record):
         """Solve `M V = values`."""
 
 
-class SparseChain(NamedTuple):
+class XlaSparseChain(NamedTuple):
     """`P_pi` of N models along the state graph, applied without ever being formed; vectors are `[S, N]`.
 
     The barriers tie the kernel to the vector it meets: XLA would otherwise move everything that does not
@@ -102,7 +102,7 @@ class SparseChain(NamedTuple):
         return sum_terms(incoming.shape[1], term)
 
 
-class DenseChain(NamedTuple):
+class XlaDenseChain(NamedTuple):
     """`P_pi` of N models as full matrices; vectors are `[N, S]`."""
 
     matrix: Float[Array, "N S S"]
@@ -144,22 +144,24 @@ class XlaKrylov(LinearSolver):
     def of(support: Support) -> XlaKrylov:
         return XlaKrylov(dense=support.is_dense)
 
-    def prepare(self, support: Support, probability: Array, policy: Array, discount: Array) -> SparseChain | DenseChain:
+    def prepare(
+        self, support: Support, probability: Array, policy: Array, discount: Array
+    ) -> XlaSparseChain | XlaDenseChain:
         """The chain of every model: batch axis first when dense, last along successor lists."""
         if self.dense:
             # A running sum over actions reads the kernel once at memory speed; `einsum` is 5 times slower.
             matrix = policy[:, :, 0, None] * probability[:, :, 0]
             for action in range(1, support.actions):
                 matrix = matrix + policy[:, :, action, None] * probability[:, :, action]
-            return DenseChain(matrix, discount)
+            return XlaDenseChain(matrix, discount)
         assert support.graph is not None
-        return SparseChain(support.graph, *on_graph(support, probability, policy), discount)
+        return XlaSparseChain(support.graph, *on_graph(support, probability, policy), discount)
 
-    def forward(self, prepared: SparseChain | DenseChain, start: Array) -> Array:
+    def forward(self, prepared: XlaSparseChain | XlaDenseChain, start: Array) -> Array:
         """Solve `(I - discount P_pi)^T mu = start`."""
         return self._solve(prepared.push, prepared.discount, start)
 
-    def adjoint(self, prepared: SparseChain | DenseChain, values: Array) -> Array:
+    def adjoint(self, prepared: XlaSparseChain | XlaDenseChain, values: Array) -> Array:
         """Solve `(I - discount P_pi) V = values`."""
         return self._solve(prepared.pull, prepared.discount, values)
 

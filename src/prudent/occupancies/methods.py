@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import as_whole, require_kind, require_size
-from ..engine import Cut, Method, ModelBatch, choose_method, table_rows
+from ..engine import Method, ModelBatch, TruncatedSum, choose_method, table_rows
 from ..errors import InputError
 from ..kernels import Support
 from ..models import MDP
@@ -67,7 +67,7 @@ class Truncated(Record):
 
     def method_for(self, support: Support) -> Method:
         """Return the method that evaluates policies in models along a support."""
-        return Cut.of(support, self.horizon)
+        return TruncatedSum.of(support, self.horizon)
 
     def error_bound(self, discount: float) -> float:
         """Return the mass left out, `discount^(horizon + 1) / (1 - discount)`."""

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from ..arrays import Array
 from ..deferred import jax, jitted
+from ..engine import Krylov
 from ..losses import Loss
 from ..models import MDP
 from ..occupancies import Exact, XlaKrylov, occupancy
@@ -87,7 +88,7 @@ class ConvexSearch:
 
     def of_policy(self, policy: np.ndarray) -> np.ndarray:
         """The policy's occupancy."""
-        method = None if self.flow is not None else Exact(chain_solver(self.mdp))
+        method = None if self.flow is not None else Exact(Krylov.of(self.mdp.kernel.support, residual=1e-13))
         # An iterative solve may leave states that are hardly visited a rounding below zero.
         return np.maximum(occupancy(self.mdp, policy, method), 0.0)
 
