@@ -7,7 +7,6 @@ import importlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ STAGES = [
     ("programs",),
     ("loops",),
     ("kernels",),
+    ("engine",),
     ("models",),
     ("transitions",),
     ("vector_log",),
@@ -69,6 +69,7 @@ STAGES = [
 TABLES = {
     "tables",
     "kernels",
+    "engine",
     "models",
     "transitions",
     "occupancies",
@@ -222,16 +223,6 @@ def test_no_two_public_classes_have_one_name():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert not {name: found for name, found in places.items() if len(found) > 1}
-
-
-# The same thing in several rooms: what every part of a room is, a check of a user's part, a search with limits and
-# without or of a proof, kinds of models, and a subject in file, page and command.
-SAME = {"base", "conformance"} | {"descent", "search", "solving"} | {"objective", "policies"} | {"fitting", "limits"}
-
-
-def test_files_of_one_name_are_the_same_thing():
-    places = Counter(path.stem for path in modules() if path.stem != "__init__")
-    assert {name for name, count in places.items() if count > 1} <= SAME
 
 
 def run(code):

@@ -23,6 +23,9 @@ from .baselines import robust_q_learning as robust_q_learning
 from .cases import run_case as run_case
 from .cases import write_case as write_case
 from .conformance import Conformance as Conformance
+from .engine import Banded as Banded
+from .engine import Elimination as Elimination
+from .engine import Krylov as Krylov
 from .episodes import ByTheorem as ByTheorem
 from .episodes import Episode as Episode
 from .episodes import Episodes as Episodes
@@ -110,10 +113,7 @@ from .objectives import OtherPrior as OtherPrior
 from .objectives import Soundness as Soundness
 from .objectives import TabularObjective as TabularObjective
 from .objectives import ThinPair as ThinPair
-from .occupancies import Banded as Banded
-from .occupancies import Elimination as Elimination
 from .occupancies import Exact as Exact
-from .occupancies import Krylov as Krylov
 from .occupancies import Truncated as Truncated
 from .occupancies import occupancy as occupancy
 from .parameter_sets import Ball as Ball

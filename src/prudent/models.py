@@ -21,6 +21,7 @@ from .arrays import (
     require_number,
 )
 from .deferred import jax, jitted, jnp
+from .engine import ModelBatch, table_rows
 from .errors import InputError, hinted
 from .kernels import Kernel, Support
 from .records import AbstractVar, Record, field
@@ -111,6 +112,26 @@ class AbstractFamily(Record):
     def kernels(self, thetas: Array, axis: int) -> Array:
         """Kernels of many thetas; both sides keep the batch of models along `axis` (0 or -1). Traced."""
         return jax.vmap(self.probability, in_axes=axis, out_axes=axis)(thetas)
+
+    @in_float64
+    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+        """Return the models at N thetas, for the engine; a shared cost table is kept once.
+
+        >>> import prudent as pr
+        >>> pr.envs.frozen_lake().models([(0.3, 0.02), (0.1, 0.1)]).size
+        2
+        """
+        probability, cost = tables_at(self, np.asarray(thetas))
+        shared = cost.strides[0] == 0 or len(cost) == 1
+        states, actions, successors = self.support.shape
+        return ModelBatch(
+            self.support.index(),
+            table_rows(states, actions),
+            np.moveaxis(probability.reshape(-1, states * actions, successors), 0, -1),
+            np.moveaxis(cost[:1] if shared else cost, 0, -1),
+            np.asarray(self.start),
+            float(self.discount),
+        )
 
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """What an entry of a theta of this shape is called; a family whose unknowns have names says them here.

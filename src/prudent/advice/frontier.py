@@ -16,7 +16,7 @@ from ..evaluation import judged, usual_draws
 from ..losses import Loss
 from ..models import AbstractFamily
 from ..objectives import Objective, losses_on
-from ..occupancies import Method
+from ..occupancies import Horizon
 from ..policies import Parametrisation
 from ..posteriors import Posterior, WeightedDraws
 from ..records import Record, field
@@ -131,7 +131,7 @@ def frontier(
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
     solver: SampleAverage | None = None,
-    occupancy: Method | None = None,
+    occupancy: Horizon | None = None,
     radius: float | None = 0.05,
     seed: Seed = 0,
 ) -> Frontier:

@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..losses import Loss
 from ..models import AbstractFamily
 from ..objectives import Objective, losses_on, objective_of
-from ..occupancies import Method
+from ..occupancies import Horizon
 from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
 from ..records import Record, field, tree_leaves
@@ -96,7 +96,7 @@ def worth_of_data(
     loss: Loss | None = None,
     policy: Parametrisation | None = None,
     solver: SampleAverage | None = None,
-    occupancy: Method | None = None,
+    occupancy: Horizon | None = None,
     seed: Seed = 0,
 ) -> WorthOfData:
     """Expected fall of the optimal risk from more observations of each coordinate or row.

@@ -23,7 +23,7 @@ from ..kernels import Support
 from ..losses import ExpectedCost, Loss
 from ..models import MDP, AbstractFamily
 from ..objectives import TabularObjective, linear_cost
-from ..occupancies import Method
+from ..occupancies import Horizon
 from ..planning import plan, plan_convex
 from ..policies import TabularPolicy
 from ..posteriors import Dirichlet, Point, Pooled, Posterior, WithCosts
@@ -38,7 +38,7 @@ class JudgedOn(TypedDict, total=False):
     """What the policy of a rival is judged on; `Bench` has the defaults."""
 
     loss: Loss | None
-    occupancy: Method | None
+    occupancy: Horizon | None
     evaluation: int | None
     seed: Seed
 
@@ -230,7 +230,7 @@ class Bench:
         *,
         loss: Loss | None = None,
         risk: Risk | None = None,
-        occupancy: Method | None = None,
+        occupancy: Horizon | None = None,
         evaluation: int | None = None,
         seed: Seed = 0,
     ):

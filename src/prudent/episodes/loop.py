@@ -14,7 +14,7 @@ from ..gradients import Adjoint, GradientEstimator
 from ..linear import CutOff, LinearFamily
 from ..models import AbstractFamily
 from ..objectives import Objective, objective_of, point_at
-from ..occupancies import Method
+from ..occupancies import Horizon
 from ..parameter_sets import projected
 from ..posteriors import Posterior, WithinBox
 from ..records import Record, field
@@ -102,7 +102,7 @@ class EpisodeSettings(TypedDict, total=False):
     gradient: GradientEstimator | None
     solver: Optimiser | None
     iterations: ByTheorem | None
-    occupancy: Method | None
+    occupancy: Horizon | None
     seed: Seed
 
 
@@ -162,7 +162,7 @@ def run_episodes_many(
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
     iterations: ByTheorem | None = None,
-    occupancy: Method | None = None,
+    occupancy: Horizon | None = None,
     seed: Seed = 0,
     resume: Sequence[Episodes] | None = None,
 ) -> list[Episodes]:

@@ -10,7 +10,6 @@ of which only the sum over the draws is ever kept.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +20,11 @@ from jaxtyping import Float
 
 from ..arrays import Array, in_float64, to_numpy
 from ..deferred import jax, jitted
+from ..engine import Factors, Krylov, Method, ModelBatch
 from ..errors import InputError
 from ..kernels import Kernel, Support
 from ..losses import Loss
 from ..models import MDP, AbstractFamily
-from ..occupancies import Krylov, LinearSolver
 from ..planning import DrawPlans, Moves, differing, plan_draws
 from ..records import field
 from .families import AbstractEventFamily
@@ -44,7 +43,7 @@ ROUGH = 1e-3
 LARGEST_TABLES = 4000
 
 
-class Sweeps(LinearSolver):
+class Sweeps(Method):
     """Sweeps over the states of an event family, in the place of a linear solver: nothing of a kernel is stored.
 
     Chosen by itself for event families with more than 4,000 states. Where derivatives of single draws are asked for, it
@@ -69,8 +68,6 @@ class Sweeps(LinearSolver):
     def __check_init__(self) -> None:
         if not 0.0 < self.left_out < 1.0:
             raise InputError(f"Sweeps left_out must be in (0, 1), got {self.left_out}")
-        if importlib.util.find_spec("numba") is None:
-            raise InputError("sweeps over large event families need Numba; pip install 'prudent[large]'")
 
     @staticmethod
     def of(support: Support, left_out: float = 1e-10) -> Sweeps:
@@ -80,27 +77,19 @@ class Sweeps(LinearSolver):
     @staticmethod
     def suits(support: Support) -> bool:
         """Whether models of this size are better worked on by sweeps, and can be."""
-        return support.states > LARGEST_TABLES and importlib.util.find_spec("numba") is not None
+        return support.states > LARGEST_TABLES
 
-    def axis(self) -> int:
-        """As the fallback has it."""
-        return self.krylov.axis()
+    def fits(self, successor: Any) -> bool:
+        """Return whether the fallback fits."""
+        return self.krylov.fits(successor)
 
-    def fits(self, support: Support) -> bool:
-        """Successor lists."""
-        return support.successor is not None and self.krylov.fits(support)
+    def model_bytes(self) -> int:
+        """Return the memory of one model in the fallback."""
+        return self.krylov.model_bytes()
 
-    def prepare(self, support: Support, probability: Array, policy: Array, discount: Array) -> Any:
-        """The fallback's."""
-        return self.krylov.prepare(support, probability, policy, discount)
-
-    def forward(self, prepared: Any, start: Array) -> Array:
-        """The fallback's."""
-        return self.krylov.forward(prepared, start)
-
-    def adjoint(self, prepared: Any, values: Array) -> Array:
-        """The fallback's."""
-        return self.krylov.adjoint(prepared, values)
+    def factor(self, models: ModelBatch, policy: Float[np.ndarray, "S A N"]) -> Factors:
+        """Return the chain of the fallback."""
+        return self.krylov.factor(models, policy)
 
 
 class Engine(NamedTuple):

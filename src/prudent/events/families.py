@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_float, is_concrete, require_finite, require_indices, require_number, require_size
+from ..arrays import (
+    Array,
+    as_float,
+    in_float64,
+    is_concrete,
+    require_finite,
+    require_indices,
+    require_number,
+    require_size,
+)
 from ..conformance import explained
-from ..deferred import jax, jnp
+from ..deferred import jax, jitted, jnp
+from ..engine import ModelBatch
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily, start_distribution
@@ -41,6 +51,19 @@ class AbstractEventFamily(AbstractFamily):
         events = jax.vmap(self.events, in_axes=axis, out_axes=-1)(thetas)
         return jnp.moveaxis(events[self.class_table(len(events))], -1, axis)
 
+    @in_float64
+    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+        """Return the models at N thetas, of which a class of pairs shares its probabilities."""
+        events, cost = _events_and_costs(self, np.asarray(thetas))
+        return ModelBatch(
+            self.support.index(),
+            np.ascontiguousarray(self.class_table(events.shape[1]), dtype=np.int32),
+            np.moveaxis(np.asarray(events), 0, -1),
+            np.moveaxis(np.asarray(cost), 0, -1),
+            np.asarray(self.start),
+            float(self.discount),
+        )
+
     def class_table(self, count: int) -> Int[Array, "S A"]:
         """The class of each pair, of so many."""
         if self.classes is not None:
@@ -52,6 +75,11 @@ class AbstractEventFamily(AbstractFamily):
             states * actions: np.arange(states * actions, dtype=np.int32).reshape(states, actions),
         }
         return tables[count]
+
+
+@jitted
+def _events_and_costs(family: AbstractEventFamily, thetas: Array) -> tuple[Array, Array]:
+    return jax.vmap(family.events)(thetas), jax.vmap(family.cost)(thetas)
 
 
 class EventFamily(AbstractEventFamily):

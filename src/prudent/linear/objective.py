@@ -12,7 +12,7 @@ from ..conformance import explained
 from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..objectives import Losses, Objective, Plans, Size, Unit, slopes_on
-from ..occupancies import Exact, Method, Truncated
+from ..occupancies import Exact, Horizon, Truncated
 from ..parameter_sets import ParameterSet
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..records import changed, field, tree_map
@@ -56,7 +56,7 @@ class LinearObjective(Objective):
     family: LinearFamily
     loss: LinearLoss
     parametrisation: LinearGain
-    occupancy: Method
+    occupancy: Horizon
     biased: bool = field(static=True)
     unit: Float[Array, ""]
 

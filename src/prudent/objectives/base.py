@@ -272,8 +272,10 @@ class Objective(Record):
         """Derivatives by the points as directions in parameters, divided by the metric of visits under xi*."""
         raise NotImplementedError
 
-    def on_host(self, points: Float[np.ndarray, "N ..."], thetas: np.ndarray, sloped: bool) -> ModelSlopes | None:
-        """N models at points and arranged draws of their own, by NumPy; None where a function is to be compiled."""
+    def on_host(
+        self, points: Float[np.ndarray, "N ..."], thetas: Float[np.ndarray, "N ..."], sloped: bool
+    ) -> ModelSlopes | None:
+        """N models at points and draws of their own, by NumPy; None where a function is to be compiled."""
         del points, thetas, sloped
         return None
 

@@ -29,7 +29,6 @@ class Chunk(NamedTuple):
     points: Float[np.ndarray, "N ..."]
     thetas: np.ndarray
     kept: int
-    shape: tuple[int, ...]
 
 
 def chunk_size(objective: Objective) -> int:
@@ -61,10 +60,15 @@ def _chunks(
     models, begin = len(which), 0
     for size in chunk_sizes(objective, models):
         rows = np.minimum(np.arange(begin, begin + size), models - 1)
-        yield Chunk(
-            points[which[rows]], objective.arrange(thetas[draws[rows]]), min(size, models - begin), thetas.shape[1:]
-        )
+        yield Chunk(_rows_of(points, which[rows]), thetas[draws[rows]], min(size, models - begin))
         begin += size
+
+
+def _rows_of(points: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Return the points of a chunk, without copies where all are one."""
+    if len(points) == 1:
+        return np.broadcast_to(points, (len(which), *points.shape[1:]))
+    return points[which]
 
 
 def _mapped(
@@ -97,27 +101,11 @@ def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B
 
 @in_float64  # by thread, and a worker may have threads of its own
 def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) -> Any:
-    return _kept(compiled(objective, *_shared_out(objective, chunk)), chunk)
+    return _kept(compiled(objective, chunk.points, objective.arrange(chunk.thetas)), chunk)
 
 
 def _kept(found: Any, chunk: Chunk) -> Any:
     return tree_map(lambda part: np.asarray(part)[: chunk.kept], found)
-
-
-def _shared_out(objective: Objective, chunk: Chunk) -> tuple[Any, Any]:
-    """Points and draws of a chunk; where JAX has several devices, divided among them."""
-    devices, size = jax.local_devices(), len(chunk.points)
-    if len(devices) == 1 or size % len(devices):
-        return chunk.points, chunk.thetas
-    mesh = jax.sharding.Mesh(np.array(devices), ("models",))
-    # A number of models that no axis of theta has tells which axis they are arranged along.
-    count = 1 + max(chunk.thetas.shape)
-    axis = objective.arrange(np.zeros((count, *chunk.shape))).shape.index(count)
-    along = jax.sharding.PartitionSpec(*[None] * axis, "models")
-    return (
-        jax.device_put(chunk.points, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("models"))),
-        jax.device_put(chunk.thetas, jax.sharding.NamedSharding(mesh, along)),
-    )
 
 
 def losses_on(

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array
 from ..loops import compiled
-from ..occupancies import Elimination
+from ..occupancies import XlaElimination
 from .boxes import Boxes, Relaxed, Tolls
 from .tabular_boxes import EPSILON, MOST_IMPROVEMENTS, RESIDUAL, LinearBoxes, hidden
 
@@ -52,7 +52,7 @@ class SweptBoxes(Boxes):
         """The order of elimination, and what it fills, are found once."""
         support = plain.models.support
         successor = np.broadcast_to(support.index(), support.shape).astype(np.int64)
-        place = np.argsort(Elimination.of(support).order)
+        place = np.argsort(XlaElimination.of(support).order)
         touched = np.eye(support.states, dtype=bool)
         touched[place[:, None, None], place[successor]] = True
         last = [np.flatnonzero(row).max() + 1 for row in touched | touched.T]

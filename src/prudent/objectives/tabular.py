@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,12 +10,13 @@ from jaxtyping import Bool, Float
 
 from ..arrays import Array, repeated, require_kind
 from ..deferred import jax, jnp, lax
+from ..engine import Method
 from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents, Sweeps
 from ..kernels import Kernel, Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
 from ..models import MDP, AbstractFamily, TabularFamily, models_at, tables_at
-from ..occupancies import Elimination, Exact, Method, Truncated, batch_axis, measure
+from ..occupancies import Exact, Horizon, LinearSolver, Truncated, measure, traced_solver
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
@@ -29,7 +29,7 @@ from .footing import Footing
 from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
 from .tabular_checks import check_large, check_models, check_policy, check_start, require_loss, require_same_support
 from .tabular_footing import footing_of
-from .tabular_host import found_on_host
+from .tabular_host import evaluate_models
 from .tabular_plans import (
     EventAverages,
     EventPlans,
@@ -47,7 +47,7 @@ MET = 1e-4
 UNIFORM_SHARE = 0.1
 
 
-class ModelBatch(NamedTuple):
+class TabularBatch(NamedTuple):
     """N models under the policies of their groups, all with the batch along `axis`."""
 
     occupancies: Array
@@ -74,7 +74,10 @@ class TabularObjective(Objective):
     family: AbstractFamily
     loss: Loss
     parametrisation: Parametrisation
-    occupancy: Method
+    occupancy: Horizon
+    # How policies are evaluated: chosen once, from the support.
+    method: Method
+    traced: LinearSolver
     # What costs are measured from and in: numbers, so that a change of units compiles nothing again.
     units: tuple[Float[Array, ""], Float[Array, ""]]
 
@@ -89,25 +92,26 @@ class TabularObjective(Objective):
         self.loss = require_loss(ExpectedCost() if loss is None else loss)
         self.parametrisation = Softmax() if policy is None else policy
         require_kind("policy", self.parametrisation, Parametrisation, "a parametrisation such as Softmax()")
-        method = Exact() if occupancy is None else occupancy
-        require_kind("occupancy", method, Exact | Truncated, "Exact() or Truncated(horizon)")
+        how = Exact() if occupancy is None else occupancy
+        require_kind("occupancy", how, Exact | Truncated, "Exact() or Truncated(horizon)")
         events = isinstance(family, AbstractEventFamily)
-        if isinstance(method, Exact) and method.solver is None and events and Sweeps.suits(family.support):
-            method = Exact(Sweeps.of(family.support))
-        if isinstance(method, Exact) and isinstance(method.solver, Sweeps) and not events:
+        if isinstance(how, Exact) and how.solver is None and events and Sweeps.suits(family.support):
+            how = Exact(Sweeps.of(family.support))
+        if isinstance(how, Exact) and isinstance(how.solver, Sweeps) and not events:
             raise InputError(f"Sweeps are for event families, and {type(family).__name__} is none")
-        self.occupancy = method.resolve(family.support)
+        self.occupancy: Horizon = how
+        self.method = self.occupancy.method_for(family.support)
+        self.traced = traced_solver(self.occupancy.horizon, family.support)
         self.units = (np.asarray(0.0), np.asarray(1.0))
 
     @property
     def large(self) -> tuple[AbstractEventFamily, Loss, float] | None:
         """What sweeps need to work through models that are never laid out as tables; None where they are."""
-        method = self.occupancy
-        if not (isinstance(method, Exact) and isinstance(method.solver, Sweeps)):
+        if not isinstance(self.method, Sweeps):
             return None
         family = self._family()
         assert isinstance(family, AbstractEventFamily)
-        return family, self.loss, method.solver.left_out
+        return family, self.loss, self.method.left_out
 
     @property
     def within(self) -> ParameterSet:
@@ -139,17 +143,18 @@ class TabularObjective(Objective):
         """As the parametrisation has it."""
         return self.parametrisation.pull_back(parameters, slopes)
 
-    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> ModelBatch:
+    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> TabularBatch:
         """The occupancies of all models in one batch, at arranged draws."""
         family = self.family
-        axis = batch_axis(self.occupancy, family.support)
+        axis = self.traced.axis()
         draws = thetas.shape[axis] // points.shape[0]
         probability, cost = models_at(family, thetas, axis)
         shift, scale = self.units
         cost = (cost - shift) / scale
         policy = repeated(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis)
-        occupancies = measure(self.occupancy, family.support, probability, policy, family.start, family.discount)
-        return ModelBatch(occupancies, probability, cost, axis)
+        occupancies = measure(
+            self.traced, self.occupancy.horizon, family.support, probability, policy, family.start, family.discount)
+        return TabularBatch(occupancies, probability, cost, axis)
 
     def losses(self, points: Float[Array, "G S A"], thetas: Array) -> Losses:
         """All models in one batch; visits are the occupancies' state marginals."""
@@ -157,10 +162,11 @@ class TabularObjective(Objective):
         losses = loss_batch(self.loss, self.family, *batch)
         return Losses(losses, jnp.moveaxis(batch.occupancies, batch.axis, 0).sum(axis=2))
 
-    def on_host(self, points: Float[np.ndarray, "N S A"], thetas: np.ndarray, sloped: bool) -> ModelSlopes | None:
-        """Models that are eliminated."""
-        small = isinstance(self.occupancy, Exact) and isinstance(self.occupancy.solver, Elimination)
-        return found_on_host(self, points, thetas, sloped) if small else None
+    def on_host(
+        self, points: Float[np.ndarray, "N S A"], thetas: Float[np.ndarray, "N ..."], sloped: bool
+    ) -> ModelSlopes | None:
+        """Evaluate N models by the engine."""
+        return evaluate_models(self, points, thetas, sloped)
 
     def dual_losses(
         self, points: Float[Array, "G S A"], thetas: Array, ascend: Callable[[Any, Callable[[Any], Any]], Any]
@@ -181,7 +187,7 @@ class TabularObjective(Objective):
 
     def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
         """With the draws along the axis where models keep theirs."""
-        if batch_axis(self.occupancy, self.family.support) == 0:
+        if self.traced.axis() == 0:
             return np.asarray(thetas)
         return np.ascontiguousarray(np.moveaxis(np.asarray(thetas), 0, -1))
 
@@ -191,12 +197,10 @@ class TabularObjective(Objective):
         if self.large is not None:
             # Theta takes next to nothing; a few vectors over the states and the slopes do.
             return Size(8 * states * (actions + 4), 8 * states, False)
-        solver = self.occupancy.solver_for(self.family.support)
-        largest = max(actions * successors, solver.width(self.family.support))
+        kernel = 8 * states * actions * successors
         # Of the user's own functions something is compiled.
-        plain = isinstance(solver, Elimination) and isinstance(self.loss, ExpectedCost)
-        known = plain and isinstance(self.family, TabularFamily)
-        return Size(8 * states * largest, 8 * states * actions * successors, solver.direct, known)
+        known = isinstance(self.loss, ExpectedCost) and isinstance(self.family, TabularFamily)
+        return Size(max(kernel, self.method.model_bytes()), kernel, self.method.in_cache, known)
 
     def policy(self, point: Float[np.ndarray, "S A"], parameters: Any = None) -> Any:
         """The table, in the family's names; of a network the network."""
@@ -263,7 +267,7 @@ class TabularObjective(Objective):
 
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
-        family, solver = self._family(), self.occupancy.solver_for(self.family.support)
+        family, solver = self._family(), self.traced
         if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
             return None
         probability, cost = (np.moveaxis(part, 0, -1) for part in tables_at(family, thetas))
@@ -271,8 +275,6 @@ class TabularObjective(Objective):
         if linear_cost(self.loss, family.at(thetas[0])) is None:
             return ConvexBoxes(models, cost, as_convex(self.loss))
         boxes = LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
-        if importlib.util.find_spec("numba") is None:
-            return boxes
         from .swept_boxes import SweptBoxes
 
         return SweptBoxes.of(boxes)
@@ -339,9 +341,8 @@ class TabularObjective(Objective):
 
     def parts(self) -> dict[str, Any]:
         """All but the family, which is large, and whose log may have grown."""
-        method = self.occupancy
-        # Of a linear solver the kind: what it was prepared for follows from the family.
-        how = type(method.solver_for(self.family.support)).__name__ if method.horizon is None else method
+        # Of a method the kind: what it was prepared for follows from the family.
+        how = type(self.method).__name__ if self.occupancy.horizon is None else self.occupancy
         return {"loss": self.loss, "policy": self.parametrisation, "occupancy": how}
 
     @property

@@ -26,7 +26,7 @@ from ..losses import (
     require_scalar,
 )
 from ..models import MDP, AbstractFamily, Family, TabularFamily, tables_at
-from ..occupancies import Method, occupancy
+from ..occupancies import Horizon, occupancy
 from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy
 from ..posteriors import AbstractTable
@@ -56,7 +56,7 @@ def require_same_support(model: TabularFamily, belief: AbstractTable) -> None:
 
 
 def check_start(
-    mdp: MDP, loss: Loss, policy: Parametrisation, method: Method, parameters: Any, differentiable: bool
+    mdp: MDP, loss: Loss, policy: Parametrisation, method: Horizon, parameters: Any, differentiable: bool
 ) -> None:
     """The policy is a table, and the loss a number; at given parameters finite, with its derivative if asked."""
     if parameters is None:

@@ -17,7 +17,7 @@ from ..events import AbstractEventFamily, Engine, model_at
 from ..kernels import Kernel
 from ..losses import ConvexLoss, ExpectedCost, LinearLoss, Loss
 from ..models import MDP, AbstractFamily, models_at, tables_at
-from ..occupancies import Method
+from ..occupancies import Horizon
 from ..planning import (
     LARGEST_DIRECT,
     ConvexSearch,
@@ -79,7 +79,7 @@ class TabularPlans(Plans):
 
     family: AbstractFamily
     loss: Loss
-    occupancy: Method
+    occupancy: Horizon
 
     def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
         """Tables of the mean, of the maximum likelihood, against all draws, of single draws; few policies all."""

@@ -1,7 +1,6 @@
-"""The discounted occupancy measure of a policy, exact or truncated, with its own adjoint."""
+"""The discounted occupancy measure of a policy, exact or truncated."""
 
-from . import vectors
-from .banded import Banded
-from .elimination import Elimination
-from .krylov import Krylov, LinearSolver, bicgstab
-from .measure import Exact, Method, Truncated, batch_axis, chains, measure, occupancies_on_host, occupancy
+from .elimination import XlaElimination
+from .krylov import LinearSolver, XlaKrylov, bicgstab
+from .measure import chains, measure, occupancies_on_host, traced_solver
+from .methods import Exact, Horizon, Truncated, occupancy

@@ -293,5 +293,7 @@ def call(name: str, shape: tuple[int, ...], *arrays: Any) -> Any:
     """What a loop makes of arrays, from within a compiled function."""
     # The plan may have been made in another process, such as the one that a worker works for.
     if not available():
-        raise InputError("this Banded was made where Numba's loops can be used; make it again by Banded.of(support)")
+        raise InputError(
+            "this was made where Numba's loops can be used; make it again"
+        )
     return jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(shape, np.float64), vmap_method="sequential")(*arrays)

@@ -47,11 +47,11 @@ class Bands(NamedTuple):
     reach: Int[Array, " S"]
 
 
-class Banded(LinearSolver):
+class XlaBanded(LinearSolver):
     """Factorise once within a band, then solve with the matrix and with its transpose.
 
     >>> import prudent as pr
-    >>> plan = pr.Banded.of(pr.envs.frozen_lake("\\n".join(["S" + "F" * 9, *["F" * 10] * 8, "F" * 9 + "G"])).support)
+    >>> plan = pr.XlaBanded.of(pr.envs.frozen_lake("\\n".join(["S" + "F" * 9, *["F" * 10] * 8, "F" * 9 + "G"])).support)
     >>> plan.band  # a row of the lake, in whole blocks
     12
 
@@ -71,14 +71,14 @@ class Banded(LinearSolver):
         return -1
 
     @staticmethod
-    def of(support: Support) -> Banded:
+    def of(support: Support) -> XlaBanded:
         """Plan the elimination of a support's state graph: the order given, or a narrower one."""
         as_given = np.arange(support.states)
         order = as_given
         if support.graph is not None:
             order = min((as_given, narrow_order(support)), key=lambda order: _band(order, support))
         reach = tuple(farthest(order, support).tolist()) if has_loops() else None
-        return Banded(tuple(order.tolist()), _band(order, support), reach)
+        return XlaBanded(tuple(order.tolist()), _band(order, support), reach)
 
     @property
     def direct(self) -> bool:

@@ -30,11 +30,11 @@ class Block(NamedTuple):
     upper: Float[Array, "K J N"]
 
 
-class Elimination(LinearSolver):
+class XlaElimination(LinearSolver):
     """Factorise once, then solve with the matrix and with its transpose.
 
     >>> import prudent as pr
-    >>> plan = pr.Elimination.of(pr.envs.frozen_lake().support)
+    >>> plan = pr.XlaElimination.of(pr.envs.frozen_lake().support)
     >>> plan.reach  # a band of one row of the lake on either side, not the full 25
     (10, 15, 20, 25, 25)
 
@@ -60,17 +60,17 @@ class Elimination(LinearSolver):
         return support.states
 
     @staticmethod
-    def of(support: Support) -> Elimination:
+    def of(support: Support) -> XlaElimination:
         """Plan the elimination of a support's state graph."""
         as_given = np.arange(support.states)
         if support.graph is None or support.states <= BLOCK:
-            return Elimination(tuple(as_given.tolist()), _reach(as_given, support))
+            return XlaElimination(tuple(as_given.tolist()), _reach(as_given, support))
         banded = narrow_order(support)
         given_reach, banded_reach = _reach(as_given, support), _reach(banded, support)
         # Reordering moves every entry once, so it must save a good deal to pay.
         if _work(given_reach) <= 1.3 * _work(banded_reach):
-            return Elimination(tuple(as_given.tolist()), given_reach)
-        return Elimination(tuple(banded.tolist()), banded_reach)
+            return XlaElimination(tuple(as_given.tolist()), given_reach)
+        return XlaElimination(tuple(banded.tolist()), banded_reach)
 
     def fits(self, support: Support) -> bool:
         """Whether this plan's windows hold every entry of a support."""

@@ -115,13 +115,8 @@ class DenseChain(NamedTuple):
         return jnp.einsum("nij,ni->nj", self.matrix, mass)
 
 
-class Krylov(LinearSolver):
+class XlaKrylov(LinearSolver):
     """BiCGSTAB with a fixed-point safety net.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake()
-    >>> pr.Exact(pr.Krylov(dense=False, residual=1e-12)).resolve(lake.support).solver.residual
-    1e-12
 
     Args:
         dense: whether the support is dense, which decides the place of the batch axis.
@@ -135,7 +130,7 @@ class Krylov(LinearSolver):
 
     def __check_init__(self) -> None:
         if not (0.0 < self.residual < 1.0 and self.sweeps >= 0):
-            raise InputError(f"Krylov needs 0 < residual < 1 and sweeps >= 0, got {self.residual} and {self.sweeps}")
+            raise InputError(f"XlaKrylov needs 0 < residual < 1 and sweeps >= 0, got {self.residual} and {self.sweeps}")
 
     def axis(self) -> int:
         """First for dense chains, whose rows are long; last along successor lists."""
@@ -146,8 +141,8 @@ class Krylov(LinearSolver):
         return self.dense == support.is_dense
 
     @staticmethod
-    def of(support: Support) -> Krylov:
-        return Krylov(dense=support.is_dense)
+    def of(support: Support) -> XlaKrylov:
+        return XlaKrylov(dense=support.is_dense)
 
     def prepare(self, support: Support, probability: Array, policy: Array, discount: Array) -> SparseChain | DenseChain:
         """The chain of every model: batch axis first when dense, last along successor lists."""

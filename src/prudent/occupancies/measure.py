@@ -11,21 +11,17 @@ and, for a loss with gradient `z = dF/dlambda`, the adjoint
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_whole, in_float64, require_kind, require_size
-from ..deferred import eqx, jax, jitted, jnp, lax, when_called
-from ..errors import InputError
+from ..arrays import Array
+from ..deferred import eqx, jnp, lax, when_called
 from ..kernels import Support, pull_batch
-from ..models import MDP
-from ..policies import action_probabilities
-from ..records import Record, field
-from .banded import LARGEST_SMALL, Banded, has_loops
-from .elimination import Elimination
-from .krylov import Krylov, LinearSolver
+from .banded import LARGEST_SMALL, XlaBanded, has_loops
+from .elimination import XlaElimination
+from .krylov import LinearSolver, XlaKrylov
 
 # Up to here elimination takes less time than loading Numba and its loops.
 LARGEST_ELIMINATION = 16
@@ -34,78 +30,8 @@ LARGEST_ELIMINATION = 16
 # takes about half the time of an iterative solve; its work grows with the square of the band.
 LARGEST_BANDED, WIDEST_BAND = 4096, 48
 
-# Up to here the occupancy of a single policy is found by NumPy, which needs no compilation.
-LARGEST_ON_HOST = 1500
-
 # Matrices of a batch of direct solves on the host.
 SOLVE_BYTES = 32 * 2**20
-
-
-class Exact(Record):
-    """The occupancy over the infinite horizon, by a solver picked by size.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake()
-    >>> policy = pr.plan(lake.at((0.3, 0.02))).policy
-    >>> iterative = pr.Exact(pr.Krylov.of(lake.support))
-    >>> exact, close = (pr.loss_at(policy, lake, (0.3, 0.02), occupancy=how) for how in (pr.Exact(), iterative))
-    >>> bool(abs(exact - close) < 1e-8)
-    True
-
-    Args:
-        solver: `Elimination.of(support)`, `Banded.of(support)` or `Krylov(...)` to overrule the choice.
-    """
-
-    solver: LinearSolver | None = None
-    horizon: ClassVar[None] = None
-
-    def resolve(self, support: Support) -> Exact:
-        """The same method with its solver chosen; done once, outside any compiled function."""
-        if self.solver is None:
-            return Exact(_chosen(support))
-        if not self.solver.fits(support):
-            kind = type(self.solver).__name__
-            raise InputError(f"this {kind} was made for another support; use {kind}.of(support)")
-        return self
-
-    def solver_for(self, support: Support) -> LinearSolver:
-        """The solver chosen."""
-        del support
-        assert self.solver is not None, "resolve the method first"
-        return self.solver
-
-    def error_bound(self, discount: float) -> float:
-        """Mass left out: none."""
-        return 0.0
-
-
-class Truncated(Record):
-    """The occupancy cut after the terms `t = 0..horizon`, as in the paper's experiments.
-
-    >>> import prudent as pr
-    >>> round(pr.Truncated(horizon=130).error_bound(discount=0.97), 4)
-    0.6166
-    """
-
-    horizon: int = field(static=True, converter=as_whole)
-
-    def __check_init__(self) -> None:
-        require_size("horizon", self.horizon, least=0)
-
-    def resolve(self, support: Support) -> Truncated:
-        """Itself: there is nothing to choose."""
-        return self
-
-    def solver_for(self, support: Support) -> LinearSolver:
-        """The one whose chain is followed term by term."""
-        return Krylov.of(support)
-
-    def error_bound(self, discount: float) -> float:
-        """Mass left out, `discount^(horizon + 1) / (1 - discount)`."""
-        return float(discount) ** (self.horizon + 1) / (1.0 - float(discount))
-
-
-Method = Exact | Truncated
 
 
 def _chosen(support: Support) -> LinearSolver:
@@ -113,39 +39,33 @@ def _chosen(support: Support) -> LinearSolver:
     if support.states <= LARGEST_SMALL:
         # Without loops the unrolled elimination beats an iterative solve and still compiles in seconds.
         looped = support.states > LARGEST_ELIMINATION and has_loops()
-        return Banded.of(support) if looped else Elimination.of(support)
+        return XlaBanded.of(support) if looped else XlaElimination.of(support)
     if support.states <= LARGEST_BANDED and not support.is_dense:
-        banded = Banded.of(support)
+        banded = XlaBanded.of(support)
         if banded.band <= WIDEST_BAND:
             return banded
-    return Krylov.of(support)
+    return XlaKrylov.of(support)
 
 
-def batch_axis(method: Method, support: Support) -> int:
-    """Where a batch of models keeps its batch axis: last, or first for large dense kernels."""
-    return method.solver_for(support).axis()
+def traced_solver(horizon: int | None, support: Support) -> LinearSolver:
+    """Return the solver of traced models."""
+    return _chosen(support) if horizon is None else XlaKrylov.of(support)
 
 
 def measure(
-    method: Method, support: Support, probability: Array, policy: Array, start: Float[Array, " S"], discount: Array
+    solver: LinearSolver,
+    horizon: int | None,
+    support: Support,
+    probability: Array,
+    policy: Array,
+    start: Float[Array, " S"],
+    discount: Array,
 ) -> Array:
-    """Occupancies of a batch of models that share a support; differentiable in all four arrays.
-
-    Args:
-        method: exact or truncated, already resolved.
-        support: shared by the batch.
-        probability: `[S, A, B, N]`, or `[N, S, A, B]` when `batch_axis` is 0.
-        policy: `[S, A, N]`, or `[N, S, A]`.
-        start: `[S]` the initial distribution, tau in the paper.
-        discount: scalar.
-
-    Returns:
-        lambda, `[S, A, N]` or `[N, S, A]`; each model's sums to `1 / (1 - discount)`.
-    """
+    """Return occupancies of a batch of traced models, with the batch along `solver.axis()`."""
     variables = (probability, policy, start, discount)
-    if method.horizon is not None:
-        return _truncated(support, method.horizon, *variables)
-    return _exact(variables, support, method.solver_for(support))
+    if horizon is not None:
+        return _truncated(support, horizon, *variables)
+    return _exact(variables, support, solver)
 
 
 def _exact_parts(variables: tuple, support: Support, solver: LinearSolver) -> tuple[Array, Array, Any]:
@@ -219,7 +139,7 @@ def _kernel_gradient(support: Support, flow: Array, values: Array, axis: int) ->
 def _truncated(
     support: Support, horizon: int, probability: Array, policy: Array, start: Array, discount: Array
 ) -> Array:
-    solver = Krylov.of(support)
+    solver = XlaKrylov.of(support)
     axis = solver.axis()
     chain = solver.prepare(support, probability, policy, discount)
     now = _for_each(start, policy, axis)
@@ -263,42 +183,3 @@ def occupancies_on_host(
         # Rounding may leave a state that is hardly visited below zero.
         found[begin : begin + size] = np.maximum(visits, 0.0) * policy
     return found
-
-
-_measure_one = jitted(measure)
-
-
-@in_float64
-def occupancy(mdp: MDP, policy: Any, method: Method | None = None) -> np.ndarray:
-    """The discounted state-action occupancy `[S, A]` of a policy, equation (1) of the paper.
-
-    Args:
-        mdp: the model.
-        policy: `[S, A]` action probabilities, or a `TabularPolicy`.
-        method: `Exact()` or `Truncated(horizon)`; exact when left out, of small models without compiling anything.
-
-    >>> import numpy as np, prudent as pr
-    >>> chain = pr.MDP(pr.Kernel.dense([[[0.5, 0.5]], [[0.0, 1.0]]]), cost=[[1.0], [0.0]], start=0, discount=0.9)
-    >>> pr.occupancy(chain, np.ones((2, 1))).sum().round(12)
-    np.float64(10.0)
-    """
-    require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
-    support = mdp.kernel.support
-    if method is not None:
-        require_kind("method", method, Method, "Exact() or Truncated(horizon)")
-    probabilities = action_probabilities(policy, support.states, support.actions)
-    probability = np.asarray(mdp.kernel.probability)
-    if method is None and support.states <= LARGEST_ON_HOST:
-        start, discount = np.asarray(mdp.start), float(mdp.discount)
-        return occupancies_on_host(support, probability[None], start, discount, probabilities)[0]
-    method = (Exact() if method is None else method).resolve(support)
-    axis = batch_axis(method, support)
-    batched = _measure_one(
-        method,
-        support,
-        np.expand_dims(probability, axis),
-        np.expand_dims(probabilities, axis),
-        mdp.start,
-        mdp.discount,
-    )
-    return np.asarray(jax.device_get(batched)).squeeze(axis)

@@ -1,7 +1,7 @@
 """Block elimination without blocks, by NumPy: small models in any number, and nothing is compiled.
 
 Every operation is one of vectors over models, which come last; so many models take hardly longer than one. Order and
-windows are those of an `Elimination`, and no pivoting is done for the same reason.
+windows are those of an `XlaElimination`, and no pivoting is done for the same reason.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..kernels import Support
-from .elimination import BLOCK, Elimination
+from .elimination import BLOCK, XlaElimination
 
 
 def factorised(
-    solver: Elimination,
+    solver: XlaElimination,
     support: Support,
     probability: Float[np.ndarray, "S A B N"],
     policy: Float[np.ndarray, "S A N"],
@@ -37,7 +37,7 @@ def factorised(
 
 
 def forward(
-    solver: Elimination, factors: Float[np.ndarray, "S S N"], start: Float[np.ndarray, "S N"]
+    solver: XlaElimination, factors: Float[np.ndarray, "S S N"], start: Float[np.ndarray, "S N"]
 ) -> Float[np.ndarray, "S N"]:
     """Solve `M^T mu = start`."""
     rest = start[np.asarray(solver.order)]
@@ -50,7 +50,7 @@ def forward(
 
 
 def adjoint(
-    solver: Elimination, factors: Float[np.ndarray, "S S N"], values: Float[np.ndarray, "S N"]
+    solver: XlaElimination, factors: Float[np.ndarray, "S S N"], values: Float[np.ndarray, "S N"]
 ) -> Float[np.ndarray, "S N"]:
     """Solve `M V = values`."""
     rest = values[np.asarray(solver.order)]
@@ -62,6 +62,6 @@ def adjoint(
     return rest[np.argsort(solver.order)]
 
 
-def _steps(solver: Elimination) -> list[tuple[int, int]]:
+def _steps(solver: XlaElimination) -> list[tuple[int, int]]:
     """Each state that is eliminated, and where what it touches ends."""
     return [(k, solver.reach[k // BLOCK]) for k in range(len(solver.order))]

@@ -33,7 +33,7 @@ from ..errors import InputError
 from ..kernels import pull_batch
 from ..losses import Loss, check_loss_at
 from ..models import MDP
-from ..occupancies import Krylov
+from ..occupancies import XlaKrylov
 from ..policies import TabularPolicy
 from ..programs import solve_program
 from ..records import Record, tree_map
@@ -328,7 +328,7 @@ def mirror(search: ConvexSearch) -> Iterator[int]:
 
 @jitted
 def _mirror_steps(
-    solver: Krylov, loss: Centred, mdp: MDP, logits: Array, step: Any, noise: float
+    solver: XlaKrylov, loss: Centred, mdp: MDP, logits: Array, step: Any, noise: float
 ) -> tuple[Array, Array, Array]:
     """`MIRROR_STEPS` steps; each longer than the last while the loss falls as predicted, shorter when it does not."""
 
@@ -363,13 +363,13 @@ def _mirror_steps(
 class Chain(Record):
     """The model under one policy: its occupancy, and the Q of any cost table."""
 
-    solver: Krylov
+    solver: XlaKrylov
     mdp: MDP
     policy: Float[Array, "S A"]
     prepared: Any
 
     @staticmethod
-    def of(solver: Krylov, mdp: MDP, policy: Array) -> Chain:
+    def of(solver: XlaKrylov, mdp: MDP, policy: Array) -> Chain:
         kernel, axis = mdp.kernel, solver.axis()
         probability, table = jnp.expand_dims(kernel.probability, axis), jnp.expand_dims(policy, axis)
         prepared = solver.prepare(kernel.support, probability, table, jnp.asarray(mdp.discount))

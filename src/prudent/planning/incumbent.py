@@ -19,7 +19,7 @@ from ..arrays import Array
 from ..deferred import jax, jitted
 from ..losses import Loss
 from ..models import MDP
-from ..occupancies import Exact, Krylov, occupancy
+from ..occupancies import Exact, XlaKrylov, occupancy
 from ..records import Record
 from .exact import EPSILON, level_of, planned, row_error
 
@@ -162,10 +162,10 @@ class ConvexSearch:
         return float(row_error(np.asarray(self.mdp.kernel.probability)).max() * discount / (1.0 - discount) ** 2)
 
 
-def chain_solver(mdp: MDP) -> Krylov:
+def chain_solver(mdp: MDP) -> XlaKrylov:
     """The iterative solver for one model."""
     # Tighter than elsewhere: near the optimum the loss changes by less than the usual residual.
-    return Krylov(dense=mdp.kernel.support.is_dense, residual=1e-13)
+    return XlaKrylov(dense=mdp.kernel.support.is_dense, residual=1e-13)
 
 
 def row_policy(occupancy: np.ndarray) -> np.ndarray:
