@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import rel_entr, xlogy
 
 import prudent as pr
+from prudent.engine import ModelBatch, table_rows
 
 from .catalogue import losses
 from .problems import random_mdp, random_policy
@@ -278,6 +281,179 @@ def test_the_report_of_a_check_reads_well():
     assert all(finding.worst <= finding.tolerance for finding in report.findings)
 
 
+# ---------------------------------------------------------------- values and derivatives of batches of models
+
+
+class Arrivals(pr.LinearLoss):
+    """Arrivals in the second of the successors: a user's table that depends on the model."""
+
+    per: float = 7.0
+
+    def table(self, mdp):
+        return mdp.kernel.probability[..., 1]
+
+
+class Squares(pr.ConvexLoss):
+    """A user's loss with no derivative of its own."""
+
+    def __call__(self, occupancy, mdp):
+        return ((occupancy - mdp.cost) ** 2).sum()
+
+    def image(self, occupancy, mdp):
+        return occupancy
+
+    def begin(self, mdp):
+        return pr.Dual(jnp.zeros(mdp.cost.shape), None)
+
+    def ascend(self, dual, image, mdp):
+        return pr.Dual(2.0 * (image - mdp.cost), None)
+
+
+def softened(occupancy, mdp):
+    """Smooth, and dependent on cost, probabilities, start and discount of the model."""
+    xp = occupancy.__array_namespace__()
+    onward = (mdp.kernel.probability**2).sum(axis=2) + mdp.start[:, None]
+    return (1 - mdp.discount) * xp.log(xp.exp(occupancy - mdp.cost * onward).sum())
+
+
+def softened_slope(occupancy, mdp):
+    weights = np.exp(occupancy - mdp.cost * ((mdp.kernel.probability**2).sum(axis=2) + mdp.start[:, None]))
+    return (1 - mdp.discount) * weights / weights.sum()
+
+
+BATCHED = CLOSED | {
+    "worst scenario": pr.ScenarioCost(SCENARIOS, pr.WorstCase()),
+    "entropic scenarios": pr.ScenarioCost(SCENARIOS, pr.EntropicVaR(0.6), WEIGHTS),
+    "cost table": pr.CostTable(Q_PAIRS, per=52),
+    "visits": pr.Visits([1, 4], actions=[0, 2]),
+    "own linear loss": Arrivals(),
+    "own convex loss": Squares(),
+    "function": pr.UserLoss(softened),
+    "function with its derivative": pr.UserLoss(softened, gradient=softened_slope),
+    "convex function": pr.as_convex(softened),
+    "convex function with its derivative": pr.as_convex(softened, gradient=softened_slope),
+    "sum with functions": 2.0 * Arrivals() + 0.5 * pr.NegativeEntropy() + 3.0 * pr.as_convex(softened) + Squares(),
+    "linear sum": 2.0 * Arrivals() + pr.ExpectedCost(),
+}
+LINEAR = {"expected cost", "cost table", "visits", "own linear loss", "linear sum"}
+
+
+def batch(count, support, costs):
+    """Models whose kernels, and costs if there are as many, differ; and an occupancy of each."""
+    kernels = RANDOM.dirichlet(np.ones(4), size=(count, 6, 3))
+    cost = RANDOM.uniform(size=(costs, 6, 3))
+    start = RANDOM.dirichlet(np.ones(6))
+    mdps = [pr.MDP(pr.Kernel(support, kernel), cost[min(n, costs - 1)], start, 0.8) for n, kernel in enumerate(kernels)]
+    visits = np.stack([pr.occupancy(mdp, random_policy(RANDOM, 6, 3)) for mdp in mdps], axis=-1)
+    models = ModelBatch(
+        support.index(), table_rows(6, 3), np.moveaxis(kernels, 0, -1).reshape(18, 4, count), np.moveaxis(cost, 0, -1),
+        start, 0.8,
+    )  # fmt: skip
+    return mdps, visits, models
+
+
+SUPPORT = pr.Support.lists(np.argsort(RANDOM.random((6, 3, 6)), axis=2)[:, :, :4])
+BATCHES = [batch(count, SUPPORT, costs) for count, costs in ((1, 1), (7, 7), (7, 1))]
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_values_and_derivatives_of_a_batch_are_those_of_each_model_and_agree_with_differences(name):
+    loss = BATCHED[name]
+    for mdps, visits, models in BATCHES:
+        values, slopes = loss.value_and_gradient(visits, models)
+        assert values.shape == (len(mdps),) and slopes.shape == visits.shape
+        each = [float(loss(visits[..., n], mdp)) for n, mdp in enumerate(mdps)]
+        np.testing.assert_allclose(values, each, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(loss.value(visits, models), each, rtol=1e-12, atol=1e-12)
+        move = RANDOM.uniform(-1.0, 1.0, size=visits.shape) * visits
+        ahead, behind = (loss.value(visits + step * move, models) for step in (1e-5, -1e-5))
+        np.testing.assert_allclose((slopes * move).sum(axis=(0, 1)), (ahead - behind) / 2e-5, rtol=2e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_linear_loss_is_the_expected_cost_of_its_tables(name):
+    loss = BATCHED[name]
+    _, visits, models = BATCHES[1]
+    assert getattr(loss, "is_linear", False) is (name in LINEAR)
+    if name in LINEAR:
+        tables = loss.cost_tables(models)
+        np.testing.assert_allclose((tables * visits).sum(axis=(0, 1)), loss.value(visits, models), rtol=1e-12)
+    elif isinstance(loss, pr.ConvexLoss):
+        with pytest.raises(pr.InputError, match="no cost table"):
+            loss.cost_tables(models)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_loss_is_the_same_inside_a_compiled_function(name):
+    mdps, visits, _ = BATCHES[0]
+    plain = BATCHED[name](visits[..., 0], mdps[0])
+    with jax.enable_x64(True):
+        compiled = jax.jit(lambda *given: BATCHED[name](*given))(visits[..., 0], mdps[0])
+    assert isinstance(plain, np.ndarray | np.floating | float)
+    assert float(compiled) == pytest.approx(float(plain), rel=1e-12)
+
+
+def test_models_that_share_distributions_give_a_function_their_tables():
+    """Three pairs follow one of two distributions each, as in event families."""
+    row = np.array([[0], [1], [0]], dtype=np.int32)
+    probability = RANDOM.dirichlet(np.ones(3), size=(2, 5)).transpose(0, 2, 1)
+    successor = np.broadcast_to(np.arange(3, dtype=np.int32), (3, 1, 3))
+    models = ModelBatch(successor, row, probability, np.ones((3, 1, 1)), np.full(3, 1 / 3), 0.5)
+    visits = RANDOM.uniform(size=(3, 1, 5))
+    for loss in (pr.UserLoss(softened), pr.UserLoss(softened, gradient=softened_slope)):
+        for n in range(5):
+            mdp = pr.MDP(pr.Kernel.dense(probability[row][..., n]), np.ones((3, 1)), np.full(3, 1 / 3), 0.5)
+            assert loss.value(visits, models)[n] == pytest.approx(float(loss(visits[..., n], mdp)), rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 30, 1000, 1100])
+def test_any_number_of_models_is_split_into_blocks(count):
+    visits = RANDOM.uniform(size=(2, 1, count))
+    cost = RANDOM.uniform(size=(2, 1, count))
+    models = ModelBatch(
+        np.zeros((2, 1, 1), np.int32), table_rows(2, 1), np.ones((2, 1, count)), cost, np.array([1.0, 0.0]), 0.5
+    )
+    values, slopes = pr.UserLoss(lambda occupancy, mdp: (mdp.cost * occupancy**2).sum()).value_and_gradient(
+        visits, models
+    )
+    np.testing.assert_allclose(values, (cost * visits**2).sum(axis=(0, 1)), rtol=1e-12)
+    np.testing.assert_allclose(slopes, 2.0 * cost * visits, rtol=1e-12)
+
+
+WITHOUT_JAX = """
+import sys, numpy as np, prudent as pr
+from prudent.losses import batch_of
+mdp = pr.MDP(pr.Kernel.dense(np.full((2, 2, 2), 0.5)), cost=np.ones((2, 2)), start=0, discount=0.9)
+occupancy = np.full((2, 2), 2.5)
+own = pr.as_convex(lambda x, mdp: np.square(x).sum(), gradient=lambda x, mdp: 2.0 * x)
+scenarios = np.stack([mdp.cost, 2.0 * mdp.cost])
+for loss in (
+    pr.Imitation([0.5, 0.5]) + 2.0 * pr.NegativeEntropy() + pr.Visits([0]) + own,
+    pr.QuadraticDistance([0.5, 0.5]), pr.ConstrainedCost(scenarios, 1.0, 1.0, pr.CVaR(0.5)),
+):
+    values, slopes = loss.value_and_gradient(occupancy[:, :, None], batch_of(mdp))
+    assert np.isfinite(values).all() and np.isfinite(slopes).all() and values[0] == loss(occupancy, mdp)
+print("jax" in sys.modules)
+"""
+
+
+def test_losses_of_the_library_and_those_with_their_derivative_need_no_jax():
+    found = subprocess.run([sys.executable, "-c", WITHOUT_JAX], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+def test_a_function_without_a_gradient_names_the_extra_where_jax_is_missing():
+    code = (
+        "import sys; sys.modules['jax'] = None\n"
+        "import numpy as np, prudent as pr; from prudent.losses import batch_of\n"
+        "mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), [[1.0]], 0, 0.5)\n"
+        "try: pr.UserLoss(lambda x, mdp: x.sum()).value(np.ones((1, 1, 1)), batch_of(mdp))\n"
+        "except pr.InputError as error: print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "prudent[jax]" in found.stdout and "gradient=" in found.stdout
+
+
 # ---------------------------------------------------------------- what is refused, and what the check finds
 
 SMALL = random_mdp(np.random.default_rng(3), 3, actions=2)
@@ -285,6 +461,10 @@ OCCUPANCY = pr.occupancy(SMALL, np.full((3, 2), 0.5))
 THIRD = np.full(3, 1 / 3)
 ONES = np.ones((2, 3, 2))
 RISK = pr.CVaR(0.5)
+
+
+def largest_entry(occupancy, mdp):
+    return occupancy.max()
 
 
 def called(loss):
@@ -331,6 +511,15 @@ CASES = {
         r"a loss is a function \(occupancy, mdp\) -> number, got 3.0",
     ),
     "number plus loss": (lambda: 3.0 + pr.ExpectedCost(), "got 3.0"),
+    "gradient a number": (lambda: pr.UserLoss(largest_entry, gradient=1.0), "gradient must be a function"),
+    "gradient of a loss that has one": (
+        lambda: pr.as_convex(pr.ExpectedCost(), gradient=largest_entry),
+        "ExpectedCost has a gradient of its own",
+    ),
+    "gradient of another shape": (
+        lambda: pr.UserLoss(largest_entry, gradient=lambda x, mdp: x[0]).value_and_gradient(*BATCHES[0][1:]),
+        r"must have shape \(6, 3\) \(state, action\), got \(3,\)",
+    ),
 }
 
 

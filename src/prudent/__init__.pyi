@@ -98,6 +98,7 @@ from .losses import QuadraticDistance as QuadraticDistance
 from .losses import ReverseKullbackLeibler as ReverseKullbackLeibler
 from .losses import ScenarioCost as ScenarioCost
 from .losses import TotalVariation as TotalVariation
+from .losses import UserLoss as UserLoss
 from .losses import Visits as Visits
 from .losses import as_convex as as_convex
 from .losses import check_loss as check_loss

@@ -68,6 +68,11 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, Tracer)
 
 
+def namespace_of(value: Any) -> Any:
+    """The module whose functions take `value`: `jax.numpy` for an array of JAX's, else `numpy`."""
+    return jnp if is_jax_array(value) else np
+
+
 def is_placeholder(value: Any) -> bool:
     """Whether `value` has a shape and no numbers: traced, or what `jax.eval_shape` makes."""
     return is_traced(value) or (loaded() and isinstance(value, jax.ShapeDtypeStruct))

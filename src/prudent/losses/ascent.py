@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64
+from ..arrays import Array
 from ..deferred import jax, jnp, lax
-from ..errors import InputError
+from ..engine import ModelBatch
 from ..models import MDP
-from .base import ConvexLoss, Dual, Loss
+from ..records import field
+from .base import ConvexLoss, Dual, UserLoss, as_loss
 
 LENGTHS = 2.0 ** np.arange(1, -11, -1)
 # A step that would leave the domain stops just short of its end.
@@ -96,18 +97,23 @@ class Numerical(ConvexLoss):
     54.598
 
     Args:
-        function: `(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy.
+        function: `(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy; or a `UserLoss`.
     """
 
-    function: Loss
+    function: UserLoss = field(converter=as_loss)
 
-    def __check_init__(self) -> None:
-        if not callable(self.function):
-            raise InputError(f"a loss is a function (occupancy, mdp) -> number, got {self.function!r}")
-
-    @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
         return self.function(occupancy, mdp)
+
+    def value(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, " N"]:
+        """Return the loss of each model of a batch."""
+        return self.function.value(occupancy, models)
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return the loss of each model of a batch and its derivative by the occupancy."""
+        return self.function.value_and_gradient(occupancy, models)
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, "S A"]:
         """The occupancy itself."""

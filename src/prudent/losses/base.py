@@ -13,19 +13,20 @@ table it stands for is `linear + image^T z`, the gradient of F at the maximiser.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, require_number
+from ..arrays import Array, in_float64, require_number
 from ..conformance import explained
 from ..deferred import jax, jitted, jnp
+from ..engine import ModelBatch, table_rows
 from ..errors import InputError
-from ..kernels import Kernel
+from ..kernels import Kernel, Support
 from ..models import MDP, AbstractFamily
-from ..records import Record, tree_map
+from ..records import Record, changed, tree_map
 
 Loss = Callable[[Any, MDP], Any]
 """`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
@@ -67,9 +68,36 @@ class ConvexLoss(Record):
     # NumPy numbers leave `number * loss` to the loss.
     __array_ufunc__ = None
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the loss is known to be linear in the occupancy, so that `cost_tables` says all of it."""
+        return False
+
     @abc.abstractmethod
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         """The loss, one number."""
+
+    def value(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, " N"]:
+        """Return the loss of each model of a batch."""
+        return self.value_and_gradient(occupancy, models)[0]
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return the loss of each model of a batch and its derivative by the occupancy, `(F, dF / d lambda)`.
+
+        A loss of your own that has no such method is differentiated by JAX. The derivative may be a read-only view.
+        """
+        from .user import differentiate  # imports JAX
+
+        return differentiate(self, occupancy, models)
+
+    def cost_tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Return the cost table of each model under which a linear loss is the expected cost.
+
+        The last axis has length 1 where all models share the table.
+        """
+        raise InputError(f"{type(self).__name__} is not linear in the occupancy and has no cost table")
 
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
         """The cost table of the linear part; zeros where there is none, or none that can be told from outside."""
@@ -107,19 +135,126 @@ class ConvexLoss(Record):
     __rmul__ = __mul__
 
 
-def as_convex(loss: Any) -> ConvexLoss:
-    """The loss itself, or the user's function wrapped so that its conjugate is worked out numerically.
+class UserLoss(Record):
+    """A user's function of the occupancy, of which nothing is known but its derivative.
+
+    JAX differentiates the function, unless its derivative is given: then JAX is not needed, and the function may be
+    written in NumPy. Such a loss need not be convex; `as_convex` says that it is.
+
+    >>> import numpy as np, prudent as pr
+    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
+    >>> loss = pr.UserLoss(lambda occupancy, mdp: (occupancy**2).sum(), gradient=lambda occupancy, mdp: 2.0 * occupancy)
+    >>> float(loss(pr.occupancy(mdp, [[1.0]]), mdp))
+    4.0
+
+    Args:
+        function: `(occupancy [S, A], mdp) -> number`, traceable by JAX where no gradient is given.
+        gradient: `(occupancy [S, A], mdp) -> [S, A]`, its derivative by the occupancy.
+    """
+
+    function: Loss
+    gradient: Callable[[Any, MDP], Any] | None = None
+
+    def __check_init__(self) -> None:
+        if not callable(self.function):
+            raise InputError(f"a loss is a function (occupancy, mdp) -> number, got {self.function!r}")
+        if not (self.gradient is None or callable(self.gradient)):
+            raise InputError(f"gradient must be a function (occupancy, mdp) -> [S, A], got {self.gradient!r}")
+
+    @in_float64
+    def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
+        return self.function(occupancy, mdp)
+
+    def value(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, " N"]:
+        """Return the loss of each model of a batch."""
+        if self.gradient is None:
+            from .user import evaluate
+
+            return evaluate(self.function, occupancy, models)
+        return np.array([self(occupancy[:, :, n], mdp) for n, mdp in enumerate(split_models(models))], dtype=float)
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return the loss of each model of a batch and its derivative by the occupancy."""
+        if self.gradient is None:
+            from .user import differentiate
+
+            return differentiate(self.function, occupancy, models)
+        return self.value(occupancy, models), self._gradients(occupancy, models)
+
+    @in_float64
+    def _gradients(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        assert self.gradient is not None
+        gradients = np.empty(occupancy.shape)
+        for n, mdp in enumerate(split_models(models)):
+            found = np.asarray(self.gradient(occupancy[:, :, n], mdp))
+            if found.shape != occupancy.shape[:2]:
+                raise InputError(
+                    f"the gradient of the loss must have shape {occupancy.shape[:2]} (state, action), got {found.shape}"
+                )
+            gradients[:, :, n] = found
+        return gradients
+
+
+def as_loss(loss: Any) -> Any:
+    """Return the loss itself, or the user's function as a `UserLoss`."""
+    return loss if isinstance(loss, ConvexLoss | UserLoss) else UserLoss(loss)
+
+
+def as_convex(loss: Any, gradient: Callable[[Any, MDP], Any] | None = None) -> ConvexLoss:
+    """Return the loss itself, or the user's function as a loss that is convex in the occupancy.
+
+    Its conjugate is worked out numerically.
 
     >>> import prudent as pr
     >>> type(pr.as_convex(lambda occupancy, mdp: occupancy.max())).__name__
     'Numerical'
+
+    Args:
+        loss: a loss, or a function `(occupancy [S, A], mdp) -> number`.
+        gradient: of a function, `(occupancy [S, A], mdp) -> [S, A]`; JAX differentiates the function when left out.
     """
     if isinstance(loss, ConvexLoss):
+        if gradient is not None:
+            raise InputError(f"{type(loss).__name__} has a gradient of its own; leave gradient= out")
         return loss
     # Only who needs a numerical conjugate meets how it is ascended.
     from .ascent import Numerical
 
-    return Numerical(loss)
+    return Numerical(loss if gradient is None else UserLoss(loss, gradient))
+
+
+def batch_of(mdp: MDP) -> ModelBatch:
+    """Return a batch of this one model."""
+    support = mdp.kernel.support
+    states, actions, successors = support.shape
+    return ModelBatch(
+        successor=support.index(),
+        row=table_rows(states, actions),
+        probability=np.asarray(mdp.kernel.probability).reshape(states * actions, successors, 1),
+        cost=np.asarray(mdp.cost)[:, :, None],
+        start=np.asarray(mdp.start),
+        discount=float(mdp.discount),
+    )
+
+
+def split_models(models: ModelBatch) -> Iterator[MDP]:
+    """Yield the models of a batch one by one, unchecked: they were checked where the batch was made."""
+    support = support_of(models)
+    kernel = Kernel(support, np.zeros(support.shape) + np.eye(1, support.successors))
+    known = MDP(kernel, np.zeros(support.shape[:2]), models.start, models.discount)
+    for n in range(models.size):
+        cost = models.cost[:, :, min(n, models.cost.shape[2] - 1)]
+        yield changed(known, kernel=changed(kernel, probability=models.probability[:, :, n][models.row]), cost=cost)
+
+
+def support_of(models: ModelBatch) -> Support:
+    """Return the support of the models, without names."""
+    states, actions, successors = models.successor.shape
+    if successors == states and np.all(models.successor == np.arange(states)):
+        return Support.dense(states, actions)
+    return Support(np.asarray(models.successor), None, None, states, actions, successors)
 
 
 def _terms(loss: ConvexLoss) -> tuple[ConvexLoss, ...]:
@@ -131,8 +266,26 @@ class Sum(ConvexLoss):
 
     terms: tuple[ConvexLoss, ...]
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether all terms are linear."""
+        return all(term.is_linear for term in self.terms)
+
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
         return sum(term(occupancy, mdp) for term in self.terms)
+
+    def value(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Any:
+        """Return the sum of the terms' losses."""
+        return sum(term.value(occupancy, models) for term in self.terms)
+
+    def value_and_gradient(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> tuple[Any, Any]:
+        """Return the sums of the terms' losses and derivatives."""
+        values, gradients = zip(*(term.value_and_gradient(occupancy, models) for term in self.terms), strict=True)
+        return sum(values), sum(gradients)
+
+    def cost_tables(self, models: ModelBatch) -> Any:
+        """Return the sum of the terms' tables."""
+        return sum(term.cost_tables(models) for term in self.terms)
 
     def linear(self, mdp: MDP) -> Any:
         return sum(term.linear(mdp) for term in self.terms)
@@ -165,8 +318,26 @@ class Scaled(ConvexLoss):
         self.loss = loss
         self.multiple = require_number("the multiple of a loss", multiple, "[0, inf)", "it would not be convex")
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the loss is."""
+        return self.loss.is_linear
+
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
         return self.multiple * self.loss(occupancy, mdp)
+
+    def value(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Any:
+        """Return the multiple of the loss."""
+        return self.multiple * self.loss.value(occupancy, models)
+
+    def value_and_gradient(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> tuple[Any, Any]:
+        """Return the multiples of the loss and of its derivative."""
+        value, gradient = self.loss.value_and_gradient(occupancy, models)
+        return self.multiple * value, self.multiple * gradient
+
+    def cost_tables(self, models: ModelBatch) -> Any:
+        """Return the multiple of the loss's table."""
+        return self.multiple * self.loss.cost_tables(models)
 
     def linear(self, mdp: MDP) -> Any:
         return self.multiple * self.loss.linear(mdp)

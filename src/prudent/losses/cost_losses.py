@@ -8,12 +8,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, is_concrete, require_distribution, require_finite, require_number
+from ..arrays import (
+    Array,
+    as_float,
+    in_float64,
+    is_concrete,
+    is_traced,
+    require_distribution,
+    require_finite,
+    require_number,
+)
 from ..deferred import jnp, lax
+from ..engine import ModelBatch
 from ..errors import InputError
 from ..models import MDP
 from ..records import AbstractVar, field
-from .base import ConvexLoss, Dual, Scalar
+from .base import ConvexLoss, Dual, Scalar, split_models
 
 PER = "it is the number of periods that a total is stated for, such as 52 weeks"
 
@@ -44,9 +54,31 @@ class LinearLoss(ConvexLoss):
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """What one visit of each pair counts; traceable by JAX."""
 
+    @property
+    def is_linear(self) -> bool:
+        """True."""
+        return True
+
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         return (occupancy * self.linear(mdp)).sum()
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return `<lambda, table>` and the table of each model; a read-only view where all models share the table."""
+        cost = self.cost_tables(models)
+        return (occupancy * cost).sum(axis=(0, 1)), np.broadcast_to(cost, occupancy.shape)
+
+    def cost_tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Return the tables, by the discount where an average over time is asked for."""
+        tables = self.tables(models)
+        return tables if self.per is None else self.per * (1.0 - models.discount) * tables
+
+    @in_float64
+    def tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Return what one visit of each pair counts in each model; the last axis has length 1 if all models agree."""
+        return np.stack([np.asarray(self.table(mdp)) for mdp in split_models(models)], axis=-1)
 
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
         """The table, by the discount where an average over time is asked for."""
@@ -80,6 +112,10 @@ class ExpectedCost(LinearLoss):
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """The model's cost."""
         return mdp.cost
+
+    def tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Return the models' costs."""
+        return models.cost
 
 
 def _pairs(model: Any, loss: Any) -> tuple[int, ...]:
@@ -126,9 +162,16 @@ class CostTable(LinearLoss):
 
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """As it was given, refused for another model."""
-        if self.costs.shape != _pairs(mdp, self):
-            raise InputError(f"costs are of shape {self.costs.shape}, the model has {mdp.cost.shape} pairs")
-        return jnp.asarray(self.costs)
+        return self._counted(_pairs(mdp, self))
+
+    def tables(self, models: ModelBatch) -> Float[np.ndarray, "S A 1"]:
+        """Return the same table for all models."""
+        return self._counted(models.cost.shape[:2])[:, :, None]
+
+    def _counted(self, pairs: tuple[int, ...]) -> Any:
+        if self.costs.shape != pairs:
+            raise InputError(f"costs are of shape {self.costs.shape}, the model has {pairs} pairs")
+        return self.costs
 
 
 class Visits(LinearLoss):
@@ -159,13 +202,20 @@ class Visits(LinearLoss):
 
     def table(self, mdp: MDP) -> Float[Array, "S A"]:
         """1 where a visit counts."""
-        counted = np.zeros(_pairs(mdp, self))
+        return self._counted(_pairs(mdp, self))
+
+    def tables(self, models: ModelBatch) -> Float[np.ndarray, "S A 1"]:
+        """Return the same table for all models."""
+        return self._counted(models.cost.shape[:2])[:, :, None]
+
+    def _counted(self, pairs: tuple[int, ...]) -> Float[np.ndarray, "S A"]:
+        counted = np.zeros(pairs)
         for name, numbers, size in (("state", self.states, len(counted)), ("action", self.actions, counted.shape[1])):
             if numbers is not None and max(numbers) >= size:
                 raise InputError(f"Visits counts {name} {max(numbers)}, the model has {size}, numbered from 0")
         rows = np.array(self.states)
         counted[rows[:, None], slice(None) if self.actions is None else np.array(self.actions)] = 1.0
-        return jnp.asarray(counted)
+        return counted
 
 
 def _numbers(name: str, given: Any) -> tuple[int, ...]:
@@ -220,14 +270,27 @@ class ScenarioCost(ConvexLoss):
         totals = self.image(occupancy, mdp)
         return (self.attained(totals) * totals).sum()
 
+    @in_float64
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return `rho_k(<lambda, d_k>)` and `sum_k p_k xi_k d_k` of each model."""
+        self._check_shape(models.cost.shape[:2])
+        totals = np.einsum("ksa,san->kn", self.scenarios, occupancy)
+        attained = np.stack([self.attained(column) for column in totals.T], axis=-1)
+        return (attained * totals).sum(axis=0), np.einsum("ksa,kn->san", self.scenarios, attained)
+
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
         """Each scenario's expected discounted total."""
-        if self.scenarios.shape[1:] != _pairs(mdp, self):
+        self._check_shape(_pairs(mdp, self))
+        return (self.scenarios * occupancy).sum(axis=(1, 2))
+
+    def _check_shape(self, pairs: tuple[int, ...]) -> None:
+        if self.scenarios.shape[1:] != pairs:
             raise InputError(
                 f"scenarios are of shape {self.scenarios.shape}, the model needs [scenario, state, action] with "
-                f"{mdp.cost.shape} states and actions"
+                f"{pairs} states and actions"
             )
-        return jnp.einsum("ksa,sa->k", self.scenarios, occupancy)
 
     def begin(self, mdp: MDP) -> Dual:
         """The density 1, which lies in every envelope."""
@@ -239,8 +302,10 @@ class ScenarioCost(ConvexLoss):
 
     def attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:
         """`p xi*`, held fixed."""
-        density = lax.stop_gradient(self.risk.density(totals, jnp.asarray(self.probabilities)))
-        return self.probabilities * density
+        if is_concrete(totals) and getattr(self.risk, "on_host", False):
+            return self.probabilities * self.risk.density(totals, self.probabilities)
+        density = self.risk.density(jnp.asarray(totals), jnp.asarray(self.probabilities))
+        return self.probabilities * (lax.stop_gradient(density) if is_traced(density) else np.asarray(density))
 
 
 class ConstrainedCost(ConvexLoss):
@@ -279,6 +344,14 @@ class ConstrainedCost(ConvexLoss):
         totals = self.image(occupancy, mdp)
         breach = (self._attained(totals) * totals).sum() - self.multiplier * self.limit
         return (occupancy * mdp.cost).sum() + breach
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return the Lagrangian and `c + l sum_k p_k xi_k d_k` of each model."""
+        penalty, slope = self.penalty.value_and_gradient(occupancy, models)
+        paid = (occupancy * models.cost).sum(axis=(0, 1))
+        return paid + self.multiplier * (penalty - self.limit), models.cost + self.multiplier * slope
 
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
         """The model's cost."""

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, place_of, require_finite, require_kind, require_number
+from ..arrays import Array, as_float, in_float64, namespace_of, place_of, require_finite, require_kind, require_number
 from ..deferred import jax, jnp
+from ..engine import ModelBatch
 from ..errors import InputError
 from ..models import MDP
 from ..records import AbstractVar, Record, field
@@ -36,6 +37,10 @@ class Divergence(Record):
         """f, elementwise."""
 
     @abc.abstractmethod
+    def slope(self, ratio: Array) -> Any:
+        """f', elementwise."""
+
+    @abc.abstractmethod
     def conjugate(self, point: Array) -> Any:
         """`f*(z) = sup_x z x - f(x)`, elementwise, for z inside the domain."""
 
@@ -45,18 +50,18 @@ class Divergence(Record):
 
     def start(self) -> Any:
         """A z inside the domain: the slope `f'(1)`."""
-        return jax.grad(self.generator)(1.0)
+        return self.slope(np.ones(()))
 
     @in_float64
     def between(self, values: Array, target: Array) -> Any:
         """`sum q f(p / q)`, with the tangent below the floor."""
-        ratio, lowest = values / target, self.lowest()
-        if not math.isfinite(lowest):
-            return (target * self.generator(ratio)).sum()
-        below = ratio < lowest
-        height, slope = jax.jvp(self.generator, (jnp.asarray(lowest),), (jnp.asarray(1.0),))
-        tangent = height + slope * (ratio - lowest)
-        return (target * jnp.where(below, tangent, self.generator(jnp.where(below, lowest, ratio)))).sum()
+        return (target * self.values_and_slopes(values / target)[0]).sum()
+
+    def values_and_slopes(self, ratio: Array) -> tuple[Any, Any]:
+        """Return f and its slope, elementwise, with the tangent below the floor."""
+        at = namespace_of(ratio).maximum(ratio, self.lowest())
+        slope = self.slope(at)
+        return self.generator(at) + slope * (ratio - at), slope
 
     def ascend(self, point: Array, values: Array, target: Array) -> jax.Array:
         """One step up on `<z, p> - sum q f*(z)`, each element for itself."""
@@ -94,7 +99,11 @@ class KullbackLeibler(Floored):
 
     def generator(self, ratio: Array) -> Any:
         """`x log x`."""
-        return ratio * jnp.log(ratio)
+        return ratio * namespace_of(ratio).log(ratio)
+
+    def slope(self, ratio: Array) -> Any:
+        """`log x + 1`."""
+        return namespace_of(ratio).log(ratio) + 1.0
 
     def conjugate(self, point: Array) -> Any:
         """`exp(z - 1)`."""
@@ -116,7 +125,11 @@ class ReverseKullbackLeibler(Floored):
 
     def generator(self, ratio: Array) -> Any:
         """`-log x`."""
-        return -jnp.log(ratio)
+        return -namespace_of(ratio).log(ratio)
+
+    def slope(self, ratio: Array) -> Any:
+        """`-1 / x`."""
+        return -1.0 / ratio
 
     def conjugate(self, point: Array) -> Any:
         """`-1 - log(-z)`."""
@@ -138,6 +151,10 @@ class ChiSquare(Divergence):
     def generator(self, ratio: Array) -> Any:
         """`(x - 1)^2`."""
         return (ratio - 1.0) ** 2
+
+    def slope(self, ratio: Array) -> Any:
+        """`2 (x - 1)`."""
+        return 2.0 * (ratio - 1.0)
 
     def conjugate(self, point: Array) -> Any:
         """`z + z^2 / 4`."""
@@ -164,7 +181,12 @@ class TotalVariation(Divergence):
 
     def generator(self, ratio: Array) -> Any:
         """`(sqrt((x - 1)^2 + e^2) - e) / 2`."""
-        return (jnp.sqrt((ratio - 1.0) ** 2 + self.smoothing**2) - self.smoothing) / 2.0
+        root = namespace_of(ratio).sqrt((ratio - 1.0) ** 2 + self.smoothing**2)
+        return (root - self.smoothing) / 2.0
+
+    def slope(self, ratio: Array) -> Any:
+        """`(x - 1) / (2 sqrt((x - 1)^2 + e^2))`."""
+        return (ratio - 1.0) / (2.0 * namespace_of(ratio).sqrt((ratio - 1.0) ** 2 + self.smoothing**2))
 
     def conjugate(self, point: Array) -> Any:
         """`z + (e / 2) (1 - sqrt(1 - 4 z^2))`."""
@@ -189,7 +211,12 @@ class JensenShannon(Floored):
 
     def generator(self, ratio: Array) -> Any:
         """`(x log x - (x + 1) log((x + 1) / 2)) / 2`."""
-        return (ratio * jnp.log(ratio) - (ratio + 1.0) * jnp.log((ratio + 1.0) / 2.0)) / 2.0
+        xp = namespace_of(ratio)
+        return (ratio * xp.log(ratio) - (ratio + 1.0) * xp.log((ratio + 1.0) / 2.0)) / 2.0
+
+    def slope(self, ratio: Array) -> Any:
+        """`log(2 x / (x + 1)) / 2`."""
+        return namespace_of(ratio).log(2.0 * ratio / (ratio + 1.0)) / 2.0
 
     def conjugate(self, point: Array) -> Any:
         """`-log(2 - exp(2 z)) / 2`."""
@@ -214,7 +241,11 @@ class Hellinger(Floored):
 
     def generator(self, ratio: Array) -> Any:
         """`(sqrt x - 1)^2 / 2`."""
-        return (jnp.sqrt(ratio) - 1.0) ** 2 / 2.0
+        return (namespace_of(ratio).sqrt(ratio) - 1.0) ** 2 / 2.0
+
+    def slope(self, ratio: Array) -> Any:
+        """`(1 - 1 / sqrt x) / 2`."""
+        return (1.0 - 1.0 / namespace_of(ratio).sqrt(ratio)) / 2.0
 
     def conjugate(self, point: Array) -> Any:
         """`z / (1 - 2 z)`."""
@@ -225,10 +256,21 @@ class Hellinger(Floored):
         return -math.inf, 0.5
 
 
-def visit_distribution(occupancy: Float[Array, "S A"], mdp: MDP, over_states: bool) -> Array:
+def visit_distribution(occupancy: Float[Array, "S A *N"], mdp: MDP | ModelBatch, over_states: bool) -> Array:
     """`(1 - discount) lambda`, a distribution over pairs, or over states when summed over the actions."""
     visits = occupancy.sum(axis=1) if over_states else occupancy
     return (1.0 - mdp.discount) * visits
+
+
+def _total(values: Float[np.ndarray, "*place N"]) -> Float[np.ndarray, " N"]:
+    """The sum over all places of each model."""
+    return values.sum(axis=tuple(range(values.ndim - 1)))
+
+
+def _along_pairs(slope: Float[np.ndarray, ...], occupancy: Float[np.ndarray, "S A N"], discount: float) -> np.ndarray:
+    """The derivative by the occupancy of what has this slope by the distribution of visits."""
+    rows = slope[:, None] if slope.ndim == 2 else slope
+    return np.broadcast_to((1.0 - discount) * rows, occupancy.shape)
 
 
 def _target(values: Any) -> Any:
@@ -245,13 +287,15 @@ class _Targeted(ConvexLoss):
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
         """The normalised occupancy, over states or pairs as the target is."""
-        states, actions = mdp.cost.shape
+        self._check_shape(*mdp.cost.shape)
+        return visit_distribution(occupancy, mdp, over_states=self.target.ndim == 1)
+
+    def _check_shape(self, states: int, actions: int) -> None:
         if self.target.shape not in ((states,), (states, actions)):
             raise InputError(
                 f"target has shape {self.target.shape}, the model has {states} states and {actions} actions; give "
                 f"({states},) for a target over states or ({states}, {actions}) for one over state-action pairs"
             )
-        return visit_distribution(occupancy, mdp, over_states=self.target.ndim == 1)
 
 
 class Imitation(_Targeted):
@@ -289,6 +333,16 @@ class Imitation(_Targeted):
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         return self.divergence.between(self.image(occupancy, mdp), self.target)
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return `D_f(x || q)` and `(1 - discount) f'(x / q)` of each model, x the distribution of visits."""
+        self._check_shape(*models.cost.shape[:2])
+        target = self.target[..., None]
+        visits = visit_distribution(occupancy, models, over_states=self.target.ndim == 1)
+        values, slopes = self.divergence.values_and_slopes(visits / target)
+        return _total(target * values), _along_pairs(slopes, occupancy, models.discount)
 
     def begin(self, mdp: MDP) -> Dual:
         """The slope where the occupancy is the target."""
@@ -342,7 +396,15 @@ class NegativeEntropy(ConvexLoss):
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         visits = self.image(occupancy, mdp)
-        return KullbackLeibler().between(visits, jnp.ones_like(visits))
+        return KullbackLeibler().between(visits, np.ones(()))
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return `sum x log x` and `(1 - discount) (log x + 1)` of each model, x the distribution of visits."""
+        visits = visit_distribution(occupancy, models, self.over_states)
+        values, slopes = KullbackLeibler().values_and_slopes(visits)
+        return _total(values), _along_pairs(slopes, occupancy, models.discount)
 
     def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
         """The normalised occupancy, over states or pairs."""
@@ -383,6 +445,15 @@ class QuadraticDistance(_Targeted):
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
         return self.weight / 2.0 * ((self.image(occupancy, mdp) - self.target) ** 2).sum()
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return `(weight / 2) ||x - target||^2` and `(1 - discount) weight (x - target)` of each model."""
+        self._check_shape(*models.cost.shape[:2])
+        away: Any = visit_distribution(occupancy, models, over_states=self.target.ndim == 1) - self.target[..., None]
+        weight = float(self.weight)
+        return weight / 2.0 * _total(away**2), _along_pairs(weight * away, occupancy, models.discount)
 
     def begin(self, mdp: MDP) -> Dual:
         """The slope at the target."""

@@ -15,7 +15,16 @@ from ..deferred import jax
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events, model_at
 from ..kernels import Kernel
-from ..losses import ExpectedCost, Loss, check_loss_at, require_finite_loss, require_scalar
+from ..losses import (
+    ConvexLoss,
+    ExpectedCost,
+    Loss,
+    UserLoss,
+    as_loss,
+    check_loss_at,
+    require_finite_loss,
+    require_scalar,
+)
 from ..models import MDP, AbstractFamily, Family, TabularFamily, tables_at
 from ..occupancies import Horizon, occupancy
 from ..parameter_sets import projected
@@ -27,11 +36,11 @@ from ..records import tree_map
 CHECKED_BYTES = 16 * 2**20
 
 
-def require_loss(loss: Any) -> Loss:
-    """Refuse what cannot be called."""
+def require_loss(loss: Any) -> ConvexLoss | UserLoss:
+    """The loss, of a plain function a `UserLoss`; refuse what cannot be called."""
     if not callable(loss):
         raise InputError(f"loss must be a function (occupancy, mdp) -> number, got {loss!r}")
-    return loss
+    return as_loss(loss)
 
 
 def require_same_support(model: TabularFamily, belief: AbstractTable) -> None:
