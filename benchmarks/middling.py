@@ -12,7 +12,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import splu
 
 import prudent as pr
-from prudent.objectives import chunk_sizes, slopes_on
+from prudent.objectives import slopes_on
 
 from .measuring import ratio, report, side_by_side, verdict
 
@@ -44,7 +44,6 @@ def run(rounds: int) -> None:
         aim = verdict(part, 0.35) if name == "band" else ""
         rows.append((name, f"{1e3 * np.median(values) / MODELS:.2f} ms", f"{part:.2f}", aim))
     report(f"Gradients, {SIDE**2:,} states, {MODELS} models", ("by", "a model", "of sparse LU", "aim"), rows)
-    filled()
 
 
 def _factorised(support: pr.Support, probability: np.ndarray, policy: np.ndarray) -> None:
@@ -56,14 +55,3 @@ def _factorised(support: pr.Support, probability: np.ndarray, policy: np.ndarray
     factors = splu(coo_matrix((entries, places), shape=(states, states)).tocsc())
     factors.solve(np.ones(states))
     factors.solve(np.ones(states), "T")
-
-
-def filled() -> None:
-    """Models computed for each that is asked for."""
-    rows = []
-    for states in (4, 16, 25, 100, 1_000, 10_000, 100_000):
-        support = pr.Support.lists(np.stack([np.arange(states)] * 3, axis=1).reshape(states, 1, 3))
-        objective = pr.TabularFamily(support, np.zeros((states, 1)), start=0, discount=0.9).objective()
-        parts = [sum(chunk_sizes(objective, draws)) / draws for draws in (8, 100, 129, 1000)]
-        rows.append((f"{states:,} states", *(f"{part:.2f}" for part in parts), verdict(max(parts), 1.5)))
-    report("Models computed / asked for", ("", "8 draws", "100", "129", "1000", "aim"), rows)

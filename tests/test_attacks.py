@@ -166,7 +166,7 @@ def test_names_are_no_formulas_in_a_spreadsheet_and_are_read_back(name):
 
 def test_a_policy_with_names_like_formulas_is_read_back(tmp_path, problem):
     names = {"worn": "=1+1", "used": "@cmd", "broken": "-x", "new": "'=2"}
-    for file in ("problem.toml", "log.csv", "costs.csv"):
+    for file in ("problem.toml", "log.csv", "costs.csv", "successors.csv"):
         text = (problem.parent / file).read_text()
         for old, new in names.items():
             text = text.replace(old, guarded(new) if file.endswith("csv") else new)
@@ -325,7 +325,8 @@ def test_problem_files_of_linear_systems_from_someone_else(tmp_path, old, new, w
 def test_names_that_are_no_unicode_and_grids_of_negative_sides(tmp_path, problem):
     text = problem.read_text()
     (tmp_path / "log.jsonl").write_text('{"state": "\\ud800", "action": "run", "next_state": "new"}\n')
-    (tmp_path / "costs.csv").write_text((problem.parent / "costs.csv").read_text())
+    for name in ("costs.csv", "successors.csv"):
+        (tmp_path / name).write_text((problem.parent / name).read_text())
     (tmp_path / "problem.toml").write_text(text.replace("log.csv", "log.jsonl"))
     code, said = invoke("check", tmp_path / "problem.toml")
     assert code == 2 and said.startswith("error: ") and "log.jsonl" in said

@@ -80,7 +80,7 @@ def base(computed, problem, tmp_path_factory):
     """A finished run, and what it needs; made in a place beside it, where all others are made, for runs know theirs."""
     folder = tmp_path_factory.mktemp("faults") / "home"
     folder.mkdir()
-    for name in ("problem.toml", "log.csv", "costs.csv"):
+    for name in ("problem.toml", "log.csv", "costs.csv", "successors.csv"):
         shutil.copy(problem.parent / name, folder / name)
     (folder / "more.csv").write_text("state,action,next_state\nworn,run,broken\nused,run,worn\n")
     pr.write_linear_example(folder / "linear")

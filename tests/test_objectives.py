@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import minimize
 
 import prudent as pr
-from prudent.arrays import in_float64
+from prudent.arrays import filled_blocks, in_float64
 from prudent.models import models_at
-from prudent.objectives import chunk_sizes, chunks, losses_on, mean_visits, slopes_on
+from prudent.objectives import chunks, losses_on, mean_visits, slopes_on
 from prudent.objectives.tabular import Rescaled
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
@@ -110,19 +110,12 @@ def test_refusals(call, message):
         call()
 
 
-@pytest.mark.parametrize("size", [4, 25, 48, 60, 1_000, 10_000, 100_000])
-def test_what_fills_chunks_up_is_at_most_half_of_what_is_asked_for(size):
-    """Few sizes of chunks of a user's own loss, whatever the number of models; otherwise nothing is filled up."""
-    support = pr.Support.lists(np.stack([np.arange(size)] * 3, axis=1).reshape(size, 1, 3))
-    family = pr.TabularFamily(support, np.zeros((size, 1)), start=0, discount=0.9)
-    objective = family.objective(loss=pr.NegativeEntropy())
-    for draws in (1, 3, 8, 100, 129, 1000):
-        sizes = chunk_sizes(objective, draws)
-        assert draws <= sum(sizes) <= 1.5 * draws
-        assert len(set(sizes)) <= 2
-        assert sum(chunk_sizes(family.objective(), draws)) == draws
-    sizes = {size for count in range(1, 2000, 9) for size in chunk_sizes(objective, count)}
-    assert len(sizes) <= 6
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 100, 129, 1000, 5000])
+def test_batches_of_compiled_functions_have_few_sizes_and_are_at_least_half_full(count):
+    blocks = list(filled_blocks(count))
+    np.testing.assert_array_equal(np.concatenate([block[:few] for block, few in blocks]), np.arange(count))
+    assert {len(block) for block, _ in blocks} <= {1, 4, 16, 64, 256, 1024}
+    assert all(2 * few > len(block) for block, few in blocks)
 
 
 @in_float64

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import math
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
+from jaxtyping import Int
 
 from .deferred import float64, jax, jnp, loaded
 from .errors import InputError
@@ -237,3 +238,23 @@ def require_indices(name: str, values: Any, size: int) -> np.ndarray:
 
 def _entry(where: tuple[int, ...]) -> str:
     return f"row {where[0]}" if len(where) == 1 else f"index {where}"
+
+
+# Sizes of the batches that users' functions are compiled for; at most half of a batch is filled up.
+BATCH_SIZES = (1, 4, 16, 64, 256, 1024)
+
+
+def filled_blocks(count: int) -> Iterator[tuple[Int[np.ndarray, " M"], int]]:
+    """Yield the numbers `0..count-1` in blocks of a few sizes, and how many of each block count.
+
+    A function is compiled once for each size of a batch. A block that is not full is filled up with the last number.
+
+    >>> from prudent.arrays import filled_blocks
+    >>> [(block.tolist(), few) for block, few in filled_blocks(6)]
+    [([0, 1, 2, 3], 4), ([4], 1), ([5], 1)]
+    """
+    begin = 0
+    while (left := count - begin) > 0:
+        size = max(size for size in BATCH_SIZES if size < 2 * left)
+        yield np.minimum(np.arange(begin, begin + size), count - 1), min(size, left)
+        begin += size

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from .arrays import (
     Array,
     as_float,
+    filled_blocks,
     in_float64,
     is_concrete,
     require_distribution,
@@ -330,7 +331,10 @@ def tables_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> tup
     """Kernels `[N, S, A, B]` and costs `[N, S, A]` of many thetas."""
     found = family.tables(thetas)
     if found is None:
-        found = _models(family, thetas)
+        parts = []
+        for block, few in filled_blocks(len(thetas)):
+            parts.append([np.asarray(part)[:few] for part in _models(family, thetas[block])])
+        found = [np.concatenate(part) for part in zip(*parts, strict=True)]
     return np.asarray(found[0]), np.asarray(found[1])
 
 

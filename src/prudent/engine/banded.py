@@ -26,8 +26,8 @@ class Banded(Method):
 
     >>> import prudent as pr
     >>> rows = ["S" + "F" * 9, *["F" * 10] * 8, "F" * 9 + "G"]
-    >>> pr.Banded.of(pr.envs.frozen_lake("\\n".join(rows)).support).band  # a row of the lake
-    10
+    >>> pr.Banded.of(pr.envs.frozen_lake("\\n".join(rows)).support).band  # little more than a row of the lake
+    11
 
     Attributes:
         place: `[S]` the position of each state in the order of elimination.

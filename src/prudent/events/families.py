@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from ..arrays import (
     Array,
     as_float,
+    filled_blocks,
     in_float64,
     is_concrete,
     require_finite,
@@ -54,12 +55,15 @@ class AbstractEventFamily(AbstractFamily):
     @in_float64
     def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
         """Return the models at N thetas, of which a class of pairs shares its probabilities."""
-        events, cost = _events_and_costs(self, np.asarray(thetas))
+        thetas, parts = np.asarray(thetas), []
+        for block, few in filled_blocks(len(thetas)):
+            parts.append([np.asarray(part)[:few] for part in _events_and_costs(self, thetas[block])])
+        events, cost = (np.concatenate(part) for part in zip(*parts, strict=True))
         return ModelBatch(
             self.support.index(),
             np.ascontiguousarray(self.class_table(events.shape[1]), dtype=np.int32),
-            np.moveaxis(np.asarray(events), 0, -1),
-            np.moveaxis(np.asarray(cost), 0, -1),
+            np.moveaxis(events, 0, -1),
+            np.moveaxis(cost, 0, -1),
             np.asarray(self.start),
             float(self.discount),
         )

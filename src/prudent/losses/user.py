@@ -1,7 +1,6 @@
 """Losses of users' functions `(occupancy, mdp) -> number`, compiled and differentiated by JAX, many models at once.
 
-A function is compiled once for each size of a batch. So a batch is split into blocks of a few sizes, and a block that
-is not full is filled up with its last model.
+A function is compiled once for each size of a batch, so that a batch is split into blocks of a few sizes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array
+from ..arrays import Array, filled_blocks
 from ..deferred import float64
 from ..engine import ModelBatch
 from ..errors import InputError
@@ -28,9 +27,6 @@ except ModuleNotFoundError as error:
         "a loss that is a function without a gradient is differentiated by JAX, which is not installed; pip install "
         "'prudent[jax]', or give the derivative: pr.UserLoss(function, gradient=...)"
     ) from error
-
-# Models that are worked on together; at most half of a block is filled up.
-SIZES = (1, 4, 16, 64, 256, 1024)
 
 
 def evaluate(loss: Any, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, " N"]:
@@ -50,13 +46,9 @@ def _blockwise(
     function: Callable[..., Any], loss: Any, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
 ) -> Iterator[list[np.ndarray]]:
     """Yield what a compiled function finds of each block of models, models last."""
-    support, begin = support_of(models), 0
+    support = support_of(models)
     with float64():
-        while (left := models.size - begin) > 0:
-            size = max(size for size in SIZES if size < 2 * left)
-            few = min(size, left)
-            block = np.minimum(np.arange(begin, begin + size), models.size - 1)
-            begin += few
+        for block, few in filled_blocks(models.size):
             chosen = models.select(block)
             found = function(loss, support, occupancy[:, :, block], *chosen[1:5], np.asarray(chosen.discount))
             yield [np.asarray(part)[..., :few] for part in found]

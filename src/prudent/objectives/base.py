@@ -52,14 +52,11 @@ class Size(NamedTuple):
         bytes: of its largest array.
         theta_bytes: of one draw of theta, laid out as its model.
         cached: whether models are worked on in the processor's cache, so that small chunks are faster.
-        any_number: whether models are worked on in any number; else a function is compiled for each, and so few
-            numbers are met.
     """
 
     bytes: int
     theta_bytes: int
     cached: bool
-    any_number: bool = False
 
 
 class Unit(NamedTuple):

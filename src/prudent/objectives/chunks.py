@@ -8,60 +8,38 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, in_float64
+from ..arrays import Array, filled_blocks, in_float64
 from ..deferred import jax, jitted
 from ..records import tree_map
 from ..workers import mapped, workers
-from .base import Losses, ModelSlopes, Objective, Size
+from .base import Losses, ModelSlopes, Objective
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
 CHUNK_MODELS = 512
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
-# Each size of a chunk is compiled for itself, so there are few: a chunk is divided by this number until what fills
-# it up is at most this share of the models asked for. For the smallest models nothing is compiled or filled up.
-DIVISION, MOST_FILLED = 4, 0.5
-
 
 class Chunk(NamedTuple):
-    """Models that are worked on together; filled up with repeats, because a shorter chunk would be compiled again."""
+    """Models that are worked on together, each with a point and a draw of its own."""
 
     points: Float[np.ndarray, "N ..."]
     thetas: np.ndarray
-    kept: int
 
 
 def chunk_size(objective: Objective) -> int:
-    """How many models a compiled function takes at once, at most: a power of two."""
-    return _largest(objective.size())
-
-
-def _largest(size: Size) -> int:
+    """Return how many models are worked on together, at most: a power of two."""
+    size = objective.size()
     most = CHUNK_BYTES[size.cached] // size.bytes
     return 1 << int(np.clip(most, 1, CHUNK_MODELS)).bit_length() - 1
-
-
-def chunk_sizes(objective: Objective, models: int) -> list[int]:
-    """The sizes of the chunks that so many models are worked on in: few different ones, whatever their number."""
-    size = objective.size()
-    largest = _largest(size)
-    whole, rest = divmod(models, largest)
-    if size.any_number:
-        return [largest] * whole + [rest] * bool(rest)
-    last = largest
-    while last > 1 and -(-rest // last) * last - rest > MOST_FILLED * models:
-        last = max(1, last // DIVISION)
-    return [largest] * whole + [last] * -(-rest // last)
 
 
 def _chunks(
     objective: Objective, points: np.ndarray, thetas: np.ndarray, which: np.ndarray, draws: np.ndarray
 ) -> Iterator[Chunk]:
-    models, begin = len(which), 0
-    for size in chunk_sizes(objective, models):
-        rows = np.minimum(np.arange(begin, begin + size), models - 1)
-        yield Chunk(_rows_of(points, which[rows]), thetas[draws[rows]], min(size, models - begin))
-        begin += size
+    size = chunk_size(objective)
+    for begin in range(0, len(which), size):
+        rows = slice(begin, begin + size)
+        yield Chunk(_rows_of(points, which[rows]), thetas[draws[rows]])
 
 
 def _rows_of(points: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -87,12 +65,12 @@ def _mapped(
 
 def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
     found = objective.on_host(chunk.points, chunk.thetas, sloped=False)
-    return _computed(_losses, objective, chunk) if found is None else _kept(Losses(found.losses, found.visits), chunk)
+    return _computed(_losses, objective, chunk) if found is None else Losses(found.losses, found.visits)
 
 
 def _slopes_of(objective: Objective, chunk: Chunk) -> ModelSlopes:
     found = objective.on_host(chunk.points, chunk.thetas, sloped=True)
-    return _computed(_slopes, objective, chunk) if found is None else _kept(found, chunk)
+    return _computed(_slopes, objective, chunk) if found is None else found
 
 
 def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B"]:
@@ -101,11 +79,12 @@ def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B
 
 @in_float64  # by thread, and a worker may have threads of its own
 def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) -> Any:
-    return _kept(compiled(objective, chunk.points, objective.arrange(chunk.thetas)), chunk)
-
-
-def _kept(found: Any, chunk: Chunk) -> Any:
-    return tree_map(lambda part: np.asarray(part)[: chunk.kept], found)
+    """Return what a compiled function makes of a chunk, in batches of the few sizes that it is compiled for."""
+    parts = []
+    for block, few in filled_blocks(len(chunk.points)):
+        found = compiled(objective, chunk.points[block], objective.arrange(chunk.thetas[block]))
+        parts.append(tree_map(lambda part, few=few: np.asarray(part)[:few], found))
+    return tree_map(lambda *each: np.concatenate(each), *parts)
 
 
 def losses_on(

@@ -199,9 +199,7 @@ class TabularObjective(Objective):
             # Theta takes next to nothing; a few vectors over the states and the slopes do.
             return Size(8 * states * (actions + 4), 8 * states, False)
         kernel = 8 * states * actions * successors
-        # Of the user's own functions something is compiled.
-        known = isinstance(self.loss, ExpectedCost) and isinstance(self.family, TabularFamily)
-        return Size(max(kernel, self.method.model_bytes()), kernel, self.method.in_cache, known)
+        return Size(max(kernel, self.method.model_bytes()), kernel, self.method.in_cache)
 
     def policy(self, point: Float[np.ndarray, "S A"], parameters: Any = None) -> Any:
         """The table, in the family's names; of a network the network."""

@@ -243,8 +243,6 @@ def costs_at(family: TabularFamily, thetas: Float[np.ndarray, "M S A B"]) -> Flo
 
 def is_plain(objective: TabularObjective) -> bool:
     """Whether direct solves evaluate policies fast enough, so that nothing is compiled; nor is it for the smallest."""
-    if objective.size().any_number:
-        return False
     plain = isinstance(objective.loss, ExpectedCost) and isinstance(objective.family, TabularFamily)
     return plain and objective.occupancy.horizon is None and objective.family.support.states <= LARGEST_PLAIN
 

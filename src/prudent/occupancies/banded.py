@@ -51,7 +51,8 @@ class XlaBanded(LinearSolver):
     """Factorise once within a band, then solve with the matrix and with its transpose.
 
     >>> import prudent as pr
-    >>> plan = pr.XlaBanded.of(pr.envs.frozen_lake("\\n".join(["S" + "F" * 9, *["F" * 10] * 8, "F" * 9 + "G"])).support)
+    >>> from prudent.occupancies.banded import XlaBanded
+    >>> plan = XlaBanded.of(pr.envs.frozen_lake("\\n".join(["S" + "F" * 9, *["F" * 10] * 8, "F" * 9 + "G"])).support)
     >>> plan.band  # a row of the lake, in whole blocks
     12
 

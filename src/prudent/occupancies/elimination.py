@@ -34,7 +34,8 @@ class XlaElimination(LinearSolver):
     """Factorise once, then solve with the matrix and with its transpose.
 
     >>> import prudent as pr
-    >>> plan = pr.XlaElimination.of(pr.envs.frozen_lake().support)
+    >>> from prudent.occupancies import XlaElimination
+    >>> plan = XlaElimination.of(pr.envs.frozen_lake().support)
     >>> plan.reach  # a band of one row of the lake on either side, not the full 25
     (10, 15, 20, 25, 25)
 

@@ -16,7 +16,6 @@ from prudent.arrays import Array, in_float64
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.gradients import Adjoint, GradientEstimator, SampledRisk, ZerothOrder, directions
 from prudent.losses import Loss
-from prudent.occupancies import Method
 from prudent.records import Record
 
 MAP = "SFF\nHFG"
@@ -183,10 +182,10 @@ class Setting(Record):
         keys = random.integers(2**32, size=(groups, 2), dtype=np.uint32)
         return Setting(lake, np.repeat(logits, repeat, axis=0), np.repeat(thetas, repeat, axis=0), keys)
 
-    def problem(self, loss: Loss, method: Method | None = None) -> Problem:
+    def problem(self, loss: Loss, occupancy: pr.Truncated | None = None) -> Problem:
         """A loss, and its CVaR in every group."""
         risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(self.keys), *np.shape(leaf))), CVaR(LEVEL))
-        return self.lake.objective(loss=loss, occupancy=method), risk
+        return self.lake.objective(loss=loss, occupancy=occupancy), risk
 
     def gradient(self, estimator: GradientEstimator, problem: Problem) -> Float[np.ndarray, "G S A"]:
         """The estimate of every group."""
