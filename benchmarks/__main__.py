@@ -22,6 +22,7 @@ from . import (
     processes,
     q_learning,
     uneven,
+    walk,
 )
 
 PARTS = {
@@ -39,6 +40,7 @@ PARTS = {
     "q_learning": q_learning.run,
     "logs": logs.run,
     "beliefs": beliefs.run,
+    "walk": walk.run,
 }
 
 
