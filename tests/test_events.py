@@ -13,7 +13,7 @@ from prudent.objectives import losses_on, objective_of, slopes_on
 from prudent.planning import improvement_sweeps as planned
 from prudent.posteriors import equally_weighted
 from prudent.solvers import search
-from prudent.solvers.sample import Sample
+from prudent.solvers.question import evaluate_points
 
 from .marks import short
 
@@ -263,11 +263,11 @@ def test_a_search_ends_at_a_bound_where_the_risk_is_monotone_alone(solved, monke
     events, _, belief, _, _ = solved
     proven = []
 
-    def noted(*parts):
-        proven.append(Sample(*parts).proven)
-        return Sample(*parts)
+    def noted(question, *rest):
+        proven.append(question.proven)
+        return evaluate_points(question, *rest)
 
-    monkeypatch.setattr(search, "Sample", noted)
+    monkeypatch.setattr(search, "evaluate_points", noted)
     solver = pr.SampleAverage(samples=12, largest=12, starts=3, step=pr.NaturalGradient(), iterations=2)
     how = pr.Exact(pr.Sweeps.of(events.support))
     pr.solve(events, belief, risk=risk, solver=solver, occupancy=how, certify=False)

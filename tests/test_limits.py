@@ -1,5 +1,7 @@
 """Limits against linear programs, brute force, finite differences and what was asked for."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,6 +54,69 @@ def test_known_theta_is_the_linear_program(seed):
 @pytest.mark.parametrize("seed", range(100))
 def test_known_theta_is_the_linear_program_a_hundred_times(seed):
     check_known(seed)
+
+
+@pytest.mark.parametrize("step", [pr.NaturalGradient(), pr.LBFGS()], ids=["natural", "quasi-newton"])
+@pytest.mark.parametrize("seed", short([2], [1, 2, 4]))
+def test_steps_that_see_the_penalty_alone_come_near_the_program(seed, step):
+    problem = LimitedProblem(seed, known=True, states=4, actions=3)
+    exact = occupancy_program(problem)
+    assert exact is not None
+    solution = problem.solved(solver=pr.SampleAverage(step=step, iterations=1000))
+    spread = max(np.ptp(problem.costs) / (1.0 - problem.discount), 1.0)
+    assert solution.status is not pr.Status.LIMIT_BROKEN
+    assert exact[0] - 1e-9 <= solution.risk <= exact[0] + 0.01 * spread
+
+
+def test_a_run_with_limits_cut_anywhere_repeats_the_bits_of_an_uninterrupted_one():
+    belief = LAKE.prior.update(LAKE.trials(n=5, truth=(0.3, 0.1), seed=0))
+    limit = pr.Limit(HOLE, at_most=0.4, chance=0.9)
+    settings = pr.SampleAverage(samples=32, largest=128, starts=3, evaluation=500)
+
+    def solve(iterations, resume=None):
+        solver = dataclasses.replace(settings, iterations=iterations)
+        return pr.solve(LAKE, belief, subject_to=[limit], solver=solver, resume=resume, certify=False)
+
+    whole = solve(300)
+    assert whole.iterations > 10
+    for cut in (3, whole.iterations // 2, whole.iterations - 1):
+        second = solve(300, solve(cut))
+        assert second.status is whole.status and second.iterations == whole.iterations
+        assert np.array_equal(second.parameters, whole.parameters)
+        assert np.array_equal(second.limits[0].multiplier, whole.limits[0].multiplier, equal_nan=True)
+    with pytest.raises(pr.InputError, match="subject_to of the first call"):
+        pr.solve(LAKE, belief, subject_to=[pr.Limit(HOLE, at_most=0.5)], solver=settings, resume=whole)
+
+
+def test_a_limit_on_a_model_solved_by_sweeps_is_that_of_its_tables():
+    queue = 12
+    successors = np.stack(
+        [
+            np.stack([np.maximum(np.arange(queue) - serve, 0), np.minimum(np.arange(queue) + 1, queue - 1)], axis=1)
+            for serve in (0, 1, 2)
+        ],
+        axis=1,
+    )
+
+    def chance(theta):
+        return jnp.stack([1.0 - theta[0], theta[0]])
+
+    cost = np.arange(queue)[:, None] + np.array([0.0, 1.0, 4.0])
+    events = pr.EventFamily(successors, chance, cost, start=3, discount=0.9)
+    tables = pr.Family(pr.Support.lists(successors), events.probability, cost, start=3, discount=0.9)
+    belief = pr.Draws(np.array([[0.3], [0.5], [0.6]]))
+    limit = pr.Limit(pr.CostTable(np.broadcast_to(np.array([0.0, 1.0, 2.0]), (queue, 3))), at_most=5.0)
+    exact = pr.solve(tables, belief, subject_to=[limit])
+    assert exact.status is pr.Status.CONVERGED_WITHIN_LIMITS and exact.limits[0].multiplier > 0.1
+    swept = pr.solve(
+        events,
+        belief,
+        subject_to=[limit],
+        occupancy=pr.Exact(pr.Sweeps.of(events.support)),
+        solver=pr.SampleAverage(step=pr.NaturalGradient(), iterations=600),
+    )
+    assert swept.limits[0].verdict is pr.Verdict.KEPT
+    assert exact.risk - 1e-6 <= swept.risk <= exact.risk + 0.02 * abs(exact.risk)
 
 
 def check_atoms(seed):

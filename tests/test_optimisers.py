@@ -11,16 +11,17 @@ import pytest
 
 import prudent as pr
 from prudent.gradients import Adjoint, SampledRisk
-from prudent.objectives import chunks, slopes_on
+from prudent.objectives import slopes_on
 from prudent.planning import least_costs, plan_many, robust_actions
 from prudent.posteriors import equally_weighted
-from prudent.solvers import sample as sample_module
-from prudent.solvers.descent import CONVERGED, DROPPED, GOING, HELD, begin, halved, only
+from prudent.solvers import question as question_module
+from prudent.solvers.descent import CONVERGED, DROPPED, GOING, HELD, begin, halved
+from prudent.solvers.limits.adjusting import first_adjustment
 from prudent.solvers.natural import advantage
 from prudent.solvers.quasi_newton import Pairs, newton_directions
-from prudent.solvers.sample import Sample, slopes_of
-from prudent.solvers.sample_average import space_of
-from prudent.solvers.search import Search
+from prudent.solvers.question import Question, evaluate_points
+from prudent.solvers.search import Search, answer_of
+from prudent.solvers.space import select, space_of
 
 from .problems import numpy_occupancy, random_policy, softmax
 from .sound_parts import table
@@ -62,63 +63,64 @@ def deterministic_policies():
 # Gradients by the table.
 
 
+def evaluate(points, thetas, risk, active=None):
+    question = Question.unlimited(problem(), risk, equally_weighted(thetas))
+    return evaluate_points(question, points, np.ones(len(points), bool) if active is None else active)
+
+
 def test_slopes_agree_with_finite_differences_and_with_the_estimator():
     random = np.random.default_rng(0)
     thetas, logits = BELIEF.sample(3, 12), random.normal(size=(1, STATES, ACTIONS))
     tables, risk = softmax(logits), pr.CVaR(0.5)
     with jax.enable_x64(True):
-        [found] = slopes_of(problem(), [Sample(tables, equally_weighted(thetas), risk, np.ones(1, bool))])
+        found = evaluate(tables, thetas, risk)
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
         _, gradient = eqx.filter_jit(Adjoint())(SampledRisk.on(problem(), stacked, thetas[None]), logits)
-        pulled = problem().pull_back(logits, found.slope)
+        pulled = problem().pull_back(logits, found.slopes[:, 0])
     assert np.allclose(pulled, gradient, rtol=1e-9)
-    assert found.value[0] == pytest.approx(cvar([numpy_loss(theta, tables[0]) for theta in thetas], 0.5), rel=1e-9)
+    assert found.values[0, 0] == pytest.approx(cvar([numpy_loss(theta, tables[0]) for theta in thetas], 0.5), rel=1e-9)
     direction = random.normal(size=(STATES, ACTIONS))
     direction -= direction.mean(axis=1, keepdims=True)
     up, down = (
         cvar([numpy_loss(theta, tables[0] + step * direction) for theta in thetas], 0.5) for step in (1e-6, -1e-6)
     )
-    assert (found.slope[0] * direction).sum() == pytest.approx((up - down) / 2e-6, rel=1e-6)
+    assert (found.slopes[0, 0] * direction).sum() == pytest.approx((up - down) / 2e-6, rel=1e-6)
     visits = np.array([numpy_occupancy(theta, tables[0], np.eye(STATES)[0], DISCOUNT).sum(axis=1) for theta in thetas])
-    assert np.allclose(found.visits[0], found.weights[0] @ visits / 12)
+    assert np.allclose(found.visits[0, 0], found.weights[0, 0] @ visits / 12)
 
 
-def test_samples_of_any_size_share_one_compiled_function_and_inactive_policies_cost_nothing(monkeypatch):
-    thetas = BELIEF.sample(3, 30)
-    random = np.random.default_rng(0)
+def test_two_passes_find_what_one_does_and_inactive_policies_cost_nothing(monkeypatch):
+    thetas, random = BELIEF.sample(3, 30), np.random.default_rng(0)
     policies = np.stack([random_policy(random, STATES, ACTIONS) for _ in range(3)])
-    with jax.enable_x64(True):
-        before = chunks._slopes._cached._cache_size() if hasattr(chunks._slopes, "_cached") else 0
-        small = Sample(policies, equally_weighted(thetas[:7]), pr.CVaR(0.5), np.array([True, False, True]))
-        large = Sample(policies[:1], equally_weighted(thetas), pr.Expectation(), np.ones(1, bool))
-        together = slopes_of(problem(), [small, large])
-        apart = [slopes_of(problem(), [sample])[0] for sample in (small, large)]
-        after = chunks._slopes._cached._cache_size() if hasattr(chunks._slopes, "_cached") else 0
-        # Models too large to keep all slopes are met twice, and only where they have a weight.
-        monkeypatch.setattr(sample_module, "KEPT_BYTES", 0)
-        twice = slopes_of(problem(), [small, large])
-    assert after - before <= 1
-    assert [found.models for found in together] == [14, 30]
-    assert np.isnan(together[0].value[1])
-    for ours, theirs, again in zip(together, apart, twice, strict=True):
-        assert np.array_equal(ours.slope, theirs.slope)
-        assert np.allclose(ours.slope, again.slope, rtol=1e-12)
-        assert np.allclose(ours.visits, again.visits, rtol=1e-12)
+    active = np.array([True, False, True])
+    once = evaluate(policies, thetas, pr.CVaR(0.5), active)
+    alone = evaluate(policies[2:], thetas, pr.CVaR(0.5))
+    # Models too large to keep all slopes are met twice, and only where they have a weight.
+    monkeypatch.setattr(question_module, "KEPT_BYTES", 0)
+    twice = evaluate(policies, thetas, pr.CVaR(0.5), active)
+    assert once.models == twice.models == 60 and len(once.each) == 1 and twice.each == ()
+    assert np.isnan(once.values[1]).all() and not once.slopes[1].any()
+    assert np.array_equal(once.slopes[2], alone.slopes[0])
+    assert np.array_equal(once.each[0][once.place[2]], alone.each[0][0])
+    for name in ("values", "losses", "weights", "slopes", "visits"):
+        assert np.allclose(getattr(once, name), getattr(twice, name), rtol=1e-12, equal_nan=True), name
 
 
 def test_the_natural_direction_is_the_advantage_averaged_under_the_risks_weights():
     thetas = BELIEF.sample(5, 9)
     policy = random_policy(np.random.default_rng(2), STATES, ACTIONS)
     with jax.enable_x64(True):
-        [found] = slopes_of(problem(), [Sample(policy[None], equally_weighted(thetas), pr.CVaR(0.5), np.ones(1, bool))])
+        found = evaluate(policy[None], thetas, pr.CVaR(0.5))
     top, bottom = np.zeros((STATES, ACTIONS)), np.zeros(STATES)
-    for theta, weight in zip(thetas, found.weights[0], strict=True):
+    for theta, weight in zip(thetas, found.weights[0, 0], strict=True):
         chain = np.einsum("sa,sat->st", policy, theta)
         values = np.linalg.solve(np.eye(STATES) - DISCOUNT * chain, (policy * COST).sum(axis=1))
         visits = numpy_occupancy(theta, policy, np.eye(STATES)[0], DISCOUNT).sum(axis=1)
         top += weight * visits[:, None] * (COST + DISCOUNT * theta @ values - values[:, None])
         bottom += weight * visits
-    assert np.allclose(advantage(policy[None], found.slope, found.visits)[0], top / bottom[:, None], rtol=1e-9)
+    assert np.allclose(
+        advantage(policy[None], found.slopes[:, 0], found.visits[:, 0])[0], top / bottom[:, None], rtol=1e-9
+    )
 
 
 def test_quasi_newton_directions_are_those_of_the_inverse_hessian_updates():
@@ -401,8 +403,8 @@ def test_a_merged_point_never_leads():
     points = begin(space, np.stack([np.zeros((STATES, ACTIONS)), np.ones((STATES, ACTIONS))]))
     after = {"value": np.array([1.0, 1.0 + 1e-14]), "spread": np.zeros(2), "finished": np.array([DROPPED, GOING])}
     points = dataclasses.replace(points, **after)
-    answer = Search(points, floor=float("nan")).answer()
-    assert answer.code == GOING and np.array_equal(answer.parameters, only(points, 1))
+    answer = answer_of(Search(points, float("nan"), first_adjustment((), np.zeros(0))))
+    assert answer.code == GOING and np.array_equal(answer.parameters, select(points.parameters, [1]))
 
 
 def test_the_worse_half_of_the_starts_goes_no_further_but_for_two():

@@ -1,6 +1,5 @@
 """The model that keeps the risk and linearises the losses, against linear programs written out in full."""
 
-import jax
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -9,11 +8,29 @@ import prudent as pr
 from prudent.parameter_sets import RowSet
 from prudent.posteriors import WeightedDraws
 from prudent.programs import CutProgram, solve_program
-from prudent.solvers.linear_model import TrustRegion, improve
-from prudent.solvers.prox_linear import linearised
-from prudent.solvers.sample import Sample
+from prudent.solvers.linear_model import LinearModel, TrustRegion
+from prudent.solvers.question import Question
 
 STATES, ACTIONS = 3, 3
+FAMILY = pr.TabularFamily(pr.Support.dense(STATES, ACTIONS), np.zeros((STATES, ACTIONS)), start=0, discount=0.9)
+
+
+class Linearised:
+    """The losses of a table, their slopes, and a risk over them."""
+
+    def __init__(self, table, losses, slopes, shares, risk):
+        self.table, self.losses, self.slopes = table, losses, slopes
+        draws = WeightedDraws(np.zeros((len(losses), 1)), shares, True)
+        self.question = Question.unlimited(FAMILY.objective(), risk, draws)
+
+    @property
+    def risk(self):
+        return float(self.question.density(0, self.losses) @ self.losses)
+
+    def minimise(self, table, rows, radius=1.0):
+        flat = self.slopes.reshape(len(self.losses), -1)
+        region = TrustRegion(table, rows, radius)
+        return LinearModel(self.question, self.losses[None], (flat,), region).minimise(np.zeros(0))
 
 
 def random_model(seed, draws, risk):
@@ -22,8 +39,7 @@ def random_model(seed, draws, risk):
     slopes = random.normal(size=(draws, STATES, ACTIONS))
     losses = random.normal(size=draws).round(1)  # with ties
     shares = random.dirichlet(np.ones(draws))
-    sample = Sample(table[None], WeightedDraws(np.zeros((draws, 1)), shares, True), risk, np.ones(1, bool))
-    return linearised(sample, table, losses, slopes), shares
+    return Linearised(table, losses, slopes, shares, risk), shares
 
 
 def least_tail(model, shares, level, radius, floor=0.0, ratio=np.inf):
@@ -61,10 +77,9 @@ def least_tail(model, shares, level, radius, floor=0.0, ratio=np.inf):
 def test_slopes_that_a_program_cannot_bear_end_it(little):
     """Two draws can gain a little by the third action, of which the last draw loses much: HiGHS refuses its row."""
     table, shares = np.full((1, 3), 1.0 / 3.0), np.full(3, 1.0 / 3.0)
-    sample = Sample(table[None], WeightedDraws(np.zeros((3, 1)), shares, True), pr.WorstCase(), np.ones(1, bool))
     slopes = np.array([[little, -little, -0.5 * little], [-little, little, -0.5 * little], [0.0, 0.0, 50.0]])
-    model = linearised(sample, table, np.array([little, little, 0.0]), slopes[:, None])
-    found = improve(model, TrustRegion(table, RowSet()))
+    model = Linearised(table, np.array([little, little, 0.0]), slopes[:, None], shares, pr.WorstCase())
+    found = model.minimise(table, RowSet())
     # The least of the largest is where it is now, but for a share of the little in 50.
     assert 0.0 <= found.decrease <= found.most <= little
 
@@ -90,15 +105,13 @@ def test_a_program_without_an_optimum_has_none():
 @pytest.mark.parametrize("seed", range(4))
 def test_the_minimum_is_that_of_the_program_in_full(seed, level, radius):
     model, shares = random_model(seed, 6, pr.CVaR(level))
-    with jax.enable_x64(True):
-        here = float(model.density(model.losses) @ model.losses)
-        found = improve(model, TrustRegion(model.table, RowSet(), radius))
+    here, found = model.risk, model.minimise(model.table, RowSet(), radius)
     most = here - least_tail(model, shares, level, radius)
     # Nothing gains more than is said, what was found is a tenth short at most, and it keeps to the region.
     assert 0.9 * most - 1e-9 <= found.decrease <= most + 1e-9 <= found.most + 1e-8
     assert found.most <= most / 0.9 + 1e-9
-    moved = model.table + found.direction
-    assert np.abs(found.direction).max() <= radius + 1e-9 and moved.min() >= -1e-12
+    moved = model.table + found.change.reshape(model.table.shape)
+    assert np.abs(found.change).max() <= radius + 1e-9 and moved.min() >= -1e-12
     assert moved.sum(axis=1) == pytest.approx(1.0)
 
 
@@ -109,14 +122,12 @@ def test_floors_and_ratios_are_kept(rows, radius):
         model, shares = random_model(seed, 5, pr.CVaR(0.7))
         # A table of the set to begin with.
         table = 0.5 * rows.vertex(model.slopes[0]) + 0.5 / ACTIONS
-        model = model._replace(table=table)
-        with jax.enable_x64(True):
-            here = float(model.density(model.losses) @ model.losses)
-            found = improve(model, TrustRegion(table, rows, radius))
+        model.table = table
+        here, found = model.risk, model.minimise(table, rows, radius)
         most = here - least_tail(model, shares, 0.7, radius, rows.floor, rows.ratio)
         assert 0.9 * most - 1e-8 <= found.decrease <= most + 1e-8
         assert found.most >= most - 1e-7
-        moved = table + found.direction
+        moved = table + found.change.reshape(table.shape)
         assert moved.min() >= rows.floor - 1e-9
         assert np.all(moved.max(axis=1) <= rows.ratio * moved.min(axis=1) + 1e-8)
 
@@ -146,10 +157,8 @@ def test_stationarity_is_seen_at_a_kink_and_not_by_a_gradient():
     """Two draws that pull against each other: the worst case is least where they are equal, and no slope vanishes."""
     table = np.array([[0.5, 0.5]])
     slopes = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
-    draws = WeightedDraws(np.zeros((2, 1)), np.full(2, 0.5), True)
-    sample = Sample(table[None], draws, pr.CVaR(0.9), np.ones(1, bool))
-    model = linearised(sample, table, np.array([1.0, 1.0 + 1e-9]), slopes)
-    with jax.enable_x64(True):
-        found = improve(model, TrustRegion(table, RowSet()))
+    found = Linearised(table, np.array([1.0, 1.0 + 1e-9]), slopes, np.full(2, 0.5), pr.CVaR(0.9)).minimise(
+        table, RowSet()
+    )
     assert found.most <= 1e-8
     assert RowSet().gain(table, slopes[1]) == pytest.approx(0.5)

@@ -290,9 +290,8 @@ def restored(saved: Saved, path: Path) -> Solution:
     objective = objective_of(arguments["model"], arguments.get("loss"), occupancy=arguments.get("occupancy"))
     theta = arguments["belief"].sample(0, 1)[0]
     with _damage(path, lambda error: f"{path}: {error}; solve again"):
-        # Under limits it begins again at its policy, and has no state to go on from.
-        limited = "subject_to" in arguments
-        state = None if limited else arguments["solver"].state_from(saved.trees["state"], objective, theta)
+        limits = len(arguments.get("subject_to", ()))
+        state = arguments["solver"].state_from(saved.trees["state"], objective, theta, limits)
         parameters = _finite(saved.trees["parameters"][""], objective.initial().shape)
         columns = {name.removeprefix("."): column for name, column in saved.trees["history"].items()}
         if any(column.dtype != np.float64 or column.ndim != 1 for column in columns.values()):

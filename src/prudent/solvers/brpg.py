@@ -20,6 +20,7 @@ from ..records import Record, changed, field, same_structure, tree_leaves, tree_
 from ..risks import Risk
 from ..settings import check_settings, number, whole
 from .draws import JobDraws, Randomness, stacked
+from .limits import LimitsAsked
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .outputs import Kept, LastIterate, Output, start, where
 from .progress import Progress, Shown
@@ -87,7 +88,7 @@ class BRPG(Optimiser):
         return {self.samples, self.evaluation or USUAL_DRAWS}
 
     @in_float64
-    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> State:
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray, limits: int = 0) -> State:
         """The loop's state."""
         initial = to_numpy(projected(objective.within, objective.initial()))
         fresh = first_state(self.for_loop(), tree_map(lambda leaf: np.asarray(leaf)[None], initial), 1)
@@ -109,6 +110,7 @@ class BRPG(Optimiser):
         before: Sequence[Solution] | None,
         progress: Shown,
         watch: Watch | None = None,
+        limits: LimitsAsked | None = None,
     ) -> list[Outcome]:
         """Algorithm 1 for all runs in one compiled loop."""
         runs = len(draws.jobs)

@@ -20,9 +20,8 @@ from ..records import Record, field
 from ..risks import Risk
 from .descent import ROUNDING
 from .drivers import Driver, drivers_of
-from .linear_model import TrustRegion, along, improve
-from .prox_linear import linearised
-from .sample import Sample, assessed
+from .linear_model import LinearModel, TrustRegion
+from .question import Question, assess_rows
 
 # A predicted decrease of this share of the spread of losses is not looked at more closely.
 STATIONARY = 1e-5
@@ -132,7 +131,7 @@ def judge_closely(
     own, count = objective.averages(), len(draws)
     if own is not None:
         share = draws.probabilities
-        found = own.slopes(point, draws.thetas, lambda losses: share * assessed(risk, losses[None], share)[1][0])
+        found = own.slopes(point, draws.thetas, lambda losses: share * assess_rows(risk, losses[None], share)[1][0])
         return judged(risk, found.losses, draws, objective.truncation), found.slope
     few = int(np.clip(SLOPE_BYTES // (8 * point.size), min(count, FEWEST_SLOPES), count))
     losses = np.empty(count)
@@ -210,16 +209,13 @@ def stationarity(objective: Objective, risk: Risk, point: np.ndarray, answer: Ev
     table = objective.table(answer.draws.thetas[0])
     if table is None or slopes is None or not np.all(np.isfinite(slopes)):
         return float("nan")
+    region, losses = TrustRegion(point, table.rows), np.asarray(answer.losses)
     if slopes.ndim == point.ndim:
         # Of large models the average alone is known. What a linear program could take off for kinks stays on.
-        losses = np.asarray(answer.losses)
-        return along(slopes, TrustRegion(point, table.rows)).most + ROUNDING * float(
-            np.abs(losses).max() + np.abs(slopes).sum()
-        )
-    draws = answer.draws.first(len(slopes))
-    sample = Sample(point[None], draws, risk, np.ones(1, bool))
-    losses = np.asarray(answer.losses)[: len(slopes)]
-    enough = STATIONARY * float(np.ptp(losses))
-    most = improve(linearised(sample, point, losses, slopes), TrustRegion(point, table.rows), enough).most
+        return -region.lowest(slopes.ravel())[1] + ROUNDING * float(np.abs(losses).max() + np.abs(slopes).sum())
+    question = Question.unlimited(objective, risk, answer.draws.first(len(slopes)))
+    losses = losses[: len(slopes)]
+    model = LinearModel(question, losses[None], (slopes.reshape(len(slopes), -1),), region)
+    most = model.minimise(np.zeros(0), enough=STATIONARY * float(np.ptp(losses))).most
     # What rounding may hide: the slopes are no more exact than the losses.
     return most + ROUNDING * float(np.abs(losses).max() + np.abs(slopes).sum(axis=(1, 2)).max())

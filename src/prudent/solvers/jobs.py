@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import as_float, in_float64, require_finite, require_kind, to_numpy
 from ..errors import InputError, hinted
-from ..evaluation import Evaluation, check_question, judge, usual_draws
+from ..evaluation import Evaluation, cheap_draws, check_question, judge, usual_draws
 from ..gradients import Adjoint, GradientEstimator
 from ..objectives import Objective, objective_of, point_at
 from ..parameter_sets import projected
@@ -26,8 +26,24 @@ from .brpg import BRPG
 from .certificates import Certificate, judge_closely
 from .certificates import certify as certified
 from .choosing import choose_point, draw_to_choose
+from .descent import CONVERGED, GOING, VANISHED
 from .draws import Job, JobDraws, fresh_draws
-from .limits import Limit, checked_limits, limit_objectives, solve_limited
+from .limits import (
+    Infeasibility,
+    Limit,
+    LimitAnswer,
+    LimitFindings,
+    LimitsAsked,
+    Verdict,
+    checked_limits,
+    infeasible,
+    limit_answer,
+    limit_objectives,
+    refuse_idle,
+)
+from .limits import (
+    certified as certified_within,
+)
 from .optimiser import Optimiser, Outcome, digest_of
 from .progress import Shown, checked_progress, shown_on
 from .sample_average import SampleAverage
@@ -35,6 +51,9 @@ from .solution import Asked, Checkpoint, History, Solution, Status, checkpoint_o
 
 # Told of a solution so far, which is made if it is asked for.
 Keep = Callable[[Callable[[], Solution]], None]
+
+# Fresh and held-out draws of a problem with limits, where that is cheap.
+MANY_DRAWS = 8192
 
 # Settings of a solver that a resumed run may change.
 FREE_SETTINGS = ("iterations", "tolerance", "evaluation")
@@ -93,12 +112,9 @@ def solve(
     objective = objective_of(model, loss, policy, occupancy)
     with status_line(shown_on(progress)):
         phase("compiling")
-        parts = Parts(objective, risks, gradient, solver, certify)
-        if subject_to:
-            limits = checked_limits(subject_to)
-            others = limit_objectives(limits, lambda own: objective_of(model, own, policy, occupancy))
-            own = [objective, *others]
-            return _limited(own, limits, belief, risks[0], parts, as_key(seed), start, resume, progress)
+        limits = checked_limits(subject_to) if subject_to else ()
+        others = limit_objectives(limits, lambda own: objective_of(model, own, policy, occupancy))
+        parts = Parts(objective, risks, gradient, solver, certify, limits, others)
         return solve_grid(
             [belief],
             risks,
@@ -109,41 +125,6 @@ def solve(
             progress,
             keep,
         )[0][0]
-
-
-@in_float64
-def _limited(
-    objectives: list[Objective],
-    limits: tuple[Limit, ...],
-    belief: Posterior,
-    risk: Risk,
-    parts: Parts,
-    key: Key,
-    start: Any,
-    resume: Solution | None,
-    progress: Shown,
-) -> Solution:
-    """`solve` with limits, its parts checked."""
-    if resume is not None:
-        raise InputError(
-            "a run with limits is not resumed; begin at its policy with start=solution.parameters, or with prudent "
-            "continue --data; or solve again"
-        )
-    settings = parts.settings
-    if not parts.gradient.exact or not isinstance(settings, SampleAverage):
-        raise InputError(
-            "limits need the exact gradient and solver=SampleAverage(...); leave gradient= and solver= out. A model "
-            "without derivatives cannot be solved with limits"
-        )
-    if settings.step is not None:
-        raise InputError("limits have steps of their own; leave step= out")
-    for each in objectives:
-        check_question(each, [belief], [risk])
-    initial = to_numpy(projected(objectives[0].within, objectives[0].initial()))
-    first = initial if start is None else start_at(start, initial, objectives[0])
-    job = Job(belief, risk, key, first, start is not None)
-    settings.check(objectives[0], parts.gradient, JobDraws([job]).first(1)[0])
-    return solve_limited(objectives, limits, job, settings, progress, parts.certify)
 
 
 @hinted
@@ -196,8 +177,17 @@ def default_solver(gradient: GradientEstimator, risks: Sequence[Risk]) -> Optimi
 class Parts:
     """The parts of a call with their defaults filled in; all risks are judged on the same fresh draws."""
 
-    def __init__(self, objective: Objective, risks: Sequence[Risk], gradient: Any, solver: Any, certify: bool):
-        self.objective = objective
+    def __init__(
+        self,
+        objective: Objective,
+        risks: Sequence[Risk],
+        gradient: Any,
+        solver: Any,
+        certify: bool,
+        limits: tuple[Limit, ...] = (),
+        others: tuple[Objective, ...] = (),
+    ):
+        self.objective, self.limits, self.others = objective, limits, others
         self.gradient = Adjoint() if gradient is None else gradient
         require_kind("gradient", self.gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
         for risk in risks:
@@ -206,11 +196,25 @@ class Parts:
         require_kind("solver", self.settings, Optimiser, "SampleAverage(...) or BRPG(...)")
         self.certify = bool(certify)
         self.evaluation = 0
+        if limits and not (self.gradient.exact and isinstance(self.settings, SampleAverage)):
+            raise InputError(
+                "limits need the exact gradient and solver=SampleAverage(...); leave gradient= and solver= out. A "
+                "model without derivatives cannot be solved with limits"
+            )
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objective of the loss, then those of the limits."""
+        return (self.objective, *self.others)
 
     def digests(self, risk: Risk) -> tuple[tuple[str, str], ...]:
-        """What a resumed run must share with the first call, each part by its name; how long it runs may differ."""
+        """Return what a resumed run must share with the first call, each part by its name.
+
+        How long it runs may differ.
+        """
         settings = {name: value for name, value in vars(self.settings).items() if name not in FREE_SETTINGS}
         named = {"risk": risk, "gradient": self.gradient, "solver": (type(self.settings).__name__, settings)}
+        named |= {"subject_to": list(self.limits)} if self.limits else {}
         return tuple((name, digest_of(part)) for name, part in (named | self.objective.parts()).items())
 
 
@@ -227,7 +231,8 @@ def solve_grid(
 ) -> list[list[Solution]]:
     """`solve_many` with a random key for each belief, which may be the same for several."""
     objective = parts.objective
-    check_question(objective, list(beliefs), list(risks))
+    for each in parts.objectives:
+        check_question(each, list(beliefs), list(risks))
     for risk in risks:
         for draws in parts.settings.sizes():
             check_envelope(risk, draws)
@@ -253,8 +258,9 @@ def solve_grid(
         thetas = JobDraws([job for _, _, job in group]).first(4)
         if resume is None:
             objective.check(thetas, group[0][2].start, differentiable=not parts.gradient.by_values)
+            _check_limits(parts, group[0][2].start, thetas)
         parts.settings.check(objective, parts.gradient, thetas[0])
-    parts.evaluation = parts.settings.evaluation or max(usual_draws(objective, risk) for risk in risks)
+    parts.evaluation = parts.settings.evaluation or _usual_evaluation(parts, risks)
     grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
     batches = [batch for group in groups for batch in batches_of(group, parts.settings.jobs_at_once(objective))]
     fanned_out = len(batches) > 1 and workers() > 1
@@ -267,6 +273,25 @@ def solve_grid(
         for (i, j, _), solution in zip(batch, solutions, strict=False):
             grid[i][j] = solution
     return grid
+
+
+def _check_limits(parts: Parts, start: Any, thetas: np.ndarray) -> None:
+    """Refuse limits whose losses are no finite numbers at a few draws."""
+    for number, (limit, objective) in enumerate(zip(parts.limits, parts.others, strict=True)):
+        try:
+            objective.check(thetas, start)
+        except InputError as error:
+            raise InputError(f"{limit.called(number)}: {error}") from None
+
+
+def _usual_evaluation(parts: Parts, risks: Sequence[Risk]) -> int:
+    """Return the number of fresh draws; with limits more where they are cheap: what is kept to spare shrinks."""
+    usual = max(usual_draws(parts.objective, risk) for risk in risks)
+    if not parts.limits:
+        return usual
+    pairs = zip(parts.others, parts.limits, strict=True)
+    usual = max(usual, *(usual_draws(objective, limit.risk) for objective, limit in pairs))
+    return max(usual, min(cheap_draws(parts.objective), MANY_DRAWS))
 
 
 def start_at(start: Any, initial: Any, objective: Objective) -> Any:
@@ -314,17 +339,78 @@ def _solve_batch(work: Work, batch: JobBatch) -> list[Solution]:
         keep(lambda: _so_far(outcome(), jobs[0], parts, time.perf_counter() - clock))
 
     watch = None if keep is None else reached
+    if parts.limits:
+        return [_solve_limited(parts, jobs[0], before, work.progress, watch, clock)]
     outcomes = parts.settings.optimise(parts.objective, parts.gradient, JobDraws(jobs), before, work.progress, watch)
     solutions = []
     for outcome, job in zip(outcomes, jobs, strict=True):
         point = point_at(parts.objective, outcome.parameters)
         answer, certificate = _judged(point, job, outcome, parts)
-        solutions.append(_solution(point, job, outcome, answer, certificate, parts, time.perf_counter() - clock))
+        judged = Judged(answer, certificate)
+        solutions.append(_assemble(outcome, job, parts, time.perf_counter() - clock, judged))
     return solutions
 
 
+class Judged(NamedTuple):
+    """An answer on fresh draws, its certificate, and what it makes of each limit."""
+
+    answer: Evaluation
+    certificate: Certificate | None = None
+    limits: tuple[LimitAnswer, ...] = ()
+    hopeless: bool = False
+
+
+def _solve_limited(
+    parts: Parts, job: Job, before: list[Solution] | None, progress: Shown, watch: Any, clock: float
+) -> Solution:
+    """Return the cheapest policy that was found to keep the limits, with what can be said of it."""
+    objectives, limits, own = parts.objectives, parts.limits, parts.objective
+    fresh = fresh_draws(job.belief, job.words, parts.evaluation)
+    for number, (limit, objective) in enumerate(zip(limits, parts.others, strict=True)):
+        refuse_idle(limit, number, *objective.loss_range(fresh.thetas if fresh.exact else fresh.thetas[:4]))
+    # What no policy keeps is searched for all the same, for the policy that breaks it least.
+    proofs = infeasible(objectives, limits, fresh, np.asarray(point_at(own, job.start)))
+    asked = LimitsAsked(limits, parts.others, proofs.proved, parts.evaluation)
+    (outcome,) = parts.settings.optimise(own, parts.gradient, JobDraws([job]), before, progress, watch, limits=asked)
+    assert outcome.limits is not None
+    phase("certifying" if parts.certify else "judging")
+    point = np.asarray(point_at(own, outcome.parameters))
+    answer = judge(own, job.risk, point, fresh)
+    answer = dataclasses.replace(answer, notes=own.notes(job.belief, point, fresh))
+    kept = _limit_answers(parts, point, fresh, outcome.limits, proofs)
+    certificate = None
+    if parts.certify and answer.finite():
+        certificate = certified_within(
+            objectives, limits, job.risk, point, answer, outcome.in_sample, outcome.limits.told, proofs.proved
+        )
+        answer = dataclasses.replace(answer, footing=own.footing(job.belief, job.risk, point, answer, job.words))
+    judged = Judged(answer, certificate, kept, proofs.proved)
+    return _assemble(outcome, job, parts, time.perf_counter() - clock, judged)
+
+
+def _limit_answers(
+    parts: Parts, point: np.ndarray, fresh: WeightedDraws, found: LimitFindings, proofs: Infeasibility
+) -> tuple[LimitAnswer, ...]:
+    """Return what a policy makes of each limit on fresh draws."""
+    kept = []
+    for j, (limit, objective) in enumerate(zip(parts.limits, parts.others, strict=True)):
+        level = None if limit.chance is None else float(found.levels[j])
+        risk = limit.risk if level is None else CVaR(level)
+        kept.append(
+            limit_answer(
+                limit,
+                judge(objective, risk, point, fresh),
+                multiplier=float(found.multipliers[j]),
+                prices=(float(found.prices[j, 0]), float(found.prices[j, 1])),
+                level=level,
+                **proofs.single[j]._asdict(),
+            )
+        )
+    return tuple(kept)
+
+
 def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tuple[Evaluation, Certificate | None]:
-    """Judge an answer on fresh draws, and find its certificate where one is wanted and can be had."""
+    """Return an answer on fresh draws, and its certificate where one is wanted and can be had."""
     phase("certifying" if parts.certify else "judging")
     asked = Asked(parts.objective, job.belief, job.risk, job.words)
     fresh = fresh_draws(job.belief, job.words, parts.evaluation)
@@ -377,57 +463,59 @@ def replace_policy(solution: Solution, policies: Sequence[Any]) -> Solution:
 
 
 def _so_far(outcome: Outcome, job: Job, parts: Parts, seconds: float) -> Solution:
-    """What has been found, before it is judged."""
+    """Return what has been found, before it is judged."""
+    return _assemble(outcome, job, parts, seconds, None)
+
+
+def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: Judged | None) -> Solution:
+    """Return the solution; without a judgement it can be gone on from, and no more."""
     point = point_at(parts.objective, outcome.parameters)
+    asked = None if judged is None else Asked(parts.objective, job.belief, job.risk, job.words)
     return Solution(
-        status=outcome.status,
+        status=outcome.status if judged is None else _status(parts.objective, job, outcome, judged),
         policy=parts.objective.policy(point, outcome.parameters),
-        evaluation=Evaluation.none(),
+        evaluation=Evaluation.none() if judged is None else judged.answer,
         history=History(*outcome.history.T),
         iterations=outcome.iterations,
         seconds=seconds,
         parameters=outcome.parameters,
         checkpoint=Checkpoint(outcome.state, job.words, parts.digests(job.risk)),
         models=outcome.models,
-    )
-
-
-def _solution(
-    point: np.ndarray,
-    job: Job,
-    outcome: Outcome,
-    answer: Evaluation,
-    certificate: Certificate | None,
-    parts: Parts,
-    seconds: float,
-) -> Solution:
-    return Solution(
-        status=_status(parts.objective, job, outcome, answer),
-        policy=parts.objective.policy(point, outcome.parameters),
-        evaluation=answer,
-        history=History(*outcome.history.T),
-        iterations=outcome.iterations,
-        seconds=seconds,
-        parameters=outcome.parameters,
-        checkpoint=Checkpoint(outcome.state, job.words, parts.digests(job.risk)),
-        models=outcome.models,
-        certificate=certificate,
+        certificate=None if judged is None else judged.certificate,
         iterates=outcome.iterates,
-        asked=Asked(parts.objective, job.belief, job.risk, job.words),
+        limits=() if judged is None else judged.limits,
+        asked=asked,
     )
 
 
-def _status(objective: Objective, job: Job, outcome: Outcome, answer: Evaluation) -> Status:
-    """How the job ended; an answer clearly above the start's risk, on the same fresh draws, has diverged.
+def _status(objective: Objective, job: Job, outcome: Outcome, judged: Judged) -> Status:
+    """Return how the job ended; an answer clearly above the start's risk, on the same fresh draws, has diverged.
 
     The start is evaluated only if the sampled objective looks as if it had risen.
     """
+    answer = judged.answer
     if answer.infinite() and objective.infinite():
         return Status.INFINITE
-    if not answer.finite() or outcome.status is Status.NON_FINITE:
+    if not answer.finite() or not all(each.evaluation.finite() for each in judged.limits):
+        return Status.NON_FINITE
+    if outcome.limits is not None:
+        return _limited_status(outcome.limits, judged)
+    if outcome.status is Status.NON_FINITE:
         return Status.NON_FINITE
     values = outcome.history[:, 0]
     if len(values) < 2 or values[-len(values) // 4 :].mean() <= values[0]:
         return outcome.status
     first = judge(objective, job.risk, point_at(objective, job.start), answer.draws)
     return Status.DIVERGED if answer.clearly_above(first) else outcome.status
+
+
+def _limited_status(found: LimitFindings, judged: Judged) -> Status:
+    """Return how a job with limits ended: first whether they are kept, then how the descent ended."""
+    if judged.hopeless:
+        return Status.INFEASIBLE
+    verdicts = {each.verdict for each in judged.limits}
+    if verdicts != {Verdict.KEPT}:
+        return Status.LIMIT_BROKEN if Verdict.BROKEN in verdicts else Status.LIMIT_OPEN
+    if found.code not in (CONVERGED, VANISHED):
+        return Status.ITERATION_LIMIT if found.code == GOING else Status.STALLED
+    return Status.SAMPLE_LIMIT if found.moved else Status.CONVERGED_WITHIN_LIMITS

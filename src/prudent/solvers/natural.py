@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..policies import LOWEST_LOGIT
-from .descent import Iterates, Space, Step, TrialPoints, flat, project_all
-from .sample import Sample, Slopes
+from .descent import Iterates, Learned, Step, Trial
+from .space import Space, flat, project_all
 
 # How a row's step grows where the slope still points the same way after a step, and shrinks where it has turned; the
 # latter for steps that were accepted and for those that were not, and what a rejection costs the other rows.
@@ -46,12 +46,15 @@ class NaturalGradient(Step):
         """That of a gain."""
         return True
 
-    def blank(self, iterates: Iterates) -> Any:
-        """Step lengths `[K, S]`, of states or of the rows of a gain."""
+    def blank(self, space: Space, iterates: Iterates) -> Any:
+        """Return step lengths `[K, S]`, of states or of the rows of a gain."""
         return np.ones(iterates.points.shape[:2])
 
-    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
-        """Step lengths `[K, S]`: the largest change of a logit is 1 at first, and of a gain what could gain it all."""
+    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+        """Return step lengths with which the largest change of a logit is 1, or a gain could gain all there is."""
+        return self._first(space, iterates), iterates.prices
+
+    def _first(self, space: Space, iterates: Iterates) -> Float[np.ndarray, "K S"]:
         if space.table is None:
             gain = np.where(iterates.spread > 0, iterates.spread, iterates.size)
             slope = (iterates.gradient * flat(_natural(space, iterates))).sum(axis=1)
@@ -59,43 +62,43 @@ class NaturalGradient(Step):
             with np.errstate(divide="ignore", invalid="ignore"):
                 first = np.nan_to_num(gain / slope, nan=1.0, posinf=1.0)
             return np.repeat(first[:, None], iterates.points.shape[1], axis=1)
-        size = np.abs(advantage(iterates.points, iterates.slope, iterates.visits)).max(axis=(1, 2))
+        size = np.abs(advantage(iterates.points, iterates.slope, iterates.metric)).max(axis=(1, 2))
         first = 1.0 / np.where(size > 0, size, 1.0)
         return np.repeat(first[:, None], iterates.points.shape[1], axis=1)
 
     def propose(self, space: Space, iterates: Iterates) -> Any:
-        """A step of each row's own length along the advantages, or along the natural slope of a gain."""
+        """Return a step of each row's own length along the advantages, or along the natural slope of a gain."""
         if space.table is None:
             moved = iterates.parameters - iterates.memory[:, :, None] * _natural(space, iterates)
             return np.asarray(project_all(space.within, moved))
         moved = iterates.parameters - iterates.memory[:, :, None] * advantage(
-            iterates.points, iterates.slope, iterates.visits
+            iterates.points, iterates.slope, iterates.metric
         )
         if space.within.free:
             return np.maximum(moved - moved.max(axis=2, keepdims=True), LOWEST_LOGIT)
         return np.asarray(project_all(space.within, moved))
 
     def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
-        """`-<slope, change of the table>`."""
+        """Return `-<slope, change of the table>`."""
         return (iterates.slope * (iterates.points - points)).sum(axis=(1, 2))
 
-    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
-        """Longer steps where the slope still agrees with the move, shorter ones where it has turned."""
-        points, found = trial.sample.points, trial.found
-        there = found.slope if space.table is None else advantage(points, found.slope, found.visits)
-        turned = ((points - iterates.points) * there).sum(axis=2) > 0
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+        """Return longer steps where the slope still agrees with the move, shorter ones where it has turned."""
+        there = trial.slope if space.table is None else advantage(trial.points, trial.slope, trial.metric)
+        turned = ((trial.points - iterates.points) * there).sum(axis=2) > 0
         after = np.where(turned, TURNED, GROW)
         without = np.where(turned, REJECTED, OTHERS)
-        return np.minimum(iterates.memory * np.where(trial.accept[:, None], after, without), LONGEST)
+        lengths = np.minimum(iterates.memory * np.where(trial.accept[:, None], after, without), LONGEST)
+        return lengths, iterates.prices
 
 
 def _natural(space: Space, iterates: Iterates) -> Float[np.ndarray, "K m d"]:
-    """The natural slope by the parameters, whose axes are those of the points, where there is no table."""
-    return space.objective.natural(iterates.slope, iterates.visits)
+    """Return the natural slope by the parameters, whose axes are those of the points, where there is no table."""
+    return space.objective.natural(iterates.slope, iterates.metric)
 
 
 def advantage(tables: np.ndarray, slope: np.ndarray, visits: np.ndarray) -> Float[np.ndarray, "K S A"]:
-    """The average advantage of each action; 0 in states that are never visited."""
+    """Return the average advantage of each action; 0 in states that are never visited."""
     met = visits[:, :, None]
     quality = np.where(met > 0, slope / np.where(met > 0, met, 1.0), 0.0)
     return quality - (tables * quality).sum(axis=2, keepdims=True)

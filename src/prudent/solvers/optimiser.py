@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from .draws import JobDraws
 from .progress import Shown
 from .solution import Solution, Status
 from .states import Arrays
+
+if TYPE_CHECKING:
+    from .limits import LimitFindings, LimitsAsked
 
 EVALUATION = "fresh draws on which the risk is reported; when left out, 1000, or more where that is cheap"
 
@@ -34,6 +37,7 @@ class Outcome(NamedTuple):
         in_sample: the objective on the draws the policy was fitted to, or chosen on.
         state: what a later call needs to go on.
         iterates: `[T, ...]` the parameters before each step where they were asked for, else None.
+        limits: what was found of the limits, where there are any.
     """
 
     parameters: Any
@@ -44,6 +48,7 @@ class Outcome(NamedTuple):
     in_sample: float
     state: Any
     iterates: Any = None
+    limits: LimitFindings | None = None
 
 
 Watch = Callable[[Callable[[], Outcome]], None]
@@ -82,8 +87,8 @@ class Optimiser(Record):
         """Numbers of draws on which it assesses risks."""
 
     @abc.abstractmethod
-    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> Any:
-        """The state of one run whose leaves were `named_leaves(state)`, for an objective of the same kind.
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray, limits: int = 0) -> Any:
+        """Return the state of one run whose leaves were `named_leaves(state)`, for an objective of the same kind.
 
         Arrays that no run of these settings could have left are refused.
         """
@@ -101,6 +106,7 @@ class Optimiser(Record):
         before: Sequence[Solution] | None,
         progress: Shown,
         watch: Watch | None = None,
+        limits: LimitsAsked | None = None,
     ) -> list[Outcome]:
         """The answers of the jobs in `draws`.
 
@@ -111,4 +117,5 @@ class Optimiser(Record):
             before: solutions to go on from.
             progress: whether to show a bar, or who is told of every iteration.
             watch: called between iterations with what gives the first job's outcome so far.
+            limits: that the policy has to keep.
         """

@@ -1,29 +1,28 @@
-"""The end of a descent: Newton's method on the kink and the face of the tables at which the descent has arrived.
+"""The end of a descent: Newton's method on the kinks, the limits and the face of the set at which it has arrived.
 
 Linearised losses find vertices and kinks in a few steps. Where the optimum is curved they see no bend, and close in on
 it slowly: what is left to gain falls below every tolerance while the policy is still some digits away. Let J densities
-W_j tie at the optimum, with multipliers lambda, and F entries of the table be free. Then
+W tie at the optimum, each of one of the losses, with multipliers lambda: those of the objective sum to 1, those of a
+limit to its multiplier. Then, along the directions in which x is free,
 
-    sum_j lambda_j <W_j, dC/dpi> = nu_s  on free entries,    <W_j, C> = t,    sum lambda = 1,    rows sum to 1,
+    sum_j lambda_j <W_j, dL_j/dx> = 0,    <W_j, C> = t,    <W_j, D> = aim,    sum of the objective's lambda = 1,
 
 is as many equations as unknowns, which Newton's method solves to rounding.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..objectives import Objective, slopes_on
-from ..parameter_sets import RowSet
-from ..posteriors import WeightedDraws
-from ..risks import Risk
+from ..arrays import to_numpy
+from ..objectives import slopes_on
 from .descent import ROUNDING
-from .linear_model import Linearised, TrustRegion, improve, supporting
-from .prox_linear import linearised
-from .sample import Sample
+from .linear_model import LinearModel, Minimum
+from .question import Question, assess_rows
+from .space import Space, flat, unflat
 
 # Entries this close to their least value may be there; within this radius the densities that tie are looked for.
 NEAR, RADIUS = 1e-6, 1e-4
@@ -34,77 +33,163 @@ ALIKE = 1e-2
 # An entry at its least value stays there if leaving it costs more than this share of the steepest slope.
 COSTLY = 1e-6
 
-# Difference for second derivatives; Newton steps; most models of one of them; how far it may lead.
-DIFFERENCE, STEPS, MOST_MODELS, FARTHEST = 1e-6, 6, 10_000, 1e-2
+# Difference for second derivatives; Newton steps; most models of a difference one way; how far it may lead.
+DIFFERENCE, STEPS, MOST_MODELS, FARTHEST = 1e-6, 6, 20_000, 1e-2
+
+# A limit that is broken by less than this share of its unit is kept.
+KEPT = 1e-7
 
 
 class Polished(NamedTuple):
-    """A table, its objective, and what any change of it gains at most, to first order."""
+    """An optimum: parameters with an axis of length 1, the risks there, the multipliers of the limits."""
 
-    table: Float[np.ndarray, "S A"]
-    value: float
-    gap: float
-
-
-class PointLosses(NamedTuple):
-    """The losses of tables on a fixed sample, under a risk."""
-
-    objective: Objective
-    risk: Risk
-    draws: WeightedDraws
-
-    def near(self, table: Float[np.ndarray, "S A"]) -> Linearised:
-        """Losses and slopes at a table."""
-        losses, slopes = slopes_at(self.objective, table[None], self.draws.thetas)
-        sample = Sample(table[None], self.draws, self.risk, np.ones(1, bool))
-        return linearised(sample, table, losses[0], slopes[0])
+    parameters: Any
+    values: Float[np.ndarray, " G"]
+    multipliers: Float[np.ndarray, " L"]
 
 
-def slopes_at(
-    objective: Objective, points: Float[np.ndarray, "K ..."], thetas: Float[np.ndarray, "R ..."]
-) -> tuple[Float[np.ndarray, "K R"], Float[np.ndarray, "K R ..."]]:
-    """Losses of each point at each draw, and their derivatives by the point."""
-    shape = (len(points), len(thetas))
-    losses, slopes, _ = slopes_on(objective, points, thetas, *np.divmod(np.arange(shape[0] * shape[1]), shape[1]))
-    return losses.reshape(shape), slopes.reshape(*shape, *points.shape[1:])
+class _Choice(NamedTuple):
+    """A choice x with its losses, their derivatives by x, and their risks."""
+
+    x: Float[np.ndarray, " N"]
+    losses: Float[np.ndarray, "G R"]
+    slopes: tuple[Float[np.ndarray, "R N"], ...]
+    values: Float[np.ndarray, " G"]
 
 
-def polish(losses: PointLosses, table: Float[np.ndarray, "S A"], rows: RowSet) -> Polished | None:
-    """The optimum next to a table at which a descent has ended; None where Newton's method finds nothing better."""
-    if np.isfinite(rows.ratio):
-        return None
-    here = losses.near(table)
-    before = _judged(here, rows)
-    kink = supporting(here, TrustRegion(table, rows, RADIUS))
-    if kink is None:
-        return None
-    kept, shares = different(*kink, np.zeros(len(kink[1]), int))
-    densities = kink[0][kept]
-    free = free_entries(table, np.tensordot(shares @ densities, here.slopes, axes=1), rows.floor)
-    moved = table
-    for _ in range(table.size):
-        moved = _newton(losses, here, densities, shares, free, rows.floor)
-        if moved is None or np.abs(moved - table).max() > FARTHEST:
+class _Around(NamedTuple):
+    """The choices near the one that a descent has arrived at.
+
+    Attributes:
+        space, question: of the descent.
+        like: parameters that have the shape of all others, with an axis of length 1.
+    """
+
+    space: Space
+    question: Question
+    like: Any
+
+    def parameters(self, x: Float[np.ndarray, "K N"]) -> Any:
+        """Return the parameters of choices; of tables, what the policy class makes of them."""
+        if self.space.table is None:
+            return unflat(x, self.like)
+        return to_numpy(self.space.objective.from_point(self.points(x)))
+
+    def points(self, x: Float[np.ndarray, "K N"]) -> Float[np.ndarray, "K ..."]:
+        """Return the points of choices."""
+        if self.space.table is None:
+            return np.asarray(self.space.objective.points(unflat(x, self.like)))
+        return x.reshape(len(x), *self.space.shape(self.like))
+
+    def at(self, x: Float[np.ndarray, "K N"]) -> list[_Choice]:
+        """Return losses, derivatives and risks of choices."""
+        points, question = self.points(x), self.question
+        count, draws = len(x), len(question.draws)
+        which, order = np.divmod(np.arange(count * draws), draws)
+        parts = [slopes_on(each, points, question.draws.thetas, which, order) for each in question.objectives]
+        losses = np.stack([part.losses.reshape(count, draws) for part in parts], axis=1)
+        rows = [part.slopes.reshape(count, draws, *points.shape[1:]) for part in parts]
+        like = unflat(x, self.like) if self.space.table is None else None
+        shares = question.draws.probabilities
+        values = np.stack([assess_rows(risk, losses[:, g], shares)[0] for g, risk in enumerate(question.risks)], axis=1)
+        return [
+            _Choice(x[k], losses[k], tuple(self.space.by_choice(like, k, row[k]) for row in rows), values[k])
+            for k in range(count)
+        ]
+
+    def model(self, here: _Choice, radius: float) -> LinearModel:
+        """Return the linearised merit near a choice."""
+        table = self.points(here.x[None])[0]
+        parameters = unflat(here.x[None], self.like) if self.space.table is None else None
+        region = self.space.region(parameters, table, 0, radius)
+        return LinearModel(self.question, here.losses, here.slopes, region)
+
+    def repair(self, x: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        """Return a choice that is in the set to the last digit."""
+        if self.space.table is None:
+            return flat(self.space.move(unflat(x[None], self.like), x[None], np.zeros((1, len(x)))))[0]
+        floor, shape = self.space.table.rows.floor, self.space.shape(self.like)
+        over = np.maximum(x.reshape(shape), floor) - floor
+        return (floor + (1.0 - shape[1] * floor) * over / over.sum(axis=1, keepdims=True)).ravel()
+
+    def free_directions(self, x: np.ndarray, slope: np.ndarray) -> Float[np.ndarray, "F N"] | None:
+        """Return directions along which x can move both ways at an optimum with this slope; None if not known."""
+        if self.space.table is None:
+            return np.eye(len(x))
+        rows = self.space.table.rows
+        if np.isfinite(rows.ratio):
             return None
-        outside = free & (moved < rows.floor)
+        table = x.reshape(self.space.shape(self.like))
+        free = free_entries(table, slope.reshape(table.shape), rows.floor)
+        first = np.eye(table.shape[1], dtype=bool)[np.where(free, table, -1.0).argmax(axis=1)]
+        return row_basis(free, first).reshape(-1, len(x))
+
+
+class _Tied(NamedTuple):
+    """Densities that tie, the loss that each is of, and its multiplier."""
+
+    weights: Float[np.ndarray, "J R"]
+    group: Int[np.ndarray, " J"]
+    shares: Float[np.ndarray, " J"]
+
+
+def polish(space: Space, question: Question, parameters: Any, prices: Float[np.ndarray, " L"]) -> Polished | None:
+    """Return the optimum next to where a descent has ended; None where Newton's method finds nothing better.
+
+    Args:
+        space: of the descent.
+        question: of the descent.
+        parameters: where it has ended, with an axis of length 1.
+        prices: of a breach there.
+    """
+    around = _Around(space, question, parameters)
+    x = flat(parameters) if space.table is None else np.asarray(space.objective.points(parameters)).reshape(1, -1)
+    here = around.at(x)[0]
+    before = around.model(here, 1.0).minimise(prices)
+    near = around.model(here, RADIUS).minimise(before.prices)
+    found = _solve_face(around, here, near) if near.planes else None
+    if found is None:
+        return None
+    x, tied = found
+    there = around.at(around.repair(x)[None])[0]
+    after = around.model(there, 1.0).minimise(before.prices)
+    fell = float(question.merit(here.values, prices) - question.merit(there.values, prices))
+    rounding = ROUNDING * float(np.abs(here.losses[0]).max())
+    worse = after.most > before.most + rounding or fell < -rounding - 1e-9 * question.units[0]
+    if worse or np.any(question.breach(there.values) > KEPT * question.units[1:]):
+        return None
+    multipliers = np.array([tied.shares[tied.group == j + 1].sum() for j in range(question.limits)])
+    return Polished(around.parameters(there.x[None]), there.values, np.maximum(multipliers, 0.0))
+
+
+def _solve_face(around: _Around, here: _Choice, near: Minimum) -> tuple[Float[np.ndarray, " N"], _Tied] | None:
+    """Return the choice that solves the equations of the densities that tie, on the face that it is on."""
+    planes, shares = zip(*near.planes, strict=True)
+    weights, group = np.stack([plane.weights for plane in planes]), np.array([plane.g for plane in planes])
+    kept, total = keep_different(weights, np.array(shares), group)
+    tied = _Tied(weights[kept], group[kept], total)
+    basis = around.free_directions(here.x, np.sum([share * plane.slope for plane, share in near.planes], axis=0))
+    if basis is None or len(basis) * here.losses.size > MOST_MODELS:
+        return None
+    for _ in range(len(here.x)):
+        found = _newton(around, here, tied, basis)
+        if found is None or np.abs(found[0] - here.x).max() > FARTHEST:
+            return None
+        x, shares = found
+        parameters = unflat(x[None], around.like) if around.space.table is None else None
+        region = around.space.region(parameters, around.points(x[None])[0], 0, 1.0)
+        outside = region.bounds()[0] > 1e-12
         if not outside.any():
-            break
-        free = free & ~outside
-    after = _judged(losses.near(moved), rows)
-    size = float(np.abs(here.losses).max())
-    better = after.gap < before.gap and after.value <= before.value + ROUNDING * size
-    return after if better else None
+            return x, tied._replace(shares=shares)
+        # An entry that would fall below its least value is not free.
+        basis = basis[~(np.abs(basis) @ outside > 0)]
+    return None
 
 
-def _judged(model: Linearised, rows: RowSet) -> Polished:
-    value = float(model.density(model.losses) @ model.losses)
-    return Polished(model.table, value, improve(model, TrustRegion(model.table, rows)).most)
-
-
-def different(
+def keep_different(
     densities: Float[np.ndarray, "J R"], shares: Float[np.ndarray, " J"], group: Int[np.ndarray, " J"]
 ) -> tuple[list[int], Float[np.ndarray, " kept"]]:
-    """Which of the densities that tie are kept, those of a group that are alike as one, and their multipliers."""
+    """Return which densities are kept, and their multipliers; those of a group that are alike are one."""
     kept: list[int] = []
     total = np.zeros(len(shares))
     for j in np.argsort(-shares, kind="stable"):
@@ -119,89 +204,68 @@ def different(
 
 
 def free_entries(table: np.ndarray, slope: np.ndarray, floor: float) -> Bool[np.ndarray, "S A"]:
-    """Entries that are not held at their least value: away from it, or with nothing to lose by leaving it."""
+    """Return entries that are not held at their least value: away from it, or with nothing to lose by leaving it."""
     away = table > floor + NEAR
     level = np.where(away, slope, -np.inf).max(axis=1, keepdims=True)
     return away | (slope - level <= COSTLY * np.abs(slope).max())
 
 
 def row_basis(free: Bool[np.ndarray, "S A"], first: Bool[np.ndarray, "S A"]) -> Float[np.ndarray, "F S A"]:
-    """From one entry of each row to each other one that is free."""
+    """Return directions from one entry of each row to each other one that is free."""
     moving = np.argwhere(free & ~first)
     basis = np.zeros((len(moving), *free.shape))
     basis[np.arange(len(moving)), moving[:, 0], moving[:, 1]] = 1.0
     return basis - basis.sum(axis=2, keepdims=True) * first
 
 
-def tied_step(
-    bend: Float[np.ndarray, "F F"],
-    normals: Float[np.ndarray, "J F"],
-    heights: Float[np.ndarray, " J"],
-    level: Bool[np.ndarray, " J"],
-) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " J"]]:
-    """Newton's step along F directions for J planes that tie, and their multipliers.
-
-    Those of one `level` have the same height after it, and multipliers that sum to 1; the others have height 0.
-    """
-    count, tied = normals.shape[1], len(normals)
-    system = np.zeros((count + tied + 1, count + tied + 1))
-    system[:count, :count] = bend
-    system[:count, count:-1], system[count:-1, :count] = normals.T, normals
-    system[count:-1, -1] = system[-1, count:-1] = np.where(level, -1.0, 0.0)
-    found = np.linalg.lstsq(system, np.concatenate([np.zeros(count), -heights, [-1.0]]), rcond=1e-14)[0]
-    return found[:count], found[count:-1]
-
-
 def _newton(
-    losses: PointLosses,
-    model: Linearised,
-    densities: Float[np.ndarray, "J R"],
-    shares: Float[np.ndarray, " J"],
-    free: Bool[np.ndarray, "S A"],
-    floor: float,
-) -> Float[np.ndarray, "S A"] | None:
-    """The table that solves the equations with these entries free and these densities tied; None without success."""
-    # The first free entry of a row is what the others leave of it.
-    first = np.eye(free.shape[1], dtype=bool)[free.argmax(axis=1)] & free
-    table = np.where(free, np.asarray(model.table), floor)
-    table += first * (1.0 - table.sum(axis=1, keepdims=True))
-    if (free & ~first).sum() * len(model.losses) > MOST_MODELS:
-        return None
-    basis, length = row_basis(free, first), np.inf
+    around: _Around, here: _Choice, tied: _Tied, basis: Float[np.ndarray, "F N"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " J"]] | None:
+    """Return the choice that solves the equations, and its multipliers; None without success."""
+    length = np.inf
     for _ in range(STEPS):
-        model = losses.near(table)
-        step, shares = _step(losses, model, densities, shares, basis)
-        if step is None or np.abs(step).max(initial=0.0) > min(length, FARTHEST):
+        change, shares = _newton_step(around, here, tied, basis)
+        size = float(np.abs(change).max(initial=0.0))
+        if not np.isfinite(size) or size > min(max(length, 1e-13), FARTHEST):
             break
-        table, length = table + step, float(np.abs(step).max(initial=0.0))
-        if length <= 1e-15:
+        length, tied = size, tied._replace(shares=shares)
+        here = around.at((here.x + change)[None])[0]
+        if not np.all(np.isfinite(here.losses)):
+            return None
+        if size <= 1e-15:
             break
-    return table if np.isfinite(length) else None
+    return (here.x, tied.shares) if np.isfinite(length) else None
 
 
-def _step(
-    losses: PointLosses,
-    model: Linearised,
-    densities: Float[np.ndarray, "J R"],
-    shares: Float[np.ndarray, " J"],
-    basis: Float[np.ndarray, "F S A"],
-) -> tuple[Float[np.ndarray, "S A"] | None, Float[np.ndarray, " J"]]:
-    """A Newton step along the basis, and the new multipliers."""
-    count, tied = len(basis), len(densities)
-    if count == 0:
-        return np.zeros_like(model.table), shares
-    moved = model.table + DIFFERENCE * np.concatenate([basis, -basis])
-    around, slopes = slopes_at(losses.objective, moved, losses.draws.thetas)
-    if tied == 1:
+def _newton_step(
+    around: _Around, here: _Choice, tied: _Tied, basis: Float[np.ndarray, "F N"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " J"]]:
+    """Return a Newton step along the basis, and the new multipliers."""
+    question, count, group = around.question, len(basis), tied.group
+    alone = np.bincount(group)[group] == 1
+
+    def weights_at(there: _Choice, j: int) -> np.ndarray:
         # Without a kink the density is a smooth function of the losses, and bends the risk as well.
-        weights = np.stack([model.density(values) for values in around])
-        densities = model.density(model.losses)[None]
-    else:
-        weights = np.broadcast_to(shares @ densities, around.shape)
-    slope = np.einsum("kr,krsa,fsa->kf", weights, slopes, basis)
+        return question.density(int(group[j]), there.losses[group[j]]) if alone[j] else tied.weights[j]
+
+    slope = np.zeros((2 * count, count))
+    for k, there in enumerate(around.at(here.x + DIFFERENCE * np.concatenate([basis, -basis])) if count else []):
+        for j, g in enumerate(group):
+            slope[k] += tied.shares[j] * (weights_at(there, j) @ there.slopes[g] @ basis.T)
     bend = (slope[:count] - slope[count:]) / (2.0 * DIFFERENCE)
-    normals = np.einsum("jr,rsa,fsa->jf", densities, model.slopes, basis)
-    heights = densities @ (model.losses - model.losses.mean())
-    along, shares = tied_step(0.5 * (bend + bend.T), normals, heights, np.ones(tied, bool))
-    step = np.tensordot(along, basis, axes=1)
-    return (step if np.all(np.isfinite(step)) else None), shares
+    weights = [weights_at(here, j) for j in range(len(group))]
+    normals = np.stack([weights[j] @ here.slopes[g] @ basis.T for j, g in enumerate(group)])
+    heights = np.array([weights[j] @ (here.losses[g] - here.values[g]) for j, g in enumerate(group)])
+    # A limit's densities are to reach its aim; the objective's, one level.
+    heights = heights + np.concatenate([[0.0], here.values[1:] - question.aims])[group]
+    units = np.where(question.units > 0, question.units, 1.0)
+    scale = 1.0 / units[group]
+    system = np.zeros((count + len(group) + 1, count + len(group) + 1))
+    normals = normals * scale[:, None]
+    system[:count, :count] = 0.5 * (bend + bend.T) / units[0]
+    system[:count, count:-1], system[count:-1, :count] = normals.T, normals
+    system[count:-1, -1] = system[-1, count:-1] = np.where(group == 0, -1.0, 0.0)
+    right = np.concatenate([np.zeros(count), -heights * scale, [-1.0]])
+    found = np.linalg.lstsq(system, right, rcond=1e-14)[0]
+    # Multipliers are found in units of the objective for a unit of the limit.
+    return found[:count] @ basis, found[count:-1] * units[0] * scale

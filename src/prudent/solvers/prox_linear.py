@@ -1,17 +1,17 @@
-"""Prox-linear steps: the losses are linearised, the risk is kept, and a trust region bounds the step."""
+"""Prox-linear steps: the losses are linearised, risks and limits are kept, and a trust region bounds the step."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from ..records import Record
-from ..risks import weights_of
-from .descent import ROUNDING, Iterates, Space, Step, TrialPoints
-from .linear_model import MOST_PLANES, Improvement, Linearised, TrustRegion, along, improve
-from .sample import Sample, Slopes
+from .descent import ROUNDING, Iterates, Learned, Step, Trial
+from .linear_model import LinearModel, Minimum, Plane
+from .question import Found, Question
+from .space import Space, flat
 
 # The decrease that makes the trust region grow, as a share of the predicted one, and how it grows.
 GOOD, GROW = 0.75, 2.0
@@ -19,19 +19,22 @@ GOOD, GROW = 0.75, 2.0
 # A rejected step is shortened to the minimum of a parabola, within these shares of its length.
 SHORTEST, LONGEST = 0.1, 0.5
 
+# The first radius for parameters of any kind, as a share of one more than the largest of them.
+FIRST_RADIUS = 0.1
 
-class Region(Record):
+
+class StepMemory(Record):
     """What K points remember: where they go next, how far, and what that is predicted to gain.
 
     Attributes:
-        direction: change of the table at which the model is least within the radius.
+        direction: change of the choice at which the model is least within the radius.
         decrease: of the model there.
         most: no change within the radius decreases the model by more.
-        radius: of the trust region, in the entries of the table.
+        radius: of the trust region, in each entry of the choice.
         share: of the direction that is tried.
     """
 
-    direction: Float[np.ndarray, "K S A"]
+    direction: Float[np.ndarray, "K N"]
     decrease: Float[np.ndarray, " K"]
     most: Float[np.ndarray, " K"]
     radius: Float[np.ndarray, " K"]
@@ -43,7 +46,7 @@ class ProxLinear(Step):
 
     The right step for a risk of smooth losses: at a kink of the risk, where the tail's last draws change places, a
     gradient sees one side only, and descent along it stalls. The model sees both. It needs the derivative of every
-    draw's loss by the table, and for each step a few linear programs in the table's entries.
+    draw's loss by the table, or by the parameters of another policy, and for each step a few linear programs in them.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -53,89 +56,108 @@ class ProxLinear(Step):
     """
 
     @property
+    def needs_table(self) -> bool:
+        """No: it moves parameters of any kind."""
+        return False
+
+    @property
     def keeps_risk(self) -> bool:
         """It does."""
         return True
 
-    def blank(self, iterates: Iterates) -> Any:
-        """The whole set of tables is the first trust region."""
-        count = len(iterates.value)
-        nothing = np.zeros(count)
-        return Region(np.zeros(iterates.points.shape), nothing, nothing, np.ones(count), np.ones(count))
+    def blank(self, space: Space, iterates: Iterates) -> StepMemory:
+        """Return the first trust regions: all tables, or a share of the parameters' size."""
+        count, nothing = len(iterates.value), np.zeros(len(iterates.value))
+        if space.table is not None:
+            return StepMemory(
+                np.zeros((count, iterates.points[0].size)), nothing, nothing, nothing + 1.0, nothing + 1.0
+            )
+        x = flat(iterates.parameters)
+        radius = FIRST_RADIUS * (1.0 + np.abs(x).max(axis=1, initial=0.0))
+        return StepMemory(np.zeros(x.shape), nothing, nothing, radius, nothing + 1.0)
 
-    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
-        """The first models."""
-        return _modelled(space, self.blank(iterates), sample, found, np.isfinite(found.value) & sample.active)
+    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+        """Return the first models."""
+        return _model(space, iterates.parameters, self.blank(space, iterates), trial, trial.accept, iterates.prices)
 
     def propose(self, space: Space, iterates: Iterates) -> Any:
-        """A share of the direction."""
-        region: Region = iterates.memory
-        tables = np.asarray(iterates.points) + region.share[:, None, None] * region.direction
-        return space.objective.from_point(np.maximum(tables, 0.0))
+        """Return the points after a share of the direction."""
+        memory: StepMemory = iterates.memory
+        return space.move(iterates.parameters, iterates.points, memory.share[:, None] * memory.direction)
 
     def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
-        """The model is convex, so a share of the step decreases it by at least that share."""
+        """Return the same share of the model's decrease: the model is convex, and gains at least that."""
         return np.asarray(iterates.memory.share * iterates.memory.decrease)
 
-    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
-        """A new model where the step was accepted; a shorter share of the direction where it was not."""
-        region: Region = iterates.memory
-        sample, found, _, _, accept = trial
-        predicted = region.share * region.decrease
-        actual = iterates.value - np.where(np.isfinite(found.value), found.value, np.inf)
-        whole = region.share == 1.0
-        reached = region.share * np.abs(region.direction).max(axis=(1, 2))
-        grown = np.where(actual > GOOD * predicted, GROW * region.radius, region.radius)
-        radius = np.clip(np.where(whole, grown, reached), np.finfo(float).tiny, 1.0)
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+        """Return a new model where the step was accepted; a shorter share of the direction where it was not."""
+        memory: StepMemory = iterates.memory
+        predicted = memory.share * memory.decrease
+        after = trial.question.merit(trial.found.values, iterates.prices)
+        actual = iterates.value - np.where(np.isfinite(after), after, np.inf)
+        whole = memory.share == 1.0
+        reached = memory.share * np.abs(memory.direction).max(axis=1)
+        grown = np.where(actual > GOOD * predicted, GROW * memory.radius, memory.radius)
+        radius = np.clip(np.where(whole, grown, reached), np.finfo(float).tiny, space.widest)
         excess = predicted - actual
         bent = np.isfinite(excess) & (excess > 0)
         parabola = np.where(bent, 0.5 * predicted / np.where(bent, excess, 1.0), 0.0)
-        shorter = region.share * np.clip(parabola, SHORTEST, LONGEST)
-        kept = Region(
-            region.direction,
-            region.decrease,
-            region.most,
-            np.where(accept, radius, region.radius),
-            np.where(accept, 1.0, shorter),
+        shorter = memory.share * np.clip(parabola, SHORTEST, LONGEST)
+        kept = StepMemory(
+            memory.direction,
+            memory.decrease,
+            memory.most,
+            np.where(trial.accept, radius, memory.radius),
+            np.where(trial.accept, 1.0, shorter),
         )
-        return _modelled(space, kept, sample, found, accept)
+        return _model(space, iterates.trial, kept, trial, trial.accept, iterates.prices)
 
     def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
-        """The model is convex: over all tables it gains at most `1 / radius` times what it gains within the radius."""
-        return np.asarray(iterates.memory.most / iterates.memory.radius)
+        """Return what the convex model gains over all tables, at most `1 / radius` times its gain within the radius.
+
+        Of parameters that may be anywhere, over a radius of 1.
+        """
+        memory: StepMemory = iterates.memory
+        return np.asarray(memory.most * np.maximum(1.0, 1.0 / memory.radius))
 
     def stuck(self, iterates: Iterates) -> Bool[np.ndarray, " K"]:
-        """Where the predicted decrease drowns in rounding."""
+        """Return where the predicted decrease drowns in rounding."""
         return np.asarray(iterates.memory.share * iterates.memory.decrease <= ROUNDING * iterates.size)
 
 
-def _modelled(space: Space, region: Region, sample: Sample, found: Slopes, renew: Bool[np.ndarray, " K"]) -> Region:
-    """The region with the minimum of a new model at the points to renew."""
-    direction, decrease, most = (np.array(part) for part in (region.direction, region.decrease, region.most))
+def _model(
+    space: Space, parameters: Any, memory: StepMemory, trial: Trial, renew: np.ndarray, prices: np.ndarray
+) -> Learned:
+    """Return the memory with the minimum of a new model at the points to renew, and the prices it took."""
+    direction, decrease, most = (np.array(part) for part in (memory.direction, memory.decrease, memory.most))
+    prices = np.array(prices)
     for k in np.flatnonzero(renew):
-        direction[k], decrease[k], most[k] = minimum(space, sample, found, int(k), float(region.radius[k]))
-    return Region(direction, decrease, most, region.radius, region.share)
+        found = minimise_model(space, trial, parameters, int(k), float(memory.radius[k]), prices[k])
+        direction[k], decrease[k], most[k], prices[k] = found.change, found.decrease, found.most, found.prices
+    return StepMemory(direction, decrease, most, memory.radius, memory.share), prices
 
 
-def minimum(space: Space, sample: Sample, found: Slopes, k: int, radius: float) -> Improvement:
-    """The least risk of the losses linearised at point k of a sample."""
-    assert space.table is not None
-    slopes, table = found.each[k], sample.points[k]
-    reach = TrustRegion(table, space.table.rows, radius)
-    if slopes is None:
-        # Too many to be kept: along the slope of the risk alone.
-        return along(found.slope[k], reach)
-    return improve(linearised(sample, table, found.losses[k], slopes), reach)
+def minimise_model(
+    space: Space, trial: Trial, parameters: Any, k: int, radius: float, prices: Float[np.ndarray, " L"]
+) -> Minimum:
+    """Return the least of the linearised merit within a radius of trial point k."""
+    found = trial.found
+    region = space.region(parameters, trial.points[k], k, radius)
+    if not found.each:
+        # Too many to be kept: along the slope of the merit alone.
+        slope = space.by_choice(parameters, k, trial.slope[k][None])[0]
+        return minimise_slope(slope, region, prices)
+    return linear_model(space, trial.question, found, parameters, k, region).minimise_feasibly(prices)
 
 
-class _Density(NamedTuple):
-    sample: Sample
+def minimise_slope(slope: Float[np.ndarray, " N"], region: Any, prices: Float[np.ndarray, " L"]) -> Minimum:
+    """Return the least of a linear function within a region."""
+    change, value = region.lowest(slope)
+    plane = Plane(0, slope, 0.0, np.zeros(0))
+    return Minimum(change, np.full(1 + len(prices), value), -value, -value, prices, [(plane, 1.0)])
 
-    def __call__(self, losses: np.ndarray) -> np.ndarray:
-        probabilities = self.sample.draws.probabilities
-        return probabilities * weights_of(self.sample.risk, losses, probabilities)
 
-
-def linearised(sample: Sample, table: np.ndarray, losses: np.ndarray, slopes: np.ndarray) -> Linearised:
-    """The losses of one table on a sample, linearised, with the sample's risk."""
-    return Linearised(table, losses, slopes, _Density(sample), MOST_PLANES if sample.risk.coherent else 1)
+def linear_model(space: Space, question: Question, found: Found, parameters: Any, k: int, region: Any) -> LinearModel:
+    """Return the model at point k, the slopes of whose draws were kept."""
+    slopes = tuple(space.by_choice(parameters, k, each[found.place[k]]) for each in found.each)
+    return LinearModel(question, found.losses[k], slopes, region)

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 
 from ..arrays import as_whole, require_size
 from ..records import Record, field, tree_map
-from .descent import Iterates, Space, Step, TrialPoints, project_all, unflat
-from .sample import Sample, Slopes
+from .descent import Iterates, Learned, Step, Trial
+from .space import Space, project_all, unflat
 
 # A pair of changes teaches curvature only if it is clearly positive.
 CURVED = 1e-10
@@ -52,33 +52,33 @@ class LBFGS(Step):
         """No: it moves parameters of any kind."""
         return False
 
-    def blank(self, iterates: Iterates) -> Any:
-        """No pairs yet."""
+    def blank(self, space: Space, iterates: Iterates) -> Any:
+        """Return a memory without pairs."""
         count, size = iterates.gradient.shape
         nothing = np.zeros((count, self.memory, size))
         return Pairs(nothing, nothing, np.zeros((count, self.memory), bool), np.ones(count))
 
-    def remember(self, space: Space, iterates: Iterates, sample: Sample, found: Slopes) -> Any:
-        """The first step has length 1 or less."""
+    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+        """Return a memory with which the first step has length 1 or less."""
         norm = np.linalg.norm(iterates.gradient, axis=1)
         first = 1.0 / np.maximum(1.0, np.where(norm > 0, norm, 1.0))
-        return dataclasses.replace(self.blank(iterates), reach=first)
+        return dataclasses.replace(self.blank(space, iterates), reach=first), iterates.prices
 
     def propose(self, space: Space, iterates: Iterates) -> Any:
-        """The quasi-Newton direction, shortened by what rejections have taught."""
+        """Return the quasi-Newton direction, shortened by what rejections have taught."""
         moves = -iterates.memory.reach[:, None] * newton_directions(iterates.memory, iterates.gradient)
         moved = _added(iterates.parameters, moves)
         return project_all(space.within, moved)
 
     def predicted_decrease(self, iterates: Iterates, moved: np.ndarray, points: np.ndarray) -> Float[np.ndarray, " K"]:
-        """`-<gradient, change of the parameters>`."""
+        """Return `-<gradient, change of the parameters>`."""
         return -(iterates.gradient * moved).sum(axis=1)
 
-    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Any:
-        """A new pair after an accepted step; a shorter step after a rejected one."""
+    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+        """Return the memory with a new pair after an accepted step; a shorter step after a rejected one."""
         pairs: Pairs = iterates.memory
-        _, _, moved, gradient, accept = trial
-        gradient_change = np.asarray(gradient - iterates.gradient)
+        moved, accept = trial.moved, trial.accept
+        gradient_change = np.asarray(trial.gradient - iterates.gradient)
         product = (moved * gradient_change).sum(axis=1)
         lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(gradient_change, axis=1)
         good = accept & (product > CURVED * lengths)
@@ -92,11 +92,12 @@ class LBFGS(Step):
             return np.where(good.reshape(-1, *[1] * (old.ndim - 1)), rows, old)
 
         known = pushed(pairs.known, np.ones(len(good), bool)) & ~forget[:, None]
-        return Pairs(pushed(pairs.steps, moved), pushed(pairs.gradient_changes, gradient_change), known, reach)
+        steps, changes = pushed(pairs.steps, moved), pushed(pairs.gradient_changes, gradient_change)
+        return Pairs(steps, changes, known, reach), iterates.prices
 
 
 def newton_directions(pairs: Pairs, gradient: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
-    """The inverse Hessian that the pairs stand for, times the gradient (the two-loop recursion)."""
+    """Return the inverse Hessian that the pairs stand for, times the gradient (the two-loop recursion)."""
     steps, gradient_changes = np.asarray(pairs.steps), np.asarray(pairs.gradient_changes)
     known = np.asarray(pairs.known)
     product = (steps * gradient_changes).sum(axis=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -12,35 +13,50 @@ from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_nu
 from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS, judge, usual_draws
 from ..gradients import GradientEstimator
-from ..objectives import Objective, Unit
+from ..objectives import Objective
 from ..parameter_sets import projected
 from ..posteriors import WeightedDraws, equally_weighted
 from ..records import field, tree_map
 from ..seeds import Stream, generator
 from ..settings import check_settings, number, whole
 from .choosing import choose_point, draw_to_choose
-from .descent import CONVERGED, GOING, HELD, VANISHED, Space, Step, allowed, begin, only, project_all
+from .descent import CONVERGED, GOING, HELD, VANISHED, Step, allowed, begin
 from .draws import Job, JobDraws, draw
+from .limits.adjusting import first_adjustment
+from .limits.answer import LimitFindings, LimitsAsked
+from .limits.pricing import BROKEN, evaluate_choice, prices_beside, within_prices
+from .limits.starting import choose_starts, prepare_starts
 from .natural import NaturalGradient
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
-from .polish import PointLosses, polish
+from .polish import polish
 from .progress import Progress, Shown
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
-from .sample import slopes_of
-from .search import Incumbent, Search, restored_search
-from .solution import Solution
+from .question import Question
+from .search import (
+    Candidate,
+    Problem,
+    Search,
+    advance_search,
+    answer_of,
+    history_line,
+    question_of,
+    restore_search,
+    status_of,
+)
+from .solution import Solution, Status
+from .space import Space, select, space_of
 from .starts import PLANNED, first_parameters, plan_points
 from .states import Arrays
 
 # A sample is this many times the one before.
 GROWTH = 4
 
-# Jobs whose models share a stream of chunks.
-JOBS_AT_ONCE = 16
-
 # Entries of a table up to which a step may be a linear program.
 LARGEST_PROGRAM = 10_000
+
+# Aims are this far below a limit from the first, in units of its loss, so that rounding breaks none.
+NUDGE = 1e-9
 
 
 @hinted
@@ -102,7 +118,7 @@ class SampleAverage(Optimiser):
             require_kind("step", self.step, Step, "ProxLinear(), NaturalGradient() or LBFGS()")
 
     def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
-        """It needs the exact gradient, and steps in a table need one."""
+        """Refuse estimators of the gradient, and steps in a table where there is none."""
         if not gradient.exact:
             raise InputError(
                 f"gradient must be Adjoint() for a SampleAverage solver; estimators go with BRPG(), got "
@@ -110,7 +126,7 @@ class SampleAverage(Optimiser):
             )
         if self.step is None or not self.step.needs_table:
             return
-        space = space_of(objective, theta, self.step)
+        space = space_of(objective, theta, self.step.takes_metric)
         if space.table is None and not space.metric:
             others = ", or the gain of a linear system" if self.step.takes_metric else ""
             raise InputError(
@@ -119,43 +135,45 @@ class SampleAverage(Optimiser):
             )
 
     def sizes(self) -> set[int]:
-        """All samples it may come to, and the held-out one."""
+        """Return the numbers of draws of all samples there may be, and of the held-out one."""
         stages = range(self.stages())
         return {self.evaluation or USUAL_DRAWS, USUAL_DRAWS, *(self.size(stage) for stage in stages)}
 
     def stages(self) -> int:
-        """How many samples there are at most."""
+        """Return how many samples there are at most."""
         return 1 + sum(self.samples * GROWTH**stage <= self.largest for stage in range(1, 32))
 
     def size(self, stage: int) -> int:
-        """Draws of one sample."""
+        """Return the number of draws of one sample."""
         return self.samples * GROWTH**stage
 
-    @in_float64
-    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray) -> Search:
-        """The job's search."""
-        space = space_of(objective, theta, self.step)
-        initial = to_numpy(projected(objective.within, objective.initial()))
-        steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
-        return restored_search(arrays, space, tree_map(lambda leaf: np.asarray(leaf)[None], initial), steps, self)
-
-    def jobs_at_once(self, objective: Objective) -> int:
-        """A few: their models fill the same chunks."""
-        del objective
-        return JOBS_AT_ONCE
-
-    def steps_for(self, space: Space, entries: int) -> tuple[Step, ...]:
-        """The step asked for, or those that suit policy and loss; the next one takes over where one has stalled."""
+    def steps_for(self, space: Space, entries: int, limits: int = 0) -> tuple[Step, ...]:
+        """Return the step asked for, or those that suit policy and loss; the next takes over where one has stalled."""
         if self.step is not None:
             return (self.step,)
+        if entries > LARGEST_PROGRAM and space.table is not None:
+            return (NaturalGradient(),)
+        if limits:
+            return (ProxLinear(),)
         if space.table is None:
             return (LBFGS(),)
-        if entries > LARGEST_PROGRAM:
-            return (NaturalGradient(),)
-        if not space.table.bends:
-            return (ProxLinear(),)
         # Where the loss itself bends, steps along its slope get further than programs that see none of the bend.
-        return (NaturalGradient(), ProxLinear())
+        return (NaturalGradient(), ProxLinear()) if space.table.bends else (ProxLinear(),)
+
+    @in_float64
+    def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray, limits: int = 0) -> Search:
+        """Return the search whose leaves were these."""
+        space = space_of(objective, theta, self.step is not None and self.step.takes_metric)
+        initial = to_numpy(projected(objective.within, objective.initial()))
+        steps = (ProxLinear(), NaturalGradient(), LBFGS()) if self.step is None else (self.step,)
+        one = tree_map(lambda leaf: np.asarray(leaf)[None], initial)
+        nothing = dataclasses.replace(first_adjustment((), np.zeros(limits)), levels=np.full(limits, np.nan))
+        return restore_search(arrays, space, one, steps, self, nothing)
+
+    def jobs_at_once(self, objective: Objective) -> int:
+        """Return 1: a job fills chunks of models by itself."""
+        del objective
+        return 1
 
     def optimise(
         self,
@@ -165,101 +183,71 @@ class SampleAverage(Optimiser):
         before: Sequence[Solution] | None,
         progress: Shown,
         watch: Watch | None = None,
+        limits: LimitsAsked | None = None,
     ) -> list[Outcome]:
-        """All jobs side by side: in each round the models of all of them go through one stream of chunks."""
+        """Return the answer of the one job there is."""
         del gradient
-        thetas = draws.first(4)
-        objective, unit = objective.in_units(thetas)
-        space = space_of(objective, thetas[0], self.step)
-        entries = int(np.prod(space.shape(tree_map(lambda leaf: np.asarray(leaf)[None], draws.jobs[0].start))))
-        steps = self.steps_for(space, entries)
-        searches = (
-            [self._begin(space, job, steps) for job in draws.jobs]
-            if before is None
-            else [self._resumed(solution) for solution in before]
-        )
-        histories: list[list] = [[] for _ in searches] if before is None else [_entries(old) for old in before]
-        limits = [search.iterations + self.iterations for search in searches]
-        first = max(search.iterations for search in searches)
-        with Progress(progress, first, max(limits)) as bar:
-            while True:
-                active = [
-                    g
-                    for g, search in enumerate(searches)
-                    if search.done == GOING and (search.iterations < limits[g] or search.scoring)
-                ]
-                if not active:
-                    break
-                requests = [searches[g].request(space, self, draws.jobs[g], draws) for g in active]
-                for g, request, found in zip(active, requests, slopes_of(objective, requests), strict=True):
-                    scoring = searches[g].scoring
-                    searches[g] = searches[g].receive(self, steps, space, request, found)
-                    if not scoring:
-                        histories[g].append(searches[g].entry(unit))
-                trace = np.array([history[-1] for history in histories if history])
-                stage = max(search.stage for search in searches)
-                name = f"growing the sample to {self.size(stage)} draws" if stage else "searching"
-                bar.advance(max(search.iterations for search in searches), trace.T[None], name)
+        problem = self._problem(objective, draws, limits)
+        search = self._begin(problem) if before is None else self._resume(before[0])
+        history = [] if before is None else before[0].history.lines()
+        most = search.iterations + self.iterations
+        with Progress(progress, search.iterations, most) as bar:
+            while search.done == GOING and search.iterations < most:
+                search = advance_search(problem, search)
+                history.append(history_line(problem, search))
+                name = f"growing the sample to {self.size(search.stage)} draws" if search.stage else "searching"
+                bar.advance(search.iterations, np.array(history[-1:]).T[None], name)
                 if watch is not None:
-                    watch(lambda: self._outcome(searches[0], searches[0].answer(), histories[0], unit))
-        found = []
-        for search, job, history in zip(searches, draws.jobs, histories, strict=True):
-            answer = _polished(space, job, search, steps)
-            chosen = self._chosen(space, job, answer)
-            outcome = self._outcome(search, answer if chosen is None else chosen, history, unit)
-            found.append(outcome if chosen is None else outcome._replace(status=outcome.status.with_plan))
-        return found
+                    watch(partial(_so_far, problem, search, history))
+        answer, status = self._finish(problem, search)
+        outcome = _outcome(problem, search, answer, history)._replace(status=status)
+        return [outcome if limits is None else outcome._replace(limits=_limit_findings(problem, search, answer))]
 
-    def _chosen(self, space: Space, job: Job, answer: Incumbent) -> Incumbent | None:
-        """Return the plan, or the answer with one action a state, that is better than the answer; or None.
+    def _problem(self, objective: Objective, draws: JobDraws, asked: LimitsAsked | None) -> Problem:
+        """Return what stays the same during the search."""
+        (job,) = draws.jobs
+        limits = () if asked is None else asked.limits
+        several = (objective,) if asked is None else (objective, *asked.objectives)
+        thetas = draws.first(4)
+        objectives, units = zip(*(each.in_units(thetas) for each in several), strict=True)
+        space = space_of(objectives[0], thetas[0], self.step is not None and self.step.takes_metric)
+        entries = int(np.prod(space.shape(tree_map(lambda leaf: np.asarray(leaf)[None], job.start))))
+        steps = self.steps_for(space, entries, len(limits))
+        problem = Problem(self, objectives, units, job, draws, space, steps)
+        if asked is None:
+            return problem
+        pairs = zip(limits, units[1:], strict=True)
+        bounds = np.array([(float(limit.at_most) - unit.offset) / unit.scale for limit, unit in pairs])
+        problem = problem._replace(limits=limits, bounds=bounds, hopeless=asked.hopeless, held_out=asked.held_out)
+        risks = problem.risks(first_adjustment(limits, problem.bounds).levels)
+        rough = Question(objectives, risks, problem.sample(0), problem.bounds, np.ones(len(objectives)))
+        return problem._replace(starts=prepare_starts(space, job, rough, self.starts))
 
-        With `starts=1` nothing but the start is looked at. Plans of losses that are not linear, and of models too large
-        to be kept, take too long to be looked at again.
-        """
-        objective = space.objective
-        large = objective.averages() is not None or job.risk.is_program
-        if self.starts == 1 or space.table is None or space.table.bends or large:
-            return None
-        table = objective.points(answer.parameters)[0]
-        others = np.stack([np.eye(table.shape[1])[table.argmax(axis=1)], *plan_points(objective, job, _planned(job))])
-        # A policy class that leaves some tables out keeps what it has of them.
-        kept = to_numpy(project_all(space.within, objective.from_point(others)))
-        points = [table, *objective.points(kept)]
-        reported = self.evaluation or usual_draws(objective, job.risk)
-        draws = draw_to_choose(objective, job.belief, job.words, reported)
-        place = choose_point(objective, job.risk, points, draws)
-        if place == 0:
-            return None
-        value = judge(objective, job.risk, points[place], draws).risk
-        return dataclasses.replace(
-            answer, parameters=tree_map(lambda leaf: leaf[place - 1 : place], kept), in_sample=value
-        )
-
-    def _outcome(self, search: Search, answer: Incumbent, history: list, unit: Unit) -> Outcome:
-        return Outcome(
-            parameters=tree_map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
-            status=search.status(),
-            history=np.array(history).reshape(-1, 3),
-            iterations=search.iterations,
-            models=search.models,
-            in_sample=float(unit.loss(answer.in_sample)),
-            state=search,
-        )
-
-    def _begin(self, space: Space, job: Job, steps: tuple[Step, ...]) -> Search:
+    def _begin(self, problem: Problem) -> Search:
+        """Return the search before its first iteration."""
+        space, job, limited = problem.space, problem.job, problem.starts
+        if limited is not None:
+            units, own = limited.units[1:], tree_map(lambda leaf: np.asarray(leaf)[None], job.start)
+            adjustment = first_adjustment(problem.limits, problem.bounds - NUDGE * units)
+            question = question_of(problem, Search(begin(space, own, limited.prices), float("nan"), adjustment))
+            starts = choose_starts(space, question, limited.candidates, limited.prices, self.starts)
+            if job.given:
+                starts = tree_map(lambda *parts: np.concatenate(parts), own, starts)
+            return Search(begin(space, starts, limited.prices), float("nan"), adjustment)
         random = generator(job.words, Stream.SAMPLE)
-        draws = _planned(job, random)
-        starts, floor = first_parameters(space, job, self.starts, draws, steps[0].needs_table, random)
-        iterates = begin(space, to_numpy(starts))
+        pure = problem.steps[0].needs_table or problem.steps[0].keeps_risk
+        starts, floor = first_parameters(space, job, self.starts, _planned(job, random), pure, random)
+        iterates, adjustment = begin(space, to_numpy(starts)), first_adjustment((), np.zeros(0))
         if job.given:
             held = np.zeros(len(iterates.finished), np.int64)
             held[-1] = HELD
             iterates = dataclasses.replace(iterates, finished=held)
-        if self.step is None and steps[0].keeps_risk:
-            return Search(begin(space, only(iterates, 0)), floor, waiting=iterates)
-        return Search(iterates, floor)
+        if self.step is None and problem.steps[0].keeps_risk:
+            first = begin(space, select(iterates.parameters, [0]))
+            return Search(first, floor, adjustment, waiting=iterates)
+        return Search(iterates, floor, adjustment)
 
-    def _resumed(self, solution: Solution) -> Search:
+    def _resume(self, solution: Solution) -> Search:
         assert solution.checkpoint is not None
         search: Search = solution.checkpoint.state
         iterates = search.iterates
@@ -269,6 +257,59 @@ class SampleAverage(Optimiser):
             iterates = dataclasses.replace(iterates, finished=np.where(ended, GOING, iterates.finished))
             search = dataclasses.replace(search, iterates=iterates, done=GOING)
         return search
+
+    def _finish(self, problem: Problem, search: Search) -> tuple[Candidate, Status]:
+        """Return the answer, polished where it has converged on atoms, or another plan's policy if that is better."""
+        answer, status = answer_of(search), status_of(search)
+        if problem.limits:
+            return answer, status
+        question, space = question_of(problem, search), problem.space
+        if search.done == CONVERGED and question.draws.exact and problem.steps[search.kind].keeps_risk:
+            polished = polish(space, question, answer.parameters, answer.prices)
+            if polished is not None:
+                answer = dataclasses.replace(answer, parameters=polished.parameters, values=polished.values)
+        chosen = self._choose_plan(problem, answer)
+        return (answer, status) if chosen is None else (chosen, status.with_plan)
+
+    def _choose_plan(self, problem: Problem, answer: Candidate) -> Candidate | None:
+        """Return the plan, or the answer with one action a state, that is better than the answer; or None.
+
+        With `starts=1` nothing but the start is looked at. Plans of losses that are not linear, and of models too large
+        to be kept, take too long to be looked at again.
+        """
+        space, job, objective = problem.space, problem.job, problem.objectives[0]
+        large = objective.averages() is not None or job.risk.is_program
+        if self.starts == 1 or space.table is None or space.table.bends or large:
+            return None
+        table = objective.points(answer.parameters)[0]
+        others = np.stack([np.eye(table.shape[1])[table.argmax(axis=1)], *plan_points(objective, job, _planned(job))])
+        # A policy class that leaves some tables out keeps what it has of them.
+        kept = space.parameters_of(others)
+        points = [table, *objective.points(kept)]
+        reported = self.evaluation or usual_draws(objective, job.risk)
+        draws = draw_to_choose(objective, job.belief, job.words, reported)
+        place = choose_point(objective, job.risk, points, draws)
+        if place == 0:
+            return None
+        value = judge(objective, job.risk, points[place], draws).risk
+        return dataclasses.replace(answer, parameters=select(kept, [place - 1]), values=np.array([value]))
+
+
+def _so_far(problem: Problem, search: Search, history: list) -> Outcome:
+    """Return where a search is between two iterations."""
+    return _outcome(problem, search, answer_of(search), history)
+
+
+def _outcome(problem: Problem, search: Search, answer: Candidate, history: list) -> Outcome:
+    return Outcome(
+        parameters=tree_map(lambda leaf: np.asarray(leaf)[0], answer.parameters),
+        status=status_of(search),
+        history=np.array(history).reshape(-1, 3),
+        iterations=search.iterations,
+        models=search.models,
+        in_sample=float(problem.units[0].loss(answer.values[0])),
+        state=search,
+    )
 
 
 def _planned(job: Job, random: np.random.Generator | None = None) -> WeightedDraws:
@@ -280,30 +321,36 @@ def _planned(job: Job, random: np.random.Generator | None = None) -> WeightedDra
     return equally_weighted(draw(job.belief, random, PLANNED))
 
 
-def space_of(objective: Objective, theta: np.ndarray, step: Step | None = None) -> Space:
-    """The space of an objective's points, as one draw of theta tells it; with its metric where the step takes one."""
-    table = objective.table(theta)
-    if table is not None and table.free:
-        return Space(objective, table)
-    return Space(objective, None, objective.metric() if step is not None and step.takes_metric else 0)
+def _limit_findings(problem: Problem, search: Search, answer: Candidate) -> LimitFindings:
+    """Return multipliers and prices on both sides, in the user's units: of the objective for one of the limit.
 
-
-def _polished(space: Space, job: Job, search: Search, steps: tuple[Step, ...]) -> Incumbent:
-    """The answer of a job, on the atoms of a posterior to the last digits where it has converged."""
-    answer, atoms = search.answer(), job.belief.as_atoms()
-    if search.done != CONVERGED or atoms is None or not steps[search.kind].keeps_risk:
-        return answer
-    assert space.table is not None
-    table = space.objective.points(answer.parameters)[0]
-    found = polish(PointLosses(space.objective, job.risk, atoms), table, space.table.rows)
-    if found is None:
-        return answer
-    parameters = to_numpy(space.objective.from_point(found.table[None]))
-    return dataclasses.replace(answer, parameters=parameters, in_sample=found.value)
-
-
-def _entries(solution: Solution) -> list:
-    history = solution.history
-    return list(
-        np.stack([np.asarray(part) for part in (history.objective, history.gradient_norm, history.step)], axis=1)
+    NaN where a limit is broken on the sample itself, or no policy keeps them. A CVaR that stands in for a chance need
+    not be kept: then it is priced where it is.
+    """
+    assert problem.starts is not None
+    scales = np.array([unit.scale for unit in problem.units])
+    ratio, told = scales[0] / scales[1:], problem.starts.relaxation
+    nothing = np.full(len(problem.limits), np.nan)
+    known = LimitFindings(
+        levels=np.where([limit.chance is None for limit in problem.limits], np.nan, search.adjustment.levels),
+        multipliers=nothing,
+        prices=np.stack([nothing, nothing], axis=1),
+        told=None if told is None else told.multipliers * ratio,
+        code=answer.code,
+        moved=search.moved,
     )
+    if answer.shown is None:
+        return known
+    adjustment = dataclasses.replace(search.adjustment, aims=answer.shown.aims, levels=answer.shown.levels)
+    asked = question_of(problem, dataclasses.replace(search, stage=answer.stage, adjustment=adjustment))
+    known = known._replace(levels=answer.shown.levels)
+    over = asked.breach(answer.values) > BROKEN * asked.units[1:]
+    chances = np.array([limit.chance is not None for limit in problem.limits])
+    if problem.hopeless or np.any(over & ~chances):
+        return known
+    asked = asked._replace(aims=np.where(over, answer.values[1:], asked.aims))
+    found = evaluate_choice(problem.space, asked, answer.parameters)
+    prices = prices_beside(problem.space, asked, found, answer.parameters, answer.prices)
+    multipliers = np.where(over, 0.0, np.maximum(answer.multipliers, 0.0))
+    multipliers = within_prices(multipliers, prices) if np.all(np.isfinite(prices[:, 0])) else multipliers
+    return known._replace(multipliers=multipliers * ratio, prices=prices * ratio[:, None])

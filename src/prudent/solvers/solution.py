@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array
@@ -140,6 +141,11 @@ class History(Record):
 
     def __len__(self) -> int:
         return len(self.objective)
+
+    def lines(self) -> list[tuple[float, float, float]]:
+        """Return an entry for each iteration."""
+        columns = (np.asarray(column).tolist() for column in (self.objective, self.gradient_norm, self.step))
+        return list(zip(*columns, strict=True))
 
 
 class Checkpoint(Record):

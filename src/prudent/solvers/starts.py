@@ -10,9 +10,9 @@ from ..objectives import Objective, losses_on
 from ..posteriors import WeightedDraws
 from ..records import tree_map
 from ..risks import Risk
-from .descent import Space, project_all
 from .draws import Job
-from .sample import assessed
+from .question import assess_rows
+from .space import Space, project_all
 
 # Starts that are left to chance, as a share of those that are not the job's own.
 RANDOM_SHARE = 0.45
@@ -85,13 +85,13 @@ def _plans(objective: Objective, job: Job, draws: WeightedDraws, most: int) -> t
     draws = heaviest(draws, PLANNED)
 
     def weigh(losses: np.ndarray) -> np.ndarray:
-        return draws.probabilities * assessed(job.risk, losses[None], draws.probabilities)[1][0]
+        return draws.probabilities * assess_rows(job.risk, losses[None], draws.probabilities)[1][0]
 
     points, least = plans.planned(job.belief, draws, most, weigh)
     if least is None:
         return list(points[:most]), float("nan")
     order = _order(objective, job.risk, points, draws)
-    return list(points[order[:most]]), float(assessed(job.risk, least[None], draws.probabilities)[0][0])
+    return list(points[order[:most]]), float(assess_rows(job.risk, least[None], draws.probabilities)[0][0])
 
 
 def plan_points(objective: Objective, job: Job, draws: WeightedDraws) -> list[np.ndarray]:
@@ -117,4 +117,4 @@ def _order(objective: Objective, risk: Risk, points: np.ndarray, draws: Weighted
     if len(points) == 1:
         return np.zeros(1, int)
     losses = losses_on(objective, points, draws.thetas)
-    return np.argsort(assessed(risk, losses, draws.probabilities)[0], kind="stable")
+    return np.argsort(assess_rows(risk, losses, draws.probabilities)[0], kind="stable")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri, stdtrit
 
 from ...evaluation import Evaluation, stretched
+from ...objectives import Objective
 from ...records import Record, field
 from ...risks import share_interval, widened
 from .limit import ROUNDING, Limit
@@ -26,6 +27,42 @@ BETWEEN_SAMPLES = 1.8
 
 # The same for a simulated model's particles; of the eight batches that tell their error, too.
 BETWEEN_PARTICLES = 2.5
+
+
+class LimitsAsked(NamedTuple):
+    """What a solver is told of limits.
+
+    Attributes:
+        limits: that are to be kept.
+        objectives: of their losses.
+        hopeless: whether it is proved that no policy keeps them; then the one that breaks them least is looked for.
+        held_out: on how many draws policies are judged while they are searched for.
+    """
+
+    limits: tuple[Limit, ...]
+    objectives: tuple[Objective, ...]
+    hopeless: bool
+    held_out: int
+
+
+class LimitFindings(NamedTuple):
+    """What a search found of the limits, in the user's units.
+
+    Attributes:
+        levels: `[L]` of the CVaR that stood in for each limit's chance; NaN without one.
+        multipliers: `[L]` of the limits; NaN where no policy that keeps them was found.
+        prices: `[L, 2]` what one unit more saves and what one unit less costs.
+        told: `[L]` multipliers of the problem of one who is told theta; None where it has no planner.
+        code: how the descent to the answer ended.
+        moved: whether the largest sample still moved the answer.
+    """
+
+    levels: Float[np.ndarray, " L"]
+    multipliers: Float[np.ndarray, " L"]
+    prices: Float[np.ndarray, "L 2"]
+    told: Float[np.ndarray, " L"] | None
+    code: int
+    moved: bool
 
 
 class Verdict(enum.Enum):

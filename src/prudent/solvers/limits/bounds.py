@@ -15,10 +15,10 @@ from ...objectives import Objective, losses_on
 from ...posteriors import WeightedDraws, equally_weighted
 from ...risks import Risk, share_interval
 from ..certificates import Certificate, certify, least_losses
+from ..question import Question
 from .answer import independent, limits_of, share_within
 from .limit import Limit
-from .problem import LimitQuestion
-from .wait_and_see import relaxed
+from .relaxation import relaxed
 
 # Draws that are planned for: of each limit by itself, of the bound, in how many batches for its confidence; and rounds
 # of a batch.
@@ -103,7 +103,7 @@ def _quantile_limit(least: Evaluation, chance: float, confidence: float) -> floa
 
 def _question(
     objectives: Sequence[Objective], limits: tuple[Limit, ...], risk: Risk, draws: WeightedDraws, point: np.ndarray
-) -> LimitQuestion:
+) -> Question:
     """The limits in a risk; those with a chance have no bound of this kind and are left out, which keeps it one."""
     kept = [j for j, limit in enumerate(limits) if limit.chance is None]
     chosen = (objectives[0], *(objectives[j + 1] for j in kept))
@@ -112,7 +112,7 @@ def _question(
         losses = losses_on(objective, point[None], draws.thetas)[0]
         units.append(max(float(np.ptp(losses)), 1e-6 * float(np.abs(losses).max())) or 1.0)
     risks = (risk, *(limits[j].risk for j in kept))
-    return LimitQuestion(chosen, risks, draws, np.array([float(limits[j].at_most) for j in kept]), np.array(units))
+    return Question(chosen, risks, draws, np.array([float(limits[j].at_most) for j in kept]), np.array(units))
 
 
 def _contradictory(
@@ -139,13 +139,11 @@ def _contradictory(
     return low is not None and low > 0.0
 
 
-def _biased_low(question: LimitQuestion) -> bool:
+def _biased_low(question: Question) -> bool:
     return all(risk.biased_low for risk in question.risks)
 
 
-def _batched(
-    question: LimitQuestion, confidence: float, bound_on: Callable[[LimitQuestion], float | None]
-) -> float | None:
+def _batched(question: Question, confidence: float, bound_on: Callable[[Question], float | None]) -> float | None:
     """A lower confidence limit of the bound at fixed multipliers, from batches; None where there is none.
 
     On a batch of draws the Lagrangian of any one policy is on average at most what it is under the posterior, for risks
@@ -163,13 +161,13 @@ def _batched(
     return float(values.mean() - stdtrit(BATCHES - 1, confidence) * error)
 
 
-def _priced(question: LimitQuestion, point: np.ndarray, multipliers: np.ndarray) -> float | None:
+def _priced(question: Question, point: np.ndarray, multipliers: np.ndarray) -> float | None:
     """`min_pi rho_0(C) + sum_j mu_j (rho_j(D_j) - d_j)` from below, on a batch."""
     found = relaxed(question, point, multipliers=multipliers, rounds=BATCH_ROUNDS)
     return None if found is None else found.bound
 
 
-def _priced_breach(question: LimitQuestion, point: np.ndarray, multipliers: np.ndarray) -> float | None:
+def _priced_breach(question: Question, point: np.ndarray, multipliers: np.ndarray) -> float | None:
     """`min_pi sum_j mu_j (rho_j(D_j) - d_j)` from below: the first priced limit takes the objective's place."""
     lead = int(np.argmax(multipliers))
     if not multipliers[lead] > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -112,6 +112,16 @@ def checked_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
                 f"{float(one.at_most):g} and {float(other.at_most):g}; leave out the one that the other implies"
             )
     return tuple(limits)
+
+
+def limit_objectives(limits: tuple[Limit, ...], make: Callable[[Any], Objective]) -> tuple[Objective, ...]:
+    """Return the objective of each limit: one that was given, or the one that the family makes of the limit's loss."""
+    found = []
+    for number, limit in enumerate(limits):
+        own = limit.loss if isinstance(limit.loss, Objective) else make(limit.loss)
+        require_kind(f"the loss of {limit.called(number)}", own, Objective, "a loss of this model, or an Objective")
+        found.append(own)
+    return tuple(found)
 
 
 def refuse_idle(limit: Limit, number: int, low: float, high: float) -> None:

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from ...objectives import slopes_on
 from ...programs import solve_program
-from .problem import LimitQuestion
+from ..question import Question
 
 # Rounds at most; a bound this close to the master's value, and planes this close to the risks, as a share of what the
 # losses differ by, are good enough.
@@ -77,7 +77,7 @@ class RelaxedLimits(NamedTuple):
 class Columns:
     """Plans found so far with all their losses; each belongs to a draw."""
 
-    def __init__(self, question: LimitQuestion, point: np.ndarray):
+    def __init__(self, question: Question, point: np.ndarray):
         """Begun with one point at every draw."""
         self.question = question
         self.known: set[tuple[int, bytes]] = set()
@@ -105,7 +105,7 @@ class Columns:
 
 
 def relaxed(
-    question: LimitQuestion,
+    question: Question,
     point: np.ndarray,
     *,
     multipliers: np.ndarray | None = None,
@@ -135,7 +135,7 @@ def relaxed(
         return None
     for g in range(groups):
         columns.add(weigh(np.repeat(np.eye(groups)[g][:, None], draws, axis=1)).points, np.ones(draws, bool))
-    planes = [(g, question.weights(g, columns.losses[g, :draws])) for g in range(groups)]
+    planes = [(g, question.density(g, columns.losses[g, :draws])) for g in range(groups)]
     gain = max(float(question.units[1:].max()) if feasibility else question.units[0], 1e-300)
     best, kept, mixture = -np.inf, (np.zeros(groups - 1), np.zeros((groups, draws))), None
     for _ in range(rounds):
@@ -152,7 +152,7 @@ def relaxed(
         # Planes below the risks of the mixtures: until they are none the master's own value is too low.
         cuts = []
         for g in range(groups):
-            own = question.weights(g, mixed[g])
+            own = question.density(g, mixed[g])
             below = max(float(w @ mixed[g]) for group, w in planes if group == g)
             cuts += [(g, own)] if below < own @ mixed[g] - CUT * question.units[g] else []
         if value - best <= CLOSE * gain and not cuts:
