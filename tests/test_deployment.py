@@ -230,6 +230,11 @@ def test_a_solution_reads_back_and_says_the_same(solution, network, tmp_path):
     np.testing.assert_array_equal(again.policy.at([[0.1, 0.2]]), network.policy.at([[0.1, 0.2]]))
     with pytest.raises(pr.InputError, match="record_solution"):
         again.report(tmp_path / "page.html")
+    lake = pr.envs.frozen_lake("SF\nHG")
+    few = pr.BRPG(iterations=2)
+    loaded = pr.Solution.load(pr.solve(lake, lake.prior, solver=few).save(tmp_path / "brpg.safetensors"))
+    with pytest.raises(pr.InputError, match="was loaded from a file"):
+        pr.solve(lake, lake.prior, solver=few, resume=loaded)
     path = tmp_path / "solution.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1

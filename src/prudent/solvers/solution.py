@@ -380,7 +380,12 @@ def resumable(solution: Solution, parts: tuple[tuple[str, str], ...], words: tup
 
 
 def checkpoint_of(solution: Solution) -> Checkpoint:
-    """What a solution can be resumed from; refused for a baseline."""
+    """Return what a solution can be resumed from; refuse one that has no checkpoint."""
+    if solution.checkpoint is None and solution.plan is None and len(solution.history):
+        raise InputError(
+            f"resume needs a Solution that solve() has returned; this one ({solution.status.name}) was loaded from a "
+            "file, which keeps no checkpoint; leave resume= out, and begin at its policy with start=solution.parameters"
+        )
     if solution.checkpoint is None:
         raise InputError(
             f"resume needs a Solution of solve(); this one ({solution.status.name}) is a baseline's and has no "
