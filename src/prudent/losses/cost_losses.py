@@ -67,8 +67,8 @@ class LinearLoss(ConvexLoss):
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
     ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
         """Return `<lambda, table>` and the table of each model; a read-only view where all models share the table."""
-        cost = self.cost_tables(models)
-        return (occupancy * cost).sum(axis=(0, 1)), np.broadcast_to(cost, occupancy.shape)
+        cost = np.broadcast_to(self.cost_tables(models), occupancy.shape)
+        return np.einsum("san,san->n", occupancy, cost), cost
 
     def cost_tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
         """Return the tables, by the discount where an average over time is asked for."""

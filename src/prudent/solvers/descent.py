@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..arrays import to_numpy
-from ..deferred import jax, jitted
 from ..objectives import Objective, Table
-from ..parameter_sets import ParameterSet
+from ..parameter_sets import ParameterSet, project_all
 from ..records import Record, tree_leaves, tree_map
 from .sample import Sample, Slopes
 
@@ -196,16 +195,6 @@ def unflat(rows: Float[np.ndarray, "K D"], like: Any) -> Any:
     ends = np.cumsum([int(np.prod(np.shape(leaf)[1:])) for leaf in tree_leaves(like)])
     pieces = iter(np.split(rows, ends[:-1], axis=1))
     return tree_map(lambda leaf: next(pieces).reshape(np.shape(leaf)), like)
-
-
-def project_all(within: ParameterSet, parameters: Any) -> Any:
-    """The projections of K parameter sets; nothing is compiled where every point is in the set."""
-    return parameters if within.free else _project_all(within, parameters)
-
-
-@jitted
-def _project_all(within: ParameterSet, parameters: Any) -> Any:
-    return jax.vmap(within.project)(parameters)
 
 
 def gradients_of(objective: Objective, parameters: Any, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
