@@ -136,7 +136,7 @@ class TabularObjective(Objective):
         """With the loss's conjugate ascended; large models are never laid out for it."""
         if self.large is not None:
             return None
-        from ..losses.ascent import ByConjugate
+        from ..losses import ByConjugate
 
         return changed(self, loss=ByConjugate(as_convex(self.loss), search))
 

@@ -218,7 +218,7 @@ def worst_rows(
     They are tilts as those of `KullbackLeiblerBall`.
     """
     shape = np.moveaxis(nominal, 0, -1).shape
-    given, likely = (np.ascontiguousarray(np.moveaxis(part, 0, -1)).reshape(-1, shape[-1]) for part in (values, nominal))
+    given, likely = (np.moveaxis(part, 0, -1).reshape(-1, shape[-1]) for part in (values, nominal))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rows, inside, _ = _Rows.of(given, likely, radius.reshape(-1, 1))
         worst = np.where(rows.at_top, likely, 0.0)
@@ -303,7 +303,7 @@ class TotalVariationBall(ConcaveRisk):
 
     def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """The densities of the worst case and of CVaR, mixed."""
-        radius = self.radius[..., None]
+        radius = np.asarray(self.radius)[..., None]
         worst, tail = worst_density(losses, probabilities), tail_density(1.0 - radius, losses, probabilities)
         return radius * worst + (1.0 - radius) * tail
 

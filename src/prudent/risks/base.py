@@ -18,7 +18,7 @@ from ..deferred import float64, loaded
 from ..errors import InputError
 from ..records import Record, tree_map
 from ..settings import check_settings
-from .intervals import Estimate, confidence_interval, effective_draws, error_norm
+from .intervals import Estimate, confidence_interval, effective_draws
 
 # An infinite loss counts as so many times the largest finite one when the weights are found.
 LARGE = 1e6
@@ -125,8 +125,8 @@ class Risk(Record, Mixable):
         A risk of your own is given one sample, `[R]`, and may use NumPy or `jax.numpy`.
         """
 
-    def densities(self, losses: Samples, probabilities: Samples) -> Samples:
-        """Return the density of each sample, whatever `density` is written with."""
+    def densities(self, losses: Any, probabilities: Any) -> Any:
+        """Return the density of each sample `[..., R]`, whatever `density` is written with; in jitted code, too."""
         if is_traced(losses):
             from .user import call_back
 
@@ -247,7 +247,7 @@ def difference_by_weights(risk: Risk, losses: Sample, probabilities: Sample) -> 
         return float((weights * risk.densities(losses, weights) * losses).sum())
 
     found = np.empty(len(chosen))
-    for place, k in enumerate(chosen):
+    for place, k in enumerate(chosen.tolist()):
         ahead = WEIGHT_STEP * (probabilities[k] or 1.0 / len(losses))
         behind = -ahead if probabilities[k] > 0 else 0.0
         found[place] = (value(k, ahead) - value(k, behind)) / (ahead - behind)
@@ -257,9 +257,7 @@ def difference_by_weights(risk: Risk, losses: Sample, probabilities: Sample) -> 
     return np.interp(losses, knots, found[first])
 
 
-def assess_sample(
-    risk: Risk, losses: Samples, probabilities: Samples
-) -> tuple[Float[np.ndarray, "*batch"], Samples]:
+def assess_sample(risk: Risk, losses: Samples, probabilities: Samples) -> tuple[Float[np.ndarray, "*batch"], Samples]:
     """Return the value and xi* of each sample.
 
     The derivative of the value by the losses is `p xi*`, by the envelope theorem (Theorem 2 of the paper).

@@ -18,6 +18,9 @@ from .quantiles import BEYOND, LEVEL, tail_density, tail_influence
 # Weights that sum to 1 this closely make a mixture; it divides by their sum.
 ROUNDING = 1e-9
 
+# Losses this close to their mean, as a share of the largest, are not above it.
+AT_MEAN = 1e-15
+
 
 def _of_parts(name: str, joined: Callable[[Iterable[bool]], bool] = all) -> Any:
     """What a mixture declares of itself where all, or any, of its parts do."""
@@ -70,8 +73,8 @@ class Mixture(Risk):
 
     def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """The influences of the parts, mixed; NaN if a part has none, unless its weight is 0."""
-        several = zip(self._shares(), self.risks, strict=True)
-        return sum((w * np.asarray(risk.influence(losses, probabilities)) for w, risk in several if w > 0), 0.0 * losses)
+        several = [(share, risk) for share, risk in zip(self._shares(), self.risks, strict=True) if share > 0]
+        return np.sum([share * np.asarray(risk.influence(losses, probabilities)) for share, risk in several], axis=0)
 
     def _shares(self) -> Float[np.ndarray, "*batch K"]:
         return np.asarray(self.weights / self.weights.sum(axis=-1, keepdims=True))
@@ -187,7 +190,10 @@ class MeanSemideviation(Risk):
     def _excess(self, losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
         """The excess over the mean in units of the semideviation, and the semideviation, `[..., 1]`."""
         order = self.order[..., None]
-        excess = np.maximum(losses - (probabilities * losses).sum(axis=-1, keepdims=True), 0.0)
+        excess = losses - (probabilities * losses).sum(axis=-1, keepdims=True)
+        # What is above the mean by no more than its rounding is at the mean.
+        size = np.max(np.where(probabilities > 0, np.abs(losses), 0.0), axis=-1, keepdims=True)
+        excess = np.where(excess > AT_MEAN * size, excess, 0.0)
         # Powers are taken of numbers in [0, 1], whatever the scale of the losses.
         scale = np.max(np.where(probabilities > 0, excess, 0.0), axis=-1, keepdims=True)
         share = np.clip(excess / np.where(scale > 0, scale, 1.0), 0.0, 1.0)

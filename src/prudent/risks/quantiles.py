@@ -201,7 +201,7 @@ class Distortion(ConcaveRisk):
         found[order] = np.concatenate([np.zeros(1), np.cumsum(areas)])
         return found
 
-    def _distorted(self, share: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    def _distorted(self, share: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
         with float64():
             return np.asarray(self.function(share))
 

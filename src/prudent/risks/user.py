@@ -1,4 +1,4 @@
-"""Densities that users write with `jax.numpy`: compiled, differentiated by the weights, and any density in jitted code."""
+"""Densities that users write with `jax.numpy`, compiled and differentiated; and any density inside jitted code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def compiled_density(
                 return np.asarray(_density(risk, *_filled(risk, losses, probabilities)))[: len(losses)]
             except jax.errors.JAXTypeError:
                 _not_traceable.add(type(risk))
-        return np.asarray(risk.density(jnp.asarray(losses), jnp.asarray(probabilities)))
+        arrays: Any = jnp.asarray(losses), jnp.asarray(probabilities)
+        return np.asarray(risk.density(*arrays))
 
 
 def derive_by_weights(
@@ -49,15 +50,18 @@ def derive_by_weights(
 
 
 def call_back(risk: Any, losses: Any, probabilities: Any) -> Any:
-    """Return the densities of traced losses `[..., R]`, found by NumPy while the compiled code waits."""
-    numbers, rest = eqx.partition(risk, eqx.is_inexact_array_like)
+    """Return the densities of traced losses `[..., R]`, found by NumPy while the compiled code waits, held fixed."""
+    losses, probabilities = jax.lax.stop_gradient((losses, jnp.asarray(probabilities)))
+    numbers, rest = eqx.partition(risk, lambda leaf: isinstance(leaf, float | np.floating | np.ndarray | jax.Array))
     parts, structure = jax.tree.flatten((numbers, losses, jnp.broadcast_to(probabilities, losses.shape)))
 
     def found(*words: Any) -> np.ndarray:
         each = [np.ascontiguousarray(part).view(np.float64)[..., 0] for part in map(np.asarray, words)]
         numbers, rows, weights = jax.tree.unflatten(structure, each)
         own = eqx.combine(numbers, rest)
-        density = own.densities(rows, weights) if rows.ndim == 1 else assess_each(own, rows, weights)[1]
+        # Mapped over by JAX, all have the same leading axis, the numbers of the risk included.
+        mapped = rows.ndim > losses.ndim
+        density = assess_each(own, rows, weights)[1] if mapped else own.densities(rows, weights)
         return np.ascontiguousarray(density[..., None]).view(np.uint32)
 
     # As whole numbers: JAX's threads that call back do not know that we compute in float64.

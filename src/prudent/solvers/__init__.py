@@ -2,6 +2,7 @@
 
 from .brpg import BRPG
 from .certificates import Certificate, certify, least_losses
+from .descent import flat, unflat
 from .draws import Job, JobDraws, fresh_draws
 from .drivers import Driver
 from .jobs import Parts, default_solver, replace_policy, solve, solve_grid, solve_many

@@ -266,15 +266,15 @@ def _iterate(
     length = int(np.prod(draws.sizes(settings.samples)))
     traces: list[np.ndarray] = []
     iterates: list[Any] = []
+    thetas, chance = draws.block(settings.samples, start - start % length, start, end)
     with Progress(progress, start, end, watched=reached is not None, sure=True) as bar:
         shown = start
         for iteration in range(start, end):
             if not np.any(state.finished == GOING):
                 break
             place = iteration % length
-            if place == 0 or iteration == start:
-                first = iteration - place
-                thetas, chance = draws.block(settings.samples, first, iteration, min(first + length, end))
+            if place == 0 and iteration > start:
+                thetas, chance = draws.block(settings.samples, iteration, iteration, end)
             if settings.keep_iterates:
                 iterates.append(state.parameters)
             kept = settings.output.observe(

@@ -102,7 +102,7 @@ def _sloped(objective: Objective, samples: list[Sample]) -> list[Slopes]:
     begin = 0
     for i, k in wanted:
         here = slice(begin, begin + len(samples[i].draws))
-        parts[i][k] = ModelSlopes(*(part[here] for part in found))
+        parts[i][k] = ModelSlopes(*(np.ascontiguousarray(part[here]) for part in found))
         begin = here.stop
     return [_reduced(sample, part) for sample, part in zip(samples, parts, strict=True)]
 
@@ -173,7 +173,7 @@ def _in_two_passes(objective: Objective, sample: Sample) -> Slopes:
             found = slopes_on(objective, sample.points[k][None], draws.thetas, np.zeros(len(rows), int), rows)
             if visits.shape[1] == 0:
                 visits = np.zeros((len(sample.points), found.visits.shape[1]))
-            slope[k] += np.tensordot(share[rows], found.slopes, axes=1)
+            slope[k] += np.tensordot(share[rows], np.ascontiguousarray(found.slopes), axes=1)
             visits[k] += share[rows] @ found.visits
     return ranked._replace(slope=slope, visits=visits, models=len(draws) * len(active))
 
@@ -181,6 +181,5 @@ def _in_two_passes(objective: Objective, sample: Sample) -> Slopes:
 def assessed(
     risk: Risk, losses: Float[np.ndarray, "K R"], probabilities: Float[np.ndarray, " R"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Risk and xi* of each row under one risk; row by row, so that the number of rows compiles nothing again."""
-    rows = [assess_sample(risk, row, probabilities) for row in losses]
-    return np.array([value for value, _ in rows]), np.stack([weights for _, weights in rows])
+    """Risk and xi* of each row under one risk."""
+    return assess_sample(risk, losses, np.broadcast_to(probabilities, losses.shape))
