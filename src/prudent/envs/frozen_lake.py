@@ -62,7 +62,7 @@ class FrozenLake(AbstractEventFamily):
     prior: Beta
     tiles: tuple[str, ...] = field(static=True)
 
-    def events(self, theta: Float[Array, 2 * N]) -> Float[Array, "2 3 *N"]:
+    def events(self, theta: Float[Array, "2 ..."]) -> Float[Array, "2 3 ..."]:
         """On ice (as intended, to one side, to the other), in holes (out, stay, stay)."""
         check_theta(theta, NAMES, "a frozen lake")
         (slip, escape), xp = theta, namespace_of(theta)
@@ -70,7 +70,7 @@ class FrozenLake(AbstractEventFamily):
         hole = xp.stack([escape, 1.0 - escape, xp.zeros_like(slip)])
         return xp.stack([ice, hole])
 
-    def cost(self, theta: Float[Array, 2 * N]) -> Float[Array, "S A *N"]:
+    def cost(self, theta: Float[Array, "2 ..."]) -> Float[Array, "S A ..."]:
         """Mean cost of one action."""
         rows, xp = (slice(None), *(None,) * (theta.ndim - 1)), namespace_of(theta)
         by_state = xp.where(self.goal[rows], 0.0, xp.where(self.hole[rows], 2.0 - theta[1], 1.0))

@@ -36,6 +36,11 @@ class SampledRisk(NamedTuple):
     thetas: Float[np.ndarray, "G R ..."]
     shares: Float[np.ndarray, "G R"]
 
+    @staticmethod
+    def on(objective: Objective, risk: Risk, thetas: Float[np.ndarray, "G R ..."]) -> SampledRisk:
+        """Return the risks on draws that count alike."""
+        return SampledRisk(objective, risk, thetas, np.full(thetas.shape[:2], 1.0 / thetas.shape[1]))
+
     def pairs(self) -> tuple[Float[np.ndarray, "M ..."], Int[np.ndarray, " M"], Int[np.ndarray, " M"]]:
         """Return the draws of all runs, and of each of `M = G R` models its run and its draw."""
         runs, draws = self.shares.shape
