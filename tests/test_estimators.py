@@ -1,13 +1,12 @@
 """The variational and zeroth-order estimators against the adjoint, and every part with every other."""
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import prudent as pr
 from prudent.gradients import SampledRisk
+from prudent.solvers.draws import stacked
 
 from .marks import short
 
@@ -37,71 +36,48 @@ LOSSES = {
 }
 
 
-@eqx.filter_jit
-def gradients(estimator, problems, logits, tables, keys):
-    """The estimate for each of many problems that differ in numbers only."""
-
-    def one(arrays, logits, tables, keys):
-        problem = eqx.combine(arrays, static)
-        sampled = SampledRisk(*problem, tables, np.full((1, DRAWS), 1.0 / DRAWS))
-        return estimator(sampled, logits[None], keys[None])[1][0]
-
-    arrays, static = problems
-    return jax.vmap(one)(arrays, logits, tables, keys)
+def gradients(estimator, problems, words=None):
+    """The estimate for each of many problems."""
+    words = np.zeros((len(problems), 1, 2), np.uint32) if words is None else words[:, None]
+    return np.stack([estimator(*problem, own)[1][0] for problem, own in zip(problems, words, strict=True)])
 
 
 def random_problems(name):
     """Twenty problems with their own costs, discounts, losses, risk levels, policies and posterior draws."""
     random = np.random.default_rng(len(name))
-    problems, logits, tables = [], [], []
+    problems = []
     for _ in range(MDPS):
         cost = random.uniform(size=(STATES, ACTIONS))
         family = pr.TabularFamily(SUPPORT, cost, random.dirichlet(np.ones(STATES)), random.uniform(0.5, 0.97))
-        risk = jax.tree.map(lambda leaf: leaf[None], pr.CVaR(random.uniform(0.0, 0.9)))
-        problems.append((family.objective(loss=LOSSES[name](random)), risk))
-        logits.append(random.normal(size=(STATES, ACTIONS)))
+        risk = stacked([pr.CVaR(random.uniform(0.0, 0.9))])
+        objective, logits = family.objective(loss=LOSSES[name](random)), random.normal(size=(1, STATES, ACTIONS))
         drawn = random.dirichlet(np.ones(STATES), size=(1, DRAWS, STATES, ACTIONS))
-        tables.append(SampledRisk.on(*problems[-1], drawn).thetas)
-    arrays, static = zip(*(eqx.partition(problem, eqx.is_array) for problem in problems), strict=True)
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *arrays)
-    return (stacked, static[0]), np.stack(logits), np.stack(tables)
+        problems.append((SampledRisk(objective, risk, drawn, np.full((1, DRAWS), 1.0 / DRAWS)), logits))
+    return problems
 
 
 @pytest.mark.parametrize("name", short(["kl of states", "linear", "user's"], LOSSES))
 def test_the_variational_gradient_is_the_adjoints(name):
-    problems, logits, tables = random_problems(name)
-    keys = np.zeros((MDPS, 2), np.uint32)
-    with jax.enable_x64(True):
-        exact = np.asarray(gradients(pr.Adjoint(), problems, logits, tables, keys))
-        found = np.asarray(gradients(pr.Variational(), problems, logits, tables, keys))
+    problems = random_problems(name)
+    exact, found = gradients(pr.Adjoint(), problems), gradients(pr.Variational(), problems)
     error = np.linalg.norm(found - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
     assert error.max() <= (1e-12 if name == "linear" else 1e-6)
 
 
 def test_a_short_ascent_is_noticeably_wrong():
     """The test above can fail: after two alternations the saddle point is not reached."""
-    problems, logits, tables = random_problems("sum")
-    keys = np.zeros((MDPS, 2), np.uint32)
-    with jax.enable_x64(True):
-        exact = np.asarray(gradients(pr.Adjoint(), problems, logits, tables, keys))
-        found = np.asarray(gradients(pr.Variational(iterations=1, descent=0.5), problems, logits, tables, keys))
+    problems = random_problems("sum")
+    exact = gradients(pr.Adjoint(), problems)
+    found = gradients(pr.Variational(iterations=1, descent=0.5), problems)
     error = np.linalg.norm(found - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
     assert np.median(error) > 1e-3
 
 
-def one_problem(copies):
-    """One problem many times, for estimates along independent directions."""
-    problems, logits, tables = random_problems("kl of states")
-    first = jax.tree.map(lambda leaf: np.repeat(leaf[:1], copies, axis=0), problems[0])
-    return (first, problems[1]), np.repeat(logits[:1], copies, axis=0), np.repeat(tables[:1], copies, axis=0)
-
-
 def squared_errors(estimator, copies=100):
-    arguments = one_problem(copies)
-    keys = np.random.default_rng(0).integers(2**32, size=(copies, 2), dtype=np.uint32)
-    with jax.enable_x64(True):
-        exact = np.asarray(gradients(pr.Adjoint(), *arguments, keys))[0]
-        found = np.asarray(gradients(estimator, *arguments, keys))
+    """Of one problem many times, along independent directions."""
+    problems = random_problems("kl of states")[:1]
+    words = np.random.default_rng(0).integers(2**32, size=(copies, 2), dtype=np.uint32)
+    exact, found = gradients(pr.Adjoint(), problems)[0], gradients(estimator, problems * copies, words)
     return exact, found, ((found - exact) ** 2).sum(axis=(1, 2)) / (exact**2).sum()
 
 

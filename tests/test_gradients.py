@@ -1,13 +1,12 @@
 """The gradient of the composed objective against central differences computed by NumPy alone."""
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import prudent as pr
 from prudent.gradients import Adjoint, SampledRisk
+from prudent.solvers.draws import stacked
 
 from .marks import short
 from .problems import numpy_occupancy, softmax
@@ -58,14 +57,12 @@ def differences(loss, risk, logits, *arguments, width=1e-5):
     return ((up - down) / (2 * width)).reshape(logits.shape)
 
 
-@eqx.filter_jit
-def all_gradients(objectives, logits, tables):
-    out = {}
+def all_gradients(objectives, logits, probability):
+    out, shares = {}, np.full((1, DRAWS), 1.0 / DRAWS)
     for loss_name, objective in objectives.items():
         for risk_name, risk in RISKS.items():
-            stacked = jax.tree.map(lambda leaf: leaf[None], risk)
-            shares = np.full((1, DRAWS), 1.0 / DRAWS)
-            result, gradient = Adjoint()(SampledRisk(objective, stacked, tables, shares), logits[None])
+            sampled = SampledRisk(objective, stacked([risk]), probability[None], shares)
+            result, gradient = Adjoint()(sampled, logits[None])
             out[loss_name, risk_name] = (result.value[0], gradient[0])
     return out
 
@@ -114,11 +111,9 @@ def test_adjoint_gradient_agrees_with_central_differences(size):
         if not well_separated(tables, logits, cost, start, discount):
             continue
         family = pr.TabularFamily(support, cost, start, discount)
-        with jax.enable_x64(True):
-            losses = {"linear": pr.ExpectedCost(), "nonlinear": spread}
-            objectives = {name: family.objective(loss=loss) for name, loss in losses.items()}
-            batch_last = np.moveaxis(probability, 0, -1)
-            found = jax.tree.map(np.asarray, all_gradients(objectives, logits, batch_last))
+        losses = {"linear": pr.ExpectedCost(), "nonlinear": spread}
+        objectives = {name: family.objective(loss=loss) for name, loss in losses.items()}
+        found = all_gradients(objectives, logits, probability)
         for (loss, risk), (value, gradient) in found.items():
             arguments = (tables, cost, start, discount)
             np.testing.assert_allclose(value, numpy_objective(loss, risk, logits, *arguments), rtol=1e-10)
@@ -155,11 +150,10 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
     probability = random.dirichlet(np.ones(support.successors), size=(DRAWS, states, ACTIONS))
     cost, start, discount = random.uniform(size=(states, ACTIONS)), random.dirichlet(np.ones(states)), 0.95
     family = pr.TabularFamily(support, cost, start, discount)
-    objective, risk = family.objective(loss=spread), jax.tree.map(lambda level: level[None], pr.CVaR(0.6))
+    objective, risk = family.objective(loss=spread), stacked([pr.CVaR(0.6)])
     logits = random.normal(size=(states, ACTIONS))
-    with jax.enable_x64(True):
-        sampled = SampledRisk.on(objective, risk, probability[None])
-        _, gradient = eqx.filter_jit(lambda sampled, logits: Adjoint()(sampled, logits))(sampled, logits[None])
+    sampled = SampledRisk(objective, risk, probability[None], np.full((1, DRAWS), 1.0 / DRAWS))
+    _, gradient = Adjoint()(sampled, logits[None])
     tables = full_tables(support, probability)
     for _ in range(5):
         direction = random.normal(size=logits.shape)
@@ -170,7 +164,6 @@ def test_gradient_of_the_iterative_solver_along_random_directions(name):
         np.testing.assert_allclose((np.asarray(gradient[0]) * direction).sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
 
 
-@pytest.mark.long
 def test_batched_gradients_are_the_single_ones():
     lake = pr.envs.frozen_lake("SFF\nFHF\nFFG")
     random = np.random.default_rng(0)
@@ -178,20 +171,13 @@ def test_batched_gradients_are_the_single_ones():
     levels = np.array([0.0, 0.3, 0.6, 0.9])
     objective = lake.objective()
 
-    @eqx.filter_jit
-    def compiled(sampled, logits):
-        return Adjoint()(sampled, logits)
+    def gradient(levels, logits, thetas):
+        risks = stacked([pr.CVaR(level) for level in levels])
+        return Adjoint()(SampledRisk(objective, risks, thetas, np.full((len(levels), 5), 0.2)), logits)
 
-    def batch(levels):
-        return jax.tree.map(lambda *several: np.stack(several), *(pr.CVaR(level) for level in levels))
-
-    def gradient(risk, logits, thetas):
-        return compiled(SampledRisk.on(objective, risk, thetas), logits)
-
-    with jax.enable_x64(True):
-        together, slopes = gradient(batch(levels), logits, thetas)
-        for g in range(4):
-            alone, slope = gradient(batch(levels[g : g + 1]), logits[g : g + 1], thetas[g : g + 1])
-            np.testing.assert_allclose(alone.value[0], together.value[g], rtol=1e-13)
-            np.testing.assert_allclose(slope[0], slopes[g], rtol=0, atol=1e-12)
-            np.testing.assert_allclose(np.mean(together.weights[g]), 1.0, rtol=1e-12)
+    together, slopes = gradient(levels, logits, thetas)
+    for g in range(4):
+        alone, slope = gradient(levels[g : g + 1], logits[g : g + 1], thetas[g : g + 1])
+        np.testing.assert_allclose(alone.value[0], together.value[g], rtol=1e-13)
+        np.testing.assert_allclose(slope[0], slopes[g], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(np.mean(together.weights[g]), 1.0, rtol=1e-12)

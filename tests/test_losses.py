@@ -1,6 +1,5 @@
 """Losses: values against formulas of other libraries, conjugates, the dual ascent, and the check for any loss."""
 
-import dataclasses
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from scipy.special import rel_entr, xlogy
 
 import prudent as pr
 from prudent.engine import ModelBatch, table_rows
+from prudent.losses import batch_of
 
 from .catalogue import losses
 from .problems import random_mdp, random_policy
@@ -46,46 +46,47 @@ per_divergence = pytest.mark.parametrize("divergence", DIVERGENCES, ids=NAMES)
 
 @per_divergence
 def test_conjugate_is_the_supremum_and_its_own_conjugate_the_generator(divergence):
-    with jax.enable_x64(True):
-        ratios = jnp.asarray([1e-3, 0.1, 0.7, 1.0, 1.3, 4.0, 50.0])
-        slopes = jax.vmap(jax.grad(divergence.generator))(ratios)
-        generator, conjugate = divergence.generator(ratios), divergence.conjugate(slopes)
-        # Fenchel-Young, with equality at the slope.
-        np.testing.assert_allclose(generator + conjugate, ratios * slopes, rtol=1e-9, atol=1e-12)
-        gaps = generator[:, None] + conjugate[None, :] - ratios[:, None] * slopes[None, :]
-        assert gaps.min() > -1e-12
-        assert divergence.start() == pytest.approx(float(jax.grad(divergence.generator)(1.0)), abs=1e-12)
-        np.testing.assert_allclose(divergence.generator(jnp.asarray(1.0)), 0.0, atol=1e-15)
-        # The two suprema, over fine grids.
-        grid = jnp.exp(jnp.linspace(-12.0, 8.0, 200_001))
-        found = (slopes[:, None] * grid - divergence.generator(grid)).max(axis=1)
-        np.testing.assert_allclose(found, conjugate, rtol=1e-6, atol=1e-9)
-        lower, upper = (np.clip(end, -2000.0, 200.0) for end in divergence.domain())
-        grid = lower + (upper - lower) * jnp.linspace(0.0, 1.0, 400_001)[1:-1]
-        found = (ratios[:, None] * grid - divergence.conjugate(grid)).max(axis=1)
-        np.testing.assert_allclose(found, generator, rtol=1e-4, atol=1e-3)
-        assert np.all(found <= generator + 1e-9)
+    ratios = np.array([1e-3, 0.1, 0.7, 1.0, 1.3, 4.0, 50.0])
+    slopes = np.asarray(divergence.slope(ratios))
+    differences = (
+        (divergence.generator(ratios * (1 + 1e-6)) - divergence.generator(ratios * (1 - 1e-6))) / ratios / 2e-6
+    )
+    np.testing.assert_allclose(slopes, differences, rtol=1e-4, atol=1e-4)
+    generator, conjugate = divergence.generator(ratios), divergence.conjugate(slopes)
+    # Fenchel-Young, with equality at the slope.
+    np.testing.assert_allclose(generator + conjugate.value, ratios * slopes, rtol=1e-9, atol=1e-12)
+    gaps = generator[:, None] + conjugate.value[None, :] - ratios[:, None] * slopes[None, :]
+    assert gaps.min() > -1e-12
+    assert divergence.start() == pytest.approx(float(divergence.slope(np.ones(()))), abs=1e-12)
+    np.testing.assert_allclose(divergence.generator(np.ones(())), 0.0, atol=1e-15)
+    # The slope of the conjugate undoes the generator's, and its curvature is the slope's slope.
+    np.testing.assert_allclose(conjugate.slope, ratios, rtol=1e-6)
+    lower, upper = divergence.domain()
+    step = 1e-3 * np.minimum(np.minimum(slopes - lower, upper - slopes), 1.0)
+    ahead, behind = divergence.conjugate(slopes + step), divergence.conjugate(slopes - step)
+    np.testing.assert_allclose(conjugate.curvature, (ahead.slope - behind.slope) / (2 * step), rtol=1e-3)
+    # The two suprema, over fine grids.
+    grid = np.exp(np.linspace(-12.0, 8.0, 200_001))
+    found = (slopes[:, None] * grid - divergence.generator(grid)).max(axis=1)
+    np.testing.assert_allclose(found, conjugate.value, rtol=1e-6, atol=1e-9)
+    lower, upper = (np.clip(end, -2000.0, 200.0) for end in divergence.domain())
+    grid = lower + (upper - lower) * np.linspace(0.0, 1.0, 400_001)[1:-1]
+    found = (ratios[:, None] * grid - divergence.conjugate(grid).value).max(axis=1)
+    np.testing.assert_allclose(found, generator, rtol=1e-4, atol=1e-3)
+    assert np.all(found <= generator + 1e-9)
 
 
 @per_divergence
 def test_the_ascent_ends_at_the_slope_whatever_the_scale(divergence):
     ratios = 10.0 ** np.linspace(-8, 6, 29)
-    equal = np.ones_like(ratios)
-
-    def step(z, _):
-        gain = z * ratios - divergence.conjugate(z)
-        return divergence.ascend(z, ratios, equal), gain
-
-    @jax.jit
-    def run():
-        z, gains = jax.lax.scan(step, jnp.full(ratios.shape, divergence.start()), None, length=50)
-        return z, gains, jax.grad(lambda ratio: divergence.between(ratio, equal))(jnp.asarray(ratios))
-
-    with jax.enable_x64(True):
-        z, gains, slopes = (np.asarray(part) for part in run())
+    z, gains = np.full(ratios.shape, float(divergence.start())), []
+    for _ in range(50):
+        gains.append(z * ratios - divergence.conjugate(z).value)
+        z = divergence.ascend(z, ratios, np.ones_like(ratios))
+    slopes = divergence.values_and_slopes(ratios)[1]
     np.testing.assert_allclose(z, slopes, rtol=1e-10, atol=1e-13)
     above = ratios >= divergence.lowest()  # below, the gain is that of the tangent
-    assert np.all(np.diff(gains, axis=0)[:, above] >= -1e-12 * (1 + np.abs(gains[1:, above])))
+    assert np.all(np.diff(gains, axis=0)[:, above] >= -1e-12 * (1 + np.abs(gains[1:]))[:, above])
 
 
 @per_divergence
@@ -249,28 +250,23 @@ def test_the_numerical_ascent_gets_along_with_zeros():
     loss = pr.Numerical(
         lambda occupancy, mdp: ((occupancy.sum(axis=1) - 1) ** 2).sum() + (occupancy**2).sum() + occupancy.max()
     )
-    with jax.enable_x64(True):
-        step = jax.jit(lambda dual: loss.ascend(dual, jnp.asarray(visits), MDP))
-        dual = loss.begin(MDP)
-        for _ in range(50):
-            dual = step(dual)
-        np.testing.assert_allclose(loss.cost_of(dual, MDP), jax.grad(loss)(visits, MDP), rtol=1e-5, atol=1e-7)
+    last, models = visits[:, :, None], batch_of(MDP)
+    dual = loss.begin(models)
+    for _ in range(50):
+        dual = loss.ascend(dual, last, models)
+    slopes = loss.value_and_gradient(last, models)[1]
+    np.testing.assert_allclose(loss.cost_of(dual.point, models), slopes, rtol=1e-5, atol=1e-7)
 
 
 def test_the_ascent_runs_on_a_batch_of_models():
     loss = (lambda occupancy, mdp: (occupancy * mdp.cost).sum()) + 0.3 * pr.Imitation(Q_STATES, pr.JensenShannon())
-    costs = RANDOM.uniform(size=(4, 6, 3))
-    visits = np.stack([pr.occupancy(MDP, random_policy(RANDOM, 6, 3)) for _ in range(4)])
-
-    def slope(cost, visits):
-        mdp = dataclasses.replace(MDP, cost=cost)
-        image, dual = loss.image(visits, mdp), loss.begin(mdp)
-        dual = jax.lax.fori_loop(0, 30, lambda _, dual: loss.ascend(dual, image, mdp), dual)
-        return loss.cost_of(dual, mdp), jax.grad(loss)(visits, mdp)
-
-    with jax.enable_x64(True):
-        reached, gradients = jax.jit(jax.vmap(slope))(costs, visits)
-    np.testing.assert_allclose(reached, gradients, rtol=1e-8)
+    models = batch_of(MDP).select(np.zeros(4, int))._replace(cost=RANDOM.uniform(size=(6, 3, 4)))
+    visits = np.stack([pr.occupancy(MDP, random_policy(RANDOM, 6, 3)) for _ in range(4)], axis=-1)
+    image, dual = loss.image(visits, models), loss.begin(models)
+    for _ in range(30):
+        dual = loss.ascend(dual, image, models)
+    slopes = loss.value_and_gradient(visits, models)[1]
+    np.testing.assert_allclose(loss.cost_of(dual.point, models), slopes, rtol=1e-8)
 
 
 def test_the_report_of_a_check_reads_well():
@@ -299,14 +295,17 @@ class Squares(pr.ConvexLoss):
     def __call__(self, occupancy, mdp):
         return ((occupancy - mdp.cost) ** 2).sum()
 
-    def image(self, occupancy, mdp):
+    def image(self, occupancy, models):
         return occupancy
 
-    def begin(self, mdp):
-        return pr.Dual(jnp.zeros(mdp.cost.shape), None)
+    def begin(self, models):
+        return pr.Dual(np.zeros((*models.cost.shape[:2], models.size)), None)
 
-    def ascend(self, dual, image, mdp):
-        return pr.Dual(2.0 * (image - mdp.cost), None)
+    def ascend(self, dual, image, models):
+        return pr.Dual(2.0 * (image - models.cost), None)
+
+    def cost_of(self, point, models):
+        return point
 
 
 def softened(occupancy, mdp):
@@ -553,17 +552,17 @@ class Offset(pr.ConvexLoss):
     def __call__(self, occupancy, mdp):
         return (occupancy**2).sum() / 2
 
-    def linear(self, mdp):
-        return jnp.zeros(mdp.cost.shape)
-
-    def image(self, occupancy, mdp):
+    def image(self, occupancy, models):
         return occupancy + self.constant
 
-    def begin(self, mdp):
-        return pr.Dual(jnp.zeros(mdp.cost.shape), None)
+    def begin(self, models):
+        return pr.Dual(np.zeros((*models.cost.shape[:2], models.size)), None)
 
-    def ascend(self, dual, image, mdp):
+    def ascend(self, dual, image, models):
         return pr.Dual(self.factor * image, None)
+
+    def cost_of(self, point, models):
+        return point
 
 
 FOUND = {

@@ -1,20 +1,14 @@
-"""Every risk with every loss, every policy and every estimator: three steps down on a fixed sample.
-
-Each kind of part is one union whose number is an array, so that a handful of compilations serve them all.
-"""
+"""Every risk with every loss, every policy and every estimator: three steps down on a fixed sample."""
 
 import functools
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 
 import prudent as pr
 from prudent.gradients import SampledRisk
-from prudent.parameter_sets import ParameterSet
+from prudent.solvers.draws import stacked
 
 from .catalogue import RISKS, losses
 
@@ -27,11 +21,6 @@ FAMILY = pr.TabularFamily(SUPPORT, RANDOM.uniform(size=(STATES, ACTIONS)), 0, 0.
 LEVEL = 0.6
 
 
-def among(number, functions, *arguments):
-    """The value of the function with this number."""
-    return lax.switch(number, [lambda *a, f=f: f(*a) for f in functions], *arguments)
-
-
 class FixedSample(pr.Posterior):
     """The same draws in every iteration, so that objectives can be compared."""
 
@@ -39,47 +28,11 @@ class FixedSample(pr.Posterior):
         return np.resize(TABLES, (n, *TABLES.shape[1:]))
 
 
-class AnyRisk(pr.Risk):
-    """The risk of the catalogue with this number."""
-
-    number: jax.Array = eqx.field(converter=np.asarray)
-
-    def density(self, losses, probabilities):
-        return among(self.number, [case.build(np.float64(LEVEL)).density for case in RISKS], losses, probabilities)
-
+ALL = [case.build(LEVEL) for case in RISKS]
 
 LOSSES = losses(TARGET, RANDOM.uniform(size=(4, STATES, ACTIONS))) | {
     "user's": pr.Numerical(lambda occupancy, mdp: jnp.log(jnp.exp(occupancy - mdp.cost).sum())),
 }
-
-
-def one_loss(name):
-    """All losses with the weights 0 and 1: the one named, through the structure that all share."""
-    return sum(float(other == name) * loss for other, loss in LOSSES.items())
-
-
-class AnySet(ParameterSet):
-    number: jax.Array
-
-    def project(self, parameters):
-        sets = [pr.Ball(50.0), pr.Simplex(), pr.Box(-1.0, 1.0)]
-        return among(self.number, [own.project for own in sets], parameters)
-
-    def tangent(self, direction):
-        return among(self.number, [lambda u: u, pr.Simplex().tangent, lambda u: u], direction)
-
-
-class AnyTable(pr.Parametrisation):
-    """Softmax, direct, and a user's own map, all with parameters `[S, A]`."""
-
-    within: AnySet
-
-    def initial(self, states, actions):
-        return jnp.full((states, actions), jnp.array([0.0, 1.0 / actions, 0.5])[self.within.number])
-
-    def probabilities(self, parameters):
-        maps = [pr.Softmax().probabilities, pr.Direct().probabilities, users_own]
-        return among(self.within.number, maps, parameters)
 
 
 def users_own(parameters):
@@ -88,9 +41,9 @@ def users_own(parameters):
 
 
 POLICIES = {
-    "softmax": AnyTable(AnySet(np.array(0))),
-    "direct": AnyTable(AnySet(np.array(1))),
-    "user's": AnyTable(AnySet(np.array(2))),
+    "softmax": pr.Softmax(within=pr.Ball(50.0)),
+    "direct": pr.Direct(),
+    "user's": pr.Parametric(users_own, start=np.full((STATES, ACTIONS), 0.5), within=pr.Box(-1.0, 1.0)),
     "neural": pr.Neural(np.eye(STATES), width=4, depth=1),
 }
 ENVELOPE = pr.Envelope(lambda xi, p: [xi <= 2.5])
@@ -98,8 +51,7 @@ ESTIMATORS = {"adjoint": pr.Adjoint(), "variational": pr.Variational(), "zeroth 
 
 
 # Every table meets every estimator in some short test, every loss one of these pairs; the derivatives of all losses are
-# held against differences above. All three together, and networks, whose estimators are compilations of their own, in
-# the long ones.
+# held against differences above. All three together, and networks, in the long ones.
 TRIPLES = [
     pytest.param(loss, policy, estimator, marks=[] if (j, k) == (i % 3, i // 3 % 3) else [pytest.mark.long])
     for i, loss in enumerate(LOSSES)
@@ -114,8 +66,8 @@ def objectives(loss, policy, estimator):
     solutions = pr.solve_many(
         FAMILY,
         [FixedSample()],
-        [AnyRisk(number) for number in range(len(RISKS))],
-        loss=one_loss(loss),
+        ALL,
+        loss=LOSSES[loss],
         policy=POLICIES[policy],
         gradient=ESTIMATORS[estimator],
         solver=pr.BRPG(samples=DRAWS, iterations=4, step=STEP, evaluation=DRAWS),
@@ -125,32 +77,20 @@ def objectives(loss, policy, estimator):
     return np.stack([solution.history.objective for solution in solutions])
 
 
-@eqx.filter_jit
-def gradients(sampled, logits):
-    return pr.Adjoint()(sampled, logits)[1]
-
-
-@eqx.filter_jit
-def values(sampled, logits):
-    return sampled.at(logits).value
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_gradient_of_every_risk_of_a_loss_agrees_with_differences(loss):
-    """Along random directions, at a random policy; risks in a batch."""
+    """Along random directions, at a random policy."""
     random = np.random.default_rng(len(loss))
-    risks = len(RISKS)
-    tables = np.broadcast_to(TABLES, (risks, *TABLES.shape))
-    sampled = SampledRisk.on(FAMILY.objective(loss=one_loss(loss)), AnyRisk(np.arange(risks)), tables)
-    logits = np.broadcast_to(random.normal(size=(STATES, ACTIONS)), (risks, STATES, ACTIONS))
-    with jax.enable_x64(True):
-        exact = np.asarray(gradients(sampled, logits))
+    objective, logits = FAMILY.objective(loss=LOSSES[loss]), random.normal(size=(1, STATES, ACTIONS))
+    shares = np.full((1, DRAWS), 1.0 / DRAWS)
+    for risk in ALL:
+        sampled = SampledRisk(objective, stacked([risk]), TABLES[None], shares)
+        exact = pr.Adjoint()(sampled, logits)[1]
         for _ in range(3):
             direction = random.normal(size=(STATES, ACTIONS))
-            ahead, behind = (np.asarray(values(sampled, logits + h * direction)) for h in (1e-5, -1e-5))
-            slope = (exact * direction).sum(axis=(1, 2))
-            scale = np.linalg.norm(exact, axis=(1, 2)) * np.linalg.norm(direction)
-            np.testing.assert_array_less(np.abs((ahead - behind) / 2e-5 - slope), 1e-6 * scale + 1e-10)
+            ahead, behind = (sampled.at(logits + h * direction).value[0] for h in (1e-5, -1e-5))
+            scale = np.linalg.norm(exact) * np.linalg.norm(direction)
+            assert abs((ahead - behind) / 2e-5 - (exact * direction).sum()) <= 1e-6 * scale + 1e-10, risk
 
 
 @pytest.mark.long
@@ -163,7 +103,7 @@ def test_three_iterations_lower_the_objective_of_an_envelope(loss, policy, estim
         FAMILY,
         FixedSample(),
         risk=ENVELOPE,
-        loss=one_loss(loss),
+        loss=LOSSES[loss],
         policy=POLICIES[policy],
         gradient=ESTIMATORS[estimator],
         solver=pr.BRPG(samples=DRAWS, iterations=4, step=STEP, evaluation=DRAWS),

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cvxpy as cp
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.arrays import in_float64
-from prudent.risks import LARGEST_PAIRWISE
+from prudent.risks import LARGEST_PAIRWISE, assess_sample
 
 WIDTHS = np.array([0.1, 0.2, 0.7])
 ENDS = np.cumsum(WIDTHS)
@@ -135,9 +133,8 @@ def program(dual: Dual, group: Group) -> tuple[Any, Any, np.ndarray]:
 
 
 def closed_form_solves_the_convex_program(dual, groups):
-    assessed = jax.jit(jax.vmap(lambda level, row, weights: dual.build(level)(row, weights), (None, 0, None)))
     for group in groups:
-        values, densities = in_float64(assessed)(group.level, group.losses, group.weights)
+        values, densities = assess_sample(dual.build(group.level), group.losses, group.weights)
         problem, parameter, carried = program(dual, group)
         assert np.all(densities >= 0)
         np.testing.assert_allclose(densities @ group.weights, 1.0, rtol=0, atol=1e-9)

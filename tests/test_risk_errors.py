@@ -1,12 +1,12 @@
-"""Standard errors of risks against replications, textbooks and differences; a sample on the host as a compiled one."""
+"""Standard errors of risks against replications, textbooks and differences; risks that users write."""
 
-import equinox as eqx
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.arrays import in_float64
+from prudent.risks import assess_each
+from prudent.solvers.draws import stacked
 
 from .catalogue import RISKS
 
@@ -35,8 +35,7 @@ REPLICATED = {
 @pytest.mark.parametrize("risk", REPLICATED.values(), ids=REPLICATED)
 def test_the_standard_error_is_the_spread_over_replications(risk):
     losses = np.random.default_rng(7).exponential(size=(600, 400))
-    both = jax.jit(jax.vmap(lambda row: (risk(row).value, risk.standard_error(row))))
-    values, errors = in_float64(both)(losses)
+    values, errors = zip(*((risk(row).value, risk.standard_error(row)) for row in losses), strict=True)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.1)
 
 
@@ -51,7 +50,7 @@ def test_the_standard_error_of_cvar_does_not_hang_on_rounding(size):
     losses = np.random.default_rng(size).exponential(size=size)
     ordered = np.sort(losses)[::-1]
     counts = np.unique(np.linspace(2, size - 1, 50).astype(int))
-    errors = in_float64(jax.jit(jax.vmap(lambda level: pr.CVaR(level).standard_error(losses))))(1.0 - counts / size)
+    errors = [pr.CVaR(level).standard_error(losses) for level in 1.0 - counts / size]
     for count, error in zip(counts, errors, strict=True):
         least, most = (
             np.std(np.maximum(losses - quantile, 0.0)) * np.sqrt(size) / count
@@ -63,35 +62,70 @@ def test_the_standard_error_of_cvar_does_not_hang_on_rounding(size):
 @each_risk
 def test_a_risk_says_whether_it_has_a_standard_error(case):
     losses = np.random.default_rng(0).normal(size=30)
-    error = in_float64(jax.jit(lambda losses: case.build(0.83).standard_error(losses)))(losses)
+    error = case.build(0.83).standard_error(losses)
     assert np.isnan(error) != case.has_standard_error
 
 
-@pytest.mark.parametrize("risk", [pr.KullbackLeiblerBall(0.3), pr.KullbackLeiblerBall(1e-4), pr.EntropicVaR(0.6)])
-def test_a_ball_is_differentiable_by_the_weights_of_its_draws(risk):
-    """Through the root search, as a user's risk that contains it needs."""
-    losses, weights = np.random.default_rng(0).normal(size=20), np.random.default_rng(1).dirichlet(np.ones(20))
-    both = in_float64(jax.jit(lambda *sample: (risk.influence(*sample), pr.Risk.influence(risk, *sample))))
-    given, derived = both(losses, weights)
-    np.testing.assert_allclose(given - given.mean(), derived - derived.mean(), atol=1e-12)
+SMOOTH = [case for case in RISKS if case.has_standard_error]
 
 
-@each_risk
-def test_a_sample_on_the_host_is_assessed_as_a_compiled_one(case):
-    """By NumPy, or filled up with draws of weight 0: value, density, influence and share are those of compiled code."""
-    from prudent.risks import assess_closely, assess_sample, weights_of
-    from prudent.risks.base import _closely
-
+@pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.name)
+def test_the_influence_is_the_derivative_by_the_weights(case):
+    """As a user's risk that has none of its own finds it, by differences."""
     risk = case.build(0.83)
-    random = np.random.default_rng(5)
-    losses = np.round(random.normal(size=37), 1)
-    weights = random.dirichlet(np.ones(37)) * (np.arange(37) != 3)
-    weights /= weights.sum()
-    compiled = in_float64(eqx.filter_jit(_closely))(risk, losses, weights)
-    found = assess_closely(risk, losses, weights)
-    for name, here, there in zip(found._fields, found, compiled, strict=True):
-        np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-9, err_msg=name)
-    value, density = assess_sample(risk, losses, weights)
-    assert value == pytest.approx(found.value, rel=1e-12)
-    np.testing.assert_allclose(density, found.weights, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(weights_of(risk, losses, weights), density)
+    losses, weights = np.random.default_rng(0).normal(size=20), np.random.default_rng(1).dirichlet(np.ones(20))
+    given, derived = risk.influence(losses, weights), pr.Risk.influence(risk, losses, weights)
+    np.testing.assert_allclose(given - weights @ given, derived - weights @ derived, atol=1e-6)
+
+
+class TailByJax(pr.Risk):
+    """CVaR as a user may write it."""
+
+    level: float
+
+    def density(self, losses, probabilities):
+        above = jnp.where(losses[None, :] > losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
+        return jnp.clip((1.0 - self.level - above) / probabilities, 0.0, 1.0) / (1.0 - self.level)
+
+
+class TailByMethods(TailByJax):
+    """With a method that only arrays of JAX have."""
+
+    def density(self, losses, probabilities):
+        return super().density(losses.at[0].add(0.0), probabilities)
+
+
+class TailByNumPy(pr.Risk):
+    """The same by NumPy."""
+
+    level: float
+
+    def density(self, losses, probabilities):
+        above = np.where(losses[None, :] > losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
+        return np.clip((1.0 - self.level - above) / probabilities, 0.0, 1.0) / (1.0 - self.level)
+
+
+class Blend(pr.Risk):
+    """One of the library's inside a function of JAX, which cannot trace it."""
+
+    level: float
+
+    def density(self, losses, probabilities):
+        return 1.0 * jnp.asarray(pr.CVaR(self.level).density(losses, probabilities))
+
+
+@pytest.mark.parametrize("kind", [TailByJax, TailByMethods, TailByNumPy, Blend])
+@pytest.mark.parametrize("size", [40, 500])
+def test_a_users_risk_is_assessed_whatever_it_is_written_with(kind, size):
+    """Value, weights and error of a sample; and of samples side by side, under numbers of their own."""
+    losses = np.random.default_rng(0).normal(size=(3, size))
+    weights, levels = np.full(losses.shape, 1.0 / size), (0.313, 0.627, 0.911)
+    together = assess_each(stacked([kind(level) for level in levels]), losses, weights)
+    mixed = 0.5 * kind(0.313) + 0.5 * pr.Expectation()
+    assert mixed(losses[0]).value == pytest.approx((0.5 * pr.CVaR(0.313) + 0.5 * pr.Expectation())(losses[0]).value)
+    for row, level, value, density in zip(losses, levels, *together, strict=True):
+        expected = pr.CVaR(level)(row)
+        assert kind(level)(row).value == pytest.approx(expected.value, rel=1e-12)
+        assert value == pytest.approx(expected.value, rel=1e-12)
+        np.testing.assert_allclose(density, expected.weights, rtol=1e-9, atol=1e-9)
+        assert kind(level).standard_error(row) == pytest.approx(pr.CVaR(level).standard_error(row), rel=0.05)

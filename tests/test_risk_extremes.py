@@ -4,14 +4,12 @@ import functools
 from decimal import Decimal, localcontext
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.arrays import in_float64
-from prudent.risks import risk_value
+from prudent.risks import assess_each
+from prudent.solvers.draws import stacked
 
 from .catalogue import PERCENTILE, RISKS
 from .marks import short
@@ -25,14 +23,15 @@ SIZES = (1, 12, 70)
 
 
 @functools.cache
-def compiled() -> Any:
+def every_risk() -> Any:
     """Values and weights of every risk of the table for rows of (level, losses, weights of the draws)."""
 
-    def every(level, losses, weights):
-        values, densities = zip(*(risk_value(case.build(level), losses, weights) for case in CASES), strict=True)
-        return jnp.stack(values), jnp.stack(densities)
+    def every(levels, losses, weights):
+        found = [assess_each(stacked([case.build(level) for level in levels]), losses, weights) for case in CASES]
+        values, densities = zip(*found, strict=True)
+        return np.stack(values, axis=1), np.stack(densities, axis=1)
 
-    return in_float64(jax.jit(jax.vmap(every)))
+    return every
 
 
 def samples(size: int, number: int) -> list[np.ndarray]:
@@ -90,7 +89,7 @@ def carried(losses: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nda
 @pytest.mark.parametrize("size", short([70], SIZES))
 def test_hard_samples_have_a_value_between_their_losses_and_weights_of_mass_one(size):
     levels, losses, weights = hard(size)
-    values, densities = compiled()(levels, losses, weights)
+    values, densities = every_risk()(levels, losses, weights)
     least, most, largest = carried(losses, weights)
     assert_small(-densities.min(axis=2), 0.0)
     assert_small(np.abs((weights[:, None] * densities).sum(axis=2) - 1.0), 1e-12)
@@ -102,14 +101,14 @@ def test_hard_samples_have_a_value_between_their_losses_and_weights_of_mass_one(
 @pytest.mark.parametrize("size", short([12, 70], SIZES))
 def test_hard_samples_scale_and_shift(size):
     levels, losses, weights = hard(size)
-    values, _ = compiled()(levels, losses, weights)
+    values, _ = every_risk()(levels, losses, weights)
     least, most, largest = carried(losses, weights)
     for scale in (1e-280, 1e280):
-        scaled, _ = compiled()(levels, scale * losses, weights)
+        scaled, _ = every_risk()(levels, scale * losses, weights)
         assert_small(np.abs(scaled / scale - values) / largest, 1e-12)
     for share in (-1e6, 1.0, 1e6):
         shift = share * (most - least)
-        moved, _ = compiled()(levels, losses + shift, weights)
+        moved, _ = every_risk()(levels, losses + shift, weights)
         # Adding the shift rounds the losses themselves.
         assert_small(np.abs(moved - shift - values) / (largest + np.abs(shift)), 1e-12)
 
@@ -122,7 +121,7 @@ def test_plain_samples_scale_as_far_as_numbers_go(size, scale):
     rng = np.random.default_rng(size)
     losses, weights = rng.normal(size=(rows, size)), rng.dirichlet(np.ones(size), size=rows)
     levels = np.resize(LEVELS, rows)
-    values, scaled = (compiled()(levels, factor * losses, weights)[0] for factor in (1.0, scale))
+    values, scaled = (every_risk()(levels, factor * losses, weights)[0] for factor in (1.0, scale))
     assert_small(np.abs(scaled / scale - values), 1e-12)
 
 
@@ -220,7 +219,8 @@ def test_balls_are_right_on_hard_samples(name, sizes):
         losses, weights, rng = ball_sample(size, number)
         rows.append((chosen_radius(rng, limit(weights[losses == losses.max()].sum())), losses, weights))
     columns = [np.array(part) for part in zip(*rows, strict=True)]
-    values, _ = in_float64(jax.jit(jax.vmap(lambda radius, *row: risk_value(build(radius), *row))))(*columns)
+    radii, *samples = columns
+    values, _ = assess_each(stacked([build(radius) for radius in radii]), *samples)
     assert not np.isnan(values).any()
     for value, (radius, losses, weights) in zip(values, rows, strict=True):
         spread, largest = np.ptp(losses[weights > 0]), np.abs(losses[weights > 0]).max()
@@ -247,9 +247,9 @@ def test_a_weight_counts_as_a_draw_repeated():
     losses, levels = rng.normal(size=(rows, 12)), np.resize(LEVELS, rows)
     losses[::2] = np.round(losses[::2], 1)
     counts = np.stack([rng.multinomial(70, rng.dirichlet(np.ones(12))) for _ in range(rows)])
-    values, densities = compiled()(levels, losses, counts / 70)
+    values, densities = every_risk()(levels, losses, counts / 70)
     repeated = np.stack([np.repeat(row, count) for row, count in zip(losses, counts, strict=True)])
-    others, long = compiled()(levels, repeated, np.full(repeated.shape, 1.0 / 70))
+    others, long = every_risk()(levels, repeated, np.full(repeated.shape, 1.0 / 70))
     np.testing.assert_allclose(values, others, rtol=0, atol=1e-12)
     for density, count, expected in zip(densities, counts, long, strict=True):
         np.testing.assert_allclose(np.repeat(density, count, axis=1), expected, rtol=0, atol=1e-8)

@@ -2,7 +2,6 @@
 
 import functools
 
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import prudent as pr
-from prudent.arrays import in_float64
-from prudent.gradients import assess
-from prudent.risks import LARGEST_PAIRWISE, risk_value
+from prudent.risks import LARGEST_PAIRWISE, assess_each, assess_sample
 
 from .catalogue import PERCENTILE, RISKS, RiskCase
 from .marks import short
@@ -21,8 +18,8 @@ from .marks import short
 each_risk = pytest.mark.parametrize("case", RISKS, ids=lambda case: case.name)
 
 
-# Compiled whole: one compilation for each kind of risk and size, instead of one an operation.
-call = in_float64(jax.jit(lambda risk, *sample: risk(*sample)))
+def call(risk: pr.Risk, *sample: np.ndarray) -> pr.Assessment:
+    return risk(*sample)
 
 
 def stacked(risks: list[pr.Risk]) -> pr.Risk:
@@ -62,12 +59,11 @@ def samples(size: int) -> list[Sample]:
 
 @functools.cache
 def assessed(size: int) -> pr.Assessment:
-    """The library's value and weights of every sample of this size, from one compiled call."""
+    """The library's value and weights of every sample of this size, from one call."""
     losses, weights, levels = (
         np.stack([getattr(sample, name) for sample in samples(size)]) for name in ("losses", "weights", "level")
     )
-    batched = jax.jit(jax.vmap(lambda level, *sample: pr.CVaR(level)(*sample)))
-    return in_float64(batched)(levels, losses, weights)
+    return pr.Assessment(*assess_each(stacked([pr.CVaR(level) for level in levels]), losses, weights))
 
 
 def worst_density(sample: Sample) -> tuple[float, np.ndarray]:
@@ -148,21 +144,14 @@ SURE = sample | {"sure": st.floats(-100.0, 100.0)}
 EQUAL = np.full(DRAWS, 1.0 / DRAWS)
 ROUNDING = 1e-9
 
-# Each example is put to every risk of the table: the risks share one compiled function, and a new one costs
-# next to nothing.
+# Each example is put to every risk of the table.
 every_risk = pytest.mark.parametrize("cases", [RISKS], ids=["every_risk"])
 monotone_risks = pytest.mark.parametrize("cases", [(*RISKS, PERCENTILE)], ids=["every_monotone_risk"])
 
 
-@functools.cache
-def compiled(cases: tuple[RiskCase, ...]):
-    return jax.jit(lambda level, *sample: jax.numpy.stack([case.build(level)(*sample).value for case in cases]))
-
-
 def rho(cases: tuple[RiskCase, ...], level: float, losses: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The value of each risk of the table."""
-    with jax.enable_x64(True):
-        return np.asarray(compiled(cases)(level, losses, weights))
+    return np.stack([case.build(level)(losses, weights).value for case in cases])
 
 
 def at_most(cases: tuple[RiskCase, ...], low: np.ndarray, high: np.ndarray) -> None:
@@ -341,10 +330,8 @@ def test_comparing_pairs_and_sorting_agree(case, size, monkeypatch):
     results = []
     for largest in (0, size):
         monkeypatch.setattr("prudent.risks.quantiles.LARGEST_PAIRWISE", largest)
-        batched = jax.jit(jax.vmap(risk_value, in_axes=(0, None, None), axis_size=4))
-        results.append(
-            in_float64(batched)(stacked([case.build(level) for level in (0.0, 0.3, 0.77, 0.9)]), losses, weights)
-        )
+        risks = stacked([case.build(level) for level in (0.0, 0.3, 0.77, 0.9)])
+        results.append(assess_each(risks, *(np.tile(part, (4, 1)) for part in (losses, weights))))
     (sorting, sorting_density), (pairs, pairs_density) = results
     np.testing.assert_allclose(sorting, pairs, rtol=0, atol=1e-12)
     carried = weights > 0
@@ -380,14 +367,9 @@ def test_the_gradient_is_the_attaining_weights_and_the_difference_quotient(case,
     step = 1e-6
     moves = losses + step * np.concatenate([np.eye(size), -np.eye(size)])
 
-    def value(losses, weights):
-        return risk_value(case.build(0.83), losses, weights)
-
-    slope, density = in_float64(jax.jit(jax.grad(value, has_aux=True)))(losses, weights)
-    values, _ = in_float64(jax.jit(jax.vmap(value, in_axes=(0, None))))(moves, weights)
-    above, below = np.split(values, 2)
-    np.testing.assert_allclose(slope, weights * density, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(slope, (above - below) / (2 * step), rtol=0, atol=1e-8)
+    _, density = assess_sample(case.build(0.83), losses, weights)
+    above, below = np.split(assess_sample(case.build(0.83), moves, weights)[0], 2)
+    np.testing.assert_allclose(weights * density, (above - below) / (2 * step), rtol=0, atol=1e-8)
 
 
 @each_risk_and_size
@@ -398,10 +380,10 @@ def test_a_loss_that_is_not_finite_is_never_hidden(case, size):
     spoilt[np.arange(3 * size), np.tile(np.arange(size), 3)] = np.repeat([np.nan, np.inf, -np.inf], size)
     risks = stacked([case.build(0.83)] * (3 * size))
     shares = np.full(spoilt.shape, 1.0 / size)
-    value, _ = in_float64(eqx.filter_jit(assess))(risks, spoilt, shares)
+    value, _ = assess_each(risks, spoilt, shares)
     assert not np.any(np.isfinite(value))
     whole = np.repeat(sound[None], 3 * size, axis=0)
-    assert np.all(np.isfinite(in_float64(eqx.filter_jit(assess))(risks, whole, shares)[0]))
+    assert np.all(np.isfinite(assess_each(risks, whole, shares)[0]))
 
 
 BATCHED = [case for case in RISKS if case.name in ("cvar", "spectral", "entropic_var", "mixture")]
@@ -412,10 +394,10 @@ BATCHED = [case for case in RISKS if case.name in ("cvar", "spectral", "entropic
 def test_levels_can_be_batched(case, size):
     levels = np.array([0.0, 0.2, 0.5, 0.9, 0.99])
     losses, weights = random_sample(size)
-    batched = in_float64(jax.jit(jax.vmap(risk_value, in_axes=(0, None, None), axis_size=len(levels))))
-    for j, (value, density) in enumerate(
-        zip(*batched(stacked([case.build(level) for level in levels]), losses, weights), strict=True)
-    ):
+    together = assess_each(
+        stacked([case.build(level) for level in levels]), *(np.tile(part, (5, 1)) for part in (losses, weights))
+    )
+    for j, (value, density) in enumerate(zip(*together, strict=True)):
         expected = call(case.build(levels[j]), losses, weights)
         np.testing.assert_allclose(value, expected.value, rtol=0, atol=1e-12)
         np.testing.assert_allclose(density, expected.weights, rtol=0, atol=1e-12)

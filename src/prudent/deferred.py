@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -88,6 +89,8 @@ class _Deferred:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if loaded() and not _thread.calls and self._name in sys.modules:
+            return getattr(sys.modules[self._name], attribute)
         # It waits for another thread that imports it; the import of a submodule would go on with a half-made package.
         importlib.import_module("jax")
         module = importlib.import_module(self._name)

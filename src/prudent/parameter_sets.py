@@ -8,10 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .arrays import Array, in_float64, require_number
-from .deferred import jax, jitted, jnp
+from .arrays import in_float64, require_number
 from .errors import InputError
-from .records import Record, field, tree_map
+from .records import Record, field, tree_leaves, tree_map
 
 
 class ParameterSet(Record):
@@ -61,7 +60,7 @@ class Box(ParameterSet):
 
     def project(self, parameters: Any) -> Any:
         """Clip each parameter."""
-        return tree_map(lambda leaf: jnp.clip(leaf, self.low, self.high), parameters)
+        return tree_map(lambda leaf: np.clip(leaf, self.low, self.high), parameters)
 
 
 class Ball(ParameterSet):
@@ -79,9 +78,8 @@ class Ball(ParameterSet):
 
     def project(self, parameters: Any) -> Any:
         """Scale back onto the ball."""
-        from optax.projections import projection_l2_ball  # slow to import
-
-        return projection_l2_ball(parameters, self.radius)
+        norm = np.sqrt(sum(float((leaf**2).sum()) for leaf in tree_leaves(parameters)))
+        return parameters if norm <= self.radius else tree_map(lambda leaf: leaf * (self.radius / norm), parameters)
 
 
 class Simplex(ParameterSet):
@@ -97,32 +95,42 @@ class Simplex(ParameterSet):
     def __check_init__(self) -> None:
         require_number("Simplex floor", self.floor, "[0, 1)")
 
-    @in_float64
-    def project(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
+    def project(self, parameters: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
         """The nearest table, row by row."""
-        from optax.projections import projection_simplex  # slow to import
-
-        room = 1.0 - parameters.shape[-1] * self.floor
+        actions = parameters.shape[-1]
+        room = 1.0 - actions * self.floor
         if room <= 0:
             raise InputError(
-                f"a floor of {self.floor} on each of {parameters.shape[-1]} actions leaves no choice; "
-                f"use one below {1 / parameters.shape[-1]:.3g}"
+                f"a floor of {self.floor} on each of {actions} actions leaves no choice; "
+                f"use one below {1 / actions:.3g}"
             )
-        return self.floor + room * jax.vmap(projection_simplex)((parameters - self.floor) / room)
+        above = (parameters - self.floor) / room
+        # The entries that stay positive are the largest, those above what all of them are lowered by.
+        ordered = -np.sort(-above, axis=-1)
+        lowered = (np.cumsum(ordered, axis=-1) - 1.0) / np.arange(1, actions + 1)
+        last = (ordered > lowered).sum(axis=-1, keepdims=True) - 1
+        # Of numbers that are none nothing is above anything.
+        shift = np.take_along_axis(lowered, np.maximum(last, 0), axis=-1)
+        return self.floor + room * np.maximum(above - shift, 0.0)
 
-    def tangent(self, direction: Float[Array, "S A"]) -> Float[Array, "S A"]:
+    def tangent(self, direction: Float[np.ndarray, "*K S A"]) -> Float[np.ndarray, "*K S A"]:
         """Rows that sum to 0."""
         return direction - direction.mean(axis=-1, keepdims=True)
 
 
+@in_float64  # for a set of the user's that is written with JAX
 def projected(within: ParameterSet, parameters: Any) -> Any:
-    """`within.project(parameters)`, compiled; nothing is where every point is in the set."""
-    return parameters if within.free else _projected(within, parameters)
-
-
-@jitted
-def _projected(within: ParameterSet, parameters: Any) -> Any:
+    """Return the nearest point of the set."""
     return within.project(parameters)
+
+
+def project_all(within: ParameterSet, parameters: Any) -> Any:
+    """Return the nearest points of K parameter sets, the leading axis."""
+    if within.free:
+        return parameters
+    count = len(tree_leaves(parameters)[0])
+    each = [projected(within, tree_map(lambda leaf, k=k: leaf[k], parameters)) for k in range(count)]
+    return tree_map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
 
 
 class RowSet(NamedTuple):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64, require_size
-from ..deferred import jax, jitted, jnp, lax
+from ..engine import ModelBatch, next_values
 from ..evaluation import check_question
-from ..kernels import pull_batch
-from ..models import AbstractFamily, models_at
+from ..models import AbstractFamily
 from ..objectives import check_models, objective_of
 from ..policies import TabularPolicy
 from ..posteriors import Posterior
 from ..records import Record
-from ..risks import Risk, check_envelope
+from ..risks import Risk, assess_sample, check_envelope
 from ..seeds import Seed
 
 
@@ -94,27 +91,21 @@ def nested_plan(
     check_envelope(risk, require_size("the number of draws", samples))
     thetas = np.asarray(belief.sample(seed, samples))
     check_models(family, thetas)
-    actions, values, quality = _backward(family, risk, jnp.moveaxis(jnp.asarray(thetas), 0, -1), horizon)
+    actions, values, quality = _backward(family.models(thetas), risk, horizon)
     support = family.support
     policy = TabularPolicy.deterministic(np.asarray(actions)[0], support.actions).named(support.labels)
     return NestedPlan(policy, actions, values, quality[0], thetas)
 
 
-@jitted
-def _backward(family: AbstractFamily, risk: Risk, thetas: Array, horizon: int) -> tuple[Array, Array, Array]:
+def _backward(models: ModelBatch, risk: Risk, horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Actions, values and quality of all stages, the first stage first."""
-    probability, cost = models_at(family, thetas, -1)
-    draws = thetas.shape[-1]
-    cost = jnp.broadcast_to(cost, (*family.support.shape[:2], draws))
-    weights = jnp.full(draws, 1.0 / draws)
-
-    def assess(outcomes: Array) -> Array:
-        return (weights * risk.density(outcomes, weights) * outcomes).sum()
-
-    def stage(values: Array, _: Any) -> tuple[Array, tuple[Array, Array, Array]]:
-        outcomes = cost + family.discount * pull_batch(family.support, probability, values[:, None])
-        quality = jax.vmap(jax.vmap(assess))(outcomes)
+    values, stages = np.zeros((len(models.successor), models.size)), []
+    weights = np.full(models.size, 1.0 / models.size)
+    for _ in range(horizon):
+        outcomes = models.cost + models.discount * next_values(models, values)
+        quality = assess_sample(risk, outcomes, weights)[0]
         best = quality.min(axis=1)
-        return best, (quality.argmin(axis=1), best, quality)
-
-    return lax.scan(stage, jnp.zeros(family.support.states), None, length=horizon, reverse=True)[1]
+        stages.append((quality.argmin(axis=1), best, quality))
+        values = np.repeat(best[:, None], models.size, axis=1)
+    chosen, least, quality = (np.stack(part[::-1]) for part in zip(*stages, strict=True))
+    return chosen, least, quality

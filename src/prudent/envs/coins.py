@@ -22,9 +22,9 @@ COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
 def check_theta(theta: Any, names: tuple[str, ...], family: str) -> None:
     """Refuse a theta of another length: JAX clamps an index out of bounds, and would read an entry twice."""
-    if jnp.shape(theta) != (len(names),):
+    if np.shape(theta)[:1] != (len(names),):
         raise InputError(
-            f"theta of {family} is ({', '.join(names)}), {COUNTS[len(names)]} numbers; got shape {jnp.shape(theta)}"
+            f"theta of {family} is ({', '.join(names)}), {COUNTS[len(names)]} numbers; got shape {np.shape(theta)}"
         )
 
 

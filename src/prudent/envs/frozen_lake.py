@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, require_kind, require_number
-from ..deferred import jnp
+from ..arrays import Array, namespace_of, require_kind, require_number
+from ..engine import ModelBatch
 from ..episodes import SimulatedWorld, World
 from ..errors import InputError
 from ..events import AbstractEventFamily
@@ -62,19 +62,36 @@ class FrozenLake(AbstractEventFamily):
     prior: Beta
     tiles: tuple[str, ...] = field(static=True)
 
-    def events(self, theta: Float[Array, 2]) -> Float[Array, "2 3"]:
+    def events(self, theta: Float[Array, "2 ..."]) -> Float[Array, "2 3 ..."]:
         """On ice (as intended, to one side, to the other), in holes (out, stay, stay)."""
         check_theta(theta, NAMES, "a frozen lake")
-        slip, escape = theta[0], theta[1]
-        zero = jnp.zeros_like(slip)
-        ice = jnp.stack([1.0 - slip, slip / 2.0, slip / 2.0])
-        hole = jnp.stack([escape, 1.0 - escape, zero])
-        return jnp.stack([ice, hole])
+        (slip, escape), xp = theta, namespace_of(theta)
+        ice = xp.stack([1.0 - slip, slip / 2.0, slip / 2.0])
+        hole = xp.stack([escape, 1.0 - escape, xp.zeros_like(slip)])
+        return xp.stack([ice, hole])
 
-    def cost(self, theta: Float[Array, 2]) -> Float[Array, "S A"]:
+    def cost(self, theta: Float[Array, "2 ..."]) -> Float[Array, "S A ..."]:
         """Mean cost of one action."""
-        by_state = jnp.where(self.goal, 0.0, jnp.where(self.hole, 2.0 - theta[1], 1.0))
-        return jnp.broadcast_to(by_state[:, None], self.support.shape[:2])
+        rows, xp = (slice(None), *(None,) * (theta.ndim - 1)), namespace_of(theta)
+        by_state = xp.where(self.goal[rows], 0.0, xp.where(self.hole[rows], 2.0 - theta[1], 1.0))
+        return xp.broadcast_to(by_state[:, None], (*self.support.shape[:2], *theta.shape[1:]))
+
+    def models(self, thetas: Float[np.ndarray, "N 2"]) -> ModelBatch:
+        """Return the models at N thetas, in which ice and holes each share a row."""
+        last = np.ascontiguousarray(np.asarray(thetas, float).T)
+        return ModelBatch(
+            self.support.index(),
+            np.asarray(self.classes),
+            np.asarray(self.events(last)),
+            np.asarray(self.cost(last)),
+            np.asarray(self.start),
+            float(self.discount),
+        )
+
+    def tables(self, thetas: Float[np.ndarray, "N 2"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return kernels and costs of N thetas."""
+        models = self.models(thetas)
+        return np.moveaxis(models.probability[models.row], -1, 0), np.moveaxis(models.cost, -1, 0)
 
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """`slip` or `escape`."""

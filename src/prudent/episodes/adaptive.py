@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, repeated, require_size
-from ..deferred import jax, jitted, jnp
+from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
 from ..errors import InputError
-from ..gradients import Adjoint, SampledRisk
+from ..gradients import Adjoint, RiskOfLosses, SampledRisk
 from ..objectives import Objective
-from ..records import Record, field, raveled, tree_leaves, tree_map
+from ..records import Record, field, tree_map
 from ..risks import Expectation, Risk
-from ..solvers import BRPG, RandomIterate
+from ..solvers import BRPG, RandomIterate, flat, unflat
 
 # Length of the step along which the gradient's change is measured.
 PROBE = 1e-3
@@ -131,46 +130,36 @@ def estimate_scales(
         thetas: the draws that make up `G(alpha)`.
         against: the thetas whose `C(alpha, theta)` it is compared with, such as the truth; the draws when left out.
     """
-    groups = len(parameters)
+    groups, draws = thetas.shape[:2]
     against = thetas if against is None else against
     repeated = tree_map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), risk)
     stacked = tree_map(lambda *leaves: np.stack([as_float(leaf) for leaf in leaves]), *parameters)
+    sampled = SampledRisk(objective, repeated, thetas, np.full((groups, draws), 1.0 / draws))
+    result, gradient = _gradients(sampled, stacked)
     # Every theta compared with is a group of its own: its risk is its one loss.
-    others = SampledRisk.on(objective, Expectation(), against.reshape(-1, 1, *against.shape[2:]))
-    columns = _scales(SampledRisk.on(objective, repeated, thetas), others, stacked)
-    columns = [*columns[:3], columns[3] if against is thetas else np.full(groups, np.nan)]
-    return [Scales(*row) for row in np.stack([np.asarray(column) for column in columns], axis=1).tolist()]
-
-
-@jitted
-def _scales(sampled: SampledRisk, compared: SampledRisk, parameters: Any) -> tuple[Array, ...]:
-    groups = sampled.shares.shape[0]
-    others = compared.shares.shape[0] // groups
-
-    def total(parameters: Any) -> tuple[Any, Any]:
-        result, gradient = Adjoint()(sampled, parameters)
-        return result, _vectors(gradient, groups)
-
-    result, gradient = total(parameters)
-    single, slopes = Adjoint()(compared, tree_map(lambda leaf: repeated(leaf, others, axis=0), parameters))
-    off = single.value.reshape(groups, others) - result.value[:, None]
-    each = _vectors(slopes, groups * others).reshape(groups, others, -1)
-    turned = each - gradient[:, None]
-    # Where the thetas compared with are the draws, the density is that of the draws.
-    xi = result.weights if result.weights.shape[1] == others else jnp.full((groups, others), jnp.nan)
-    weighted = xi[:, :, None] * each - gradient[:, None]
-    length = jnp.linalg.norm(gradient, axis=1, keepdims=True)
-    _, unravel = raveled(tree_map(lambda leaf: leaf[0], parameters))
-    ahead = _vectors(parameters, groups) + PROBE * gradient / jnp.where(length > 0, length, 1.0)
-    _, moved = total(jax.vmap(unravel)(ahead))
-    return (
-        jnp.abs(off).mean(axis=1),
-        jnp.linalg.norm(turned, axis=2).mean(axis=1),
-        jnp.linalg.norm(moved - gradient, axis=1) / PROBE,
-        (weighted**2).sum(axis=2).sum(axis=1) / max(others - 1, 1),
+    others = against.shape[1]
+    alone = SampledRisk(
+        objective, Expectation(), against.reshape(-1, 1, *against.shape[2:]), np.ones((groups * others, 1))
     )
+    single, slopes = _gradients(alone, tree_map(lambda leaf: np.repeat(leaf, others, axis=0), stacked))
+    off = single.value.reshape(groups, others) - result.value[:, None]
+    each = slopes.reshape(groups, others, -1)
+    length = np.linalg.norm(gradient, axis=1, keepdims=True)
+    ahead = flat(stacked) + PROBE * gradient / np.where(length > 0, length, 1.0)
+    _, moved = _gradients(sampled, unflat(ahead, stacked))
+    noise = np.full(groups, np.nan)
+    if against is thetas:
+        weighted = result.weights[:, :, None] * each - gradient[:, None]
+        noise = (weighted**2).sum(axis=(1, 2)) / max(others - 1, 1)
+    columns = (
+        np.abs(off).mean(axis=1),
+        np.linalg.norm(each - gradient[:, None], axis=2).mean(axis=1),
+        np.linalg.norm(moved - gradient, axis=1) / PROBE,
+        noise,
+    )
+    return [Scales(*row) for row in np.stack(columns, axis=1).tolist()]
 
 
-def _vectors(tree: Any, groups: int) -> Any:
-    """Each of G parameter sets as one row."""
-    return jnp.concatenate([leaf.reshape(groups, -1) for leaf in tree_leaves(tree)], axis=1)
+def _gradients(sampled: SampledRisk, parameters: Any) -> tuple[RiskOfLosses, Float[np.ndarray, "G D"]]:
+    result, gradient = Adjoint()(sampled, parameters)
+    return result, flat(gradient)

@@ -6,28 +6,19 @@ import abc
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, UInt32
+from jaxtyping import Float, Int, UInt32
 
-from ..arrays import Array
-from ..deferred import jax, jnp
-from ..objectives import Objective
+from ..objectives import Objective, losses_of_pairs, slopes_on
 from ..records import Record
-from ..risks import Risk, risk_value
+from ..risks import Risk, assess_each, assess_sample, select_run
 
 
 class RiskOfLosses(NamedTuple):
     """G risks on R draws each: their values, the losses, and the weights xi* behind them."""
 
-    value: Float[Array, " G"]
-    losses: Float[Array, "G R"]
-    weights: Float[Array, "G R"]
-
-
-def assess(
-    risk: Risk, losses: Float[Array, "G R"], shares: Float[Array, "G R"]
-) -> tuple[Float[Array, " G"], Float[Array, "G R"]]:
-    """Risk and xi* of each row of weighted losses, under a risk whose arrays have a leading axis G."""
-    return jax.vmap(risk_value)(risk, losses, jnp.asarray(shares))
+    value: Float[np.ndarray, " G"]
+    losses: Float[np.ndarray, "G R"]
+    weights: Float[np.ndarray, "G R"]
 
 
 class SampledRisk(NamedTuple):
@@ -35,33 +26,36 @@ class SampledRisk(NamedTuple):
 
     Attributes:
         objective: what is lost.
-        risk: its arrays have a leading axis G.
-        thetas: arranged draws of all runs, those of a run behind one another.
+        risk: its numbers have a leading axis G.
+        thetas: the draws of each run.
         shares: their probabilities.
     """
 
     objective: Objective
     risk: Risk
-    thetas: Array
-    shares: Float[Array, "G R"]
+    thetas: Float[np.ndarray, "G R ..."]
+    shares: Float[np.ndarray, "G R"]
 
     @staticmethod
-    def on(objective: Objective, risk: Risk, thetas: Float[np.ndarray, "G R ..."], shares: Any = None) -> SampledRisk:
-        """On draws that are arranged here; they count alike where no shares are given."""
-        thetas = np.asarray(thetas)
-        groups, draws = thetas.shape[:2]
-        shares = np.full((groups, draws), 1.0 / draws) if shares is None else shares
-        return SampledRisk(objective, risk, objective.arrange(thetas.reshape(-1, *thetas.shape[2:])), shares)
+    def on(objective: Objective, risk: Risk, thetas: Float[np.ndarray, "G R ..."]) -> SampledRisk:
+        """Return the risks on draws that count alike."""
+        return SampledRisk(objective, risk, thetas, np.full(thetas.shape[:2], 1.0 / thetas.shape[1]))
 
-    def losses(self, parameters: Any) -> Float[Array, "G R"]:
-        """`C(alpha_g, theta_gr)` at parameters with leading axis G."""
-        points = jax.vmap(self.objective.point)(parameters)
-        return self.objective.losses(points, self.thetas).losses.reshape(points.shape[0], -1)
+    def pairs(self) -> tuple[Float[np.ndarray, "M ..."], Int[np.ndarray, " M"], Int[np.ndarray, " M"]]:
+        """Return the draws of all runs, and of each of `M = G R` models its run and its draw."""
+        runs, draws = self.shares.shape
+        which = np.repeat(np.arange(runs), draws)
+        return self.thetas.reshape(runs * draws, *self.thetas.shape[2:]), which, np.arange(runs * draws)
+
+    def losses(self, parameters: Any) -> Float[np.ndarray, "G R"]:
+        """Return `C(alpha_g, theta_gr)` at parameters with leading axis G."""
+        points = self.objective.points(parameters)
+        return losses_of_pairs(self.objective, points, *self.pairs()).reshape(self.shares.shape)
 
     def at(self, parameters: Any) -> RiskOfLosses:
-        """The risks of G parameter sets."""
+        """Return the risks of G parameter sets."""
         losses = self.losses(parameters)
-        value, weights = assess(self.risk, losses, self.shares)
+        value, weights = assess_each(self.risk, losses, self.shares)
         return RiskOfLosses(value, losses, weights)
 
 
@@ -82,13 +76,15 @@ class GradientEstimator(Record):
         return False
 
     @abc.abstractmethod
-    def __call__(self, sampled: SampledRisk, parameters: Any, keys: UInt32[Array, "G 2"]) -> tuple[RiskOfLosses, Any]:
-        """The risks and their gradients, both with leading axis G.
+    def __call__(
+        self, sampled: SampledRisk, parameters: Any, words: UInt32[np.ndarray, "G 2"]
+    ) -> tuple[RiskOfLosses, Any]:
+        """Return the risks and their gradients, both with leading axis G.
 
         Args:
             sampled: the risks of G runs on their draws.
             parameters: of G runs, leading axis G.
-            keys: words of a fresh random key for each run, for estimators that need chance.
+            words: fresh random words for each run, for estimators that need chance.
         """
 
 
@@ -108,14 +104,35 @@ class Adjoint(GradientEstimator):
         """It is."""
         return True
 
-    def __call__(self, sampled: SampledRisk, parameters: Any, keys: Any = None) -> tuple[RiskOfLosses, Any]:
-        """The risks and their gradients; no chance is involved, `keys` are not used."""
-        del keys
+    def __call__(self, sampled: SampledRisk, parameters: Any, words: Any = None) -> tuple[RiskOfLosses, Any]:
+        """Return the risks and their gradients; no chance is involved, `words` are not used."""
+        del words
+        objective, shares = sampled.objective, sampled.shares
+        points = objective.points(parameters)
+        if objective.averages() is None:
+            models = slopes_on(objective, points, *sampled.pairs())
+            losses = models.losses.reshape(shares.shape)
+            value, weights = assess_each(sampled.risk, losses, shares)
+            # Models are last in memory, and summed where they are.
+            each = np.moveaxis(models.slopes, 0, -1).reshape(*points.shape[1:], *shares.shape)
+            slopes = np.moveaxis(np.einsum("...gr,gr->...g", each, shares * weights), -1, 0)
+            return RiskOfLosses(value, losses, weights), objective.pull_back(parameters, slopes)
+        runs = [_average(sampled, point, g) for g, point in enumerate(points)]
+        found, slopes = zip(*runs, strict=True)
+        risks = RiskOfLosses(*(np.stack(part) for part in zip(*found, strict=True)))
+        return risks, objective.pull_back(parameters, np.stack(slopes))
 
-        def total(parameters: Any) -> tuple[Array, RiskOfLosses]:
-            result = sampled.at(parameters)
-            # Row g depends on parameters g alone, so the gradient of the sum holds every row's gradient.
-            return result.value.sum(), result
 
-        gradient, result = jax.grad(total, has_aux=True)(parameters)
-        return result, gradient
+def _average(sampled: SampledRisk, point: np.ndarray, g: int) -> tuple[tuple, np.ndarray]:
+    """Return what run g risks and its derivative by the point, of models that the objective works through itself."""
+    own, shares = sampled.objective.averages(), sampled.shares[g]
+    assert own is not None
+    risk, found = select_run(sampled.risk, g), []
+
+    def weigh(losses: np.ndarray) -> np.ndarray:
+        found.append((*assess_sample(risk, losses, shares), losses))
+        return shares * found[-1][1]
+
+    slope = own.slopes(point, sampled.thetas[g], weigh).slope
+    value, weights, losses = found[-1]
+    return (value, losses, weights), slope

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxtyping import Float, UInt32
+import numpy as np
+from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
-from ..deferred import jax, jnp, lax
 from ..errors import InputError
 from ..records import field, tree_leaves, tree_map
-from .estimator import GradientEstimator, RiskOfLosses, SampledRisk, assess
+from .estimator import Adjoint, GradientEstimator, RiskOfLosses, SampledRisk
 
 
 class Variational(GradientEstimator):
@@ -51,45 +51,29 @@ class Variational(GradientEstimator):
         if is_concrete(self.tolerance) and not (self.tolerance.shape == () and self.tolerance >= 0):
             raise InputError(f"Variational tolerance must be one number >= 0, got {self.tolerance}")
 
-    def __call__(self, sampled: SampledRisk, parameters: Any, keys: UInt32[Array, "G 2"]) -> tuple[RiskOfLosses, Any]:
-        """The risks and their gradients; no chance is involved, `keys` are not used."""
-        del keys
-        objective, risk, thetas, shares = sampled
+    def __call__(self, sampled: SampledRisk, parameters: Any, words: Any = None) -> tuple[RiskOfLosses, Any]:
+        """Return the risks and their gradients; no chance is involved, `words` are not used."""
+        del words
+        objective = sampled.objective.by_conjugate(self)
+        if objective is None:
+            raise InputError(
+                f"Variational() needs a loss of the occupancies of tables, {type(sampled.objective).__name__} has "
+                "none; use Adjoint()"
+            )
+        return Adjoint()(sampled._replace(objective=objective), parameters)
 
-        def total(parameters: Any) -> tuple[Array, RiskOfLosses]:
-            found = objective.dual_losses(jax.vmap(objective.point)(parameters), thetas, self._alternated)
-            if found is None:
-                raise InputError(
-                    f"Variational() needs a loss of occupancies, {type(objective).__name__} has none; use Adjoint()"
-                )
-            losses, values = (part.reshape(shares.shape) for part in found)
-            value, weights = assess(risk, losses, shares)
-            return (shares * weights * values).sum(), RiskOfLosses(value, losses, weights)
-
-        gradient, result = jax.grad(total, has_aux=True)(parameters)
-        return result, gradient
-
-    def _alternated(self, start: Any, ascend: Callable[[Any], Any]) -> Any:
-        """The dual point whose z is the running mean of the alternation."""
-
-        def unsettled(carry: tuple) -> Array:
-            number, _, _, change = carry
-            return (number < self.iterations) & (change > self.tolerance)
-
-        def alternate(carry: tuple) -> tuple:
-            number, dual, mean, _ = carry
+    def alternate(self, dual: Any, ascend: Callable[[Any], Any]) -> Any:
+        """Return the dual point whose z is the running mean of the alternation."""
+        mean = dual.point
+        for _ in range(self.iterations):
             dual = ascend(dual)
             moved = tree_map(lambda old, new: old + self.descent * (new - old), mean, dual.point)
-            return number + 1, dual, moved, _relative_change(mean, moved)
-
-        carry = (jnp.zeros((), jnp.int32), start, start.point, jnp.asarray(jnp.inf))
-        _, dual, mean, _ = lax.while_loop(unsettled, alternate, carry)
+            change, mean = _relative_change(mean, moved), moved
+            if change <= self.tolerance:
+                break
         return dual._replace(point=mean)
 
 
-def _relative_change(old: Any, new: Any) -> Float[Array, ""]:
-    changes = [
-        jnp.max(jnp.abs(after - before) / (1.0 + jnp.abs(after)))
-        for before, after in zip(tree_leaves(old), tree_leaves(new), strict=True)
-    ]
-    return jnp.max(jnp.stack(changes)) if changes else jnp.zeros(())
+def _relative_change(old: Any, new: Any) -> float:
+    pairs = zip(tree_leaves(old), tree_leaves(new), strict=True)
+    return max((float(np.max(np.abs(after - before) / (1.0 + np.abs(after)))) for before, after in pairs), default=0.0)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float, UInt32
 
 from ..arrays import Array, as_float, as_whole, is_concrete, require_size
-from ..deferred import jax, jnp, lax
 from ..errors import InputError
 from ..records import field, tree_map
-from ..seeds import wrapped_key
+from ..seeds import stream
 from .estimator import GradientEstimator, RiskOfLosses, SampledRisk
 
 
@@ -50,29 +51,21 @@ class ZerothOrder(GradientEstimator):
         """It uses nothing else."""
         return True
 
-    def __call__(self, sampled: SampledRisk, parameters: Any, keys: UInt32[Array, "G 2"]) -> tuple[RiskOfLosses, Any]:
-        """The risks, and the smoothed gradients along directions drawn from `keys`."""
-        base = sampled.at(parameters)
-
-        def add(total: Any, number: Array) -> tuple[Any, None]:
-            direction = jax.vmap(sampled.objective.within.tangent)(directions(keys, number, parameters))
-            moved = tree_map(lambda alpha, u: alpha + self.radius * u, parameters, direction)
-            losses = sampled.losses(moved)
+    def __call__(
+        self, sampled: SampledRisk, parameters: Any, words: UInt32[np.ndarray, "G 2"]
+    ) -> tuple[RiskOfLosses, Any]:
+        """Return the risks, and the smoothed gradients along directions drawn from the words."""
+        base, total = sampled.at(parameters), tree_map(np.zeros_like, parameters)
+        for direction in directions(words, self.directions, parameters):
+            tangent = sampled.objective.within.tangent(direction)
+            losses = sampled.losses(tree_map(lambda alpha, u: alpha + self.radius * u, parameters, tangent))
             slope = (sampled.shares * base.weights * (losses - base.losses)).sum(axis=1) / self.radius
-            return tree_map(lambda sum_, u: sum_ + jax.vmap(jnp.multiply)(slope, u), total, direction), None
-
-        total, _ = lax.scan(add, tree_map(jnp.zeros_like, parameters), jnp.arange(self.directions))
+            total = tree_map(lambda sum_, u, slope=slope: sum_ + (slope * u.T).T, total, tangent)
         return base, tree_map(lambda leaf: leaf / self.directions, total)
 
 
-def directions(keys: UInt32[Array, "G 2"], number: Array, parameters: Any) -> Any:
-    """The direction u_j of each run, `j = number`: standard normal numbers in the shape of the parameters."""
-
-    def one(words: UInt32[Array, " 2"], like: Any) -> Any:
-        leaves, structure = jax.tree.flatten(like)
-        key = jax.random.fold_in(wrapped_key(jnp.asarray(words)), number)
-        keys = jax.random.split(key, len(leaves))
-        normal = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-        return jax.tree.unflatten(structure, normal)
-
-    return jax.vmap(one)(keys, parameters)
+def directions(words: UInt32[np.ndarray, "G 2"], count: int, parameters: Any) -> Iterator[Any]:
+    """Yield the directions u_1 to u_m of G runs: standard normal numbers in the shape of the parameters."""
+    randoms = [stream(tuple(int(word) for word in own)) for own in words]
+    for _ in range(count):
+        yield tree_map(lambda leaf: np.stack([random.normal(size=leaf.shape[1:]) for random in randoms]), parameters)

@@ -91,12 +91,8 @@ class LinearObjective(Objective):
         """No action."""
         return np.zeros((self.family.actions, self.family.states + self.biased))
 
-    def point(self, parameters: Float[Array, "m d"]) -> Float[Array, "m x"]:
-        """`[bias K]`."""
-        return parameters if self.biased else jnp.pad(jnp.asarray(parameters), ((0, 0), (1, 0)))
-
     def points(self, parameters: Float[np.ndarray, "K m d"]) -> Float[np.ndarray, "K m x"]:
-        """The same of several."""
+        """`[bias K]` of each."""
         given = np.asarray(parameters)
         return given if self.biased else np.pad(given, ((0, 0), (0, 0), (1, 0)))
 
@@ -108,9 +104,8 @@ class LinearObjective(Objective):
         """The part of points that is a parameter."""
         return points if self.biased else points[..., 1:]
 
-    def losses(self, points: Float[Array, "G m x"], thetas: Array) -> Losses:
+    def losses(self, points: Float[Array, "N m x"], thetas: Array) -> Losses:
         """The loss at every draw, infinite where the closed loop is unstable."""
-        repeats = thetas.shape[0] // points.shape[0]
 
         def one(point: Array, theta: Array) -> tuple[Array, Array]:
             system = self.family.system(theta)
@@ -118,7 +113,7 @@ class LinearObjective(Objective):
             value = jnp.asarray(self.loss(occupancy, system)) / self.unit
             return jnp.where(finite, value, jnp.inf), occupancy.moments(self.family.states).ravel()
 
-        return Losses(*jax.vmap(one)(jnp.repeat(points, repeats, axis=0), thetas))
+        return Losses(*jax.vmap(one)(points, thetas))
 
     def metric(self) -> int:
         """`E[x x']` of `x = (1, s)` under the occupancy."""

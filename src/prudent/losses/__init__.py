@@ -13,7 +13,6 @@ from .base import (
     as_loss,
     batch_of,
     check_loss_at,
-    loss_batch,
     require_finite_loss,
     require_scalar,
 )
@@ -33,6 +32,6 @@ from .targets import (
 )
 
 if TYPE_CHECKING:
-    from .ascent import Numerical
+    from .ascent import ByConjugate, Numerical
 
-__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"ascent": ["Numerical"]})
+__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"ascent": ["ByConjugate", "Numerical"]})

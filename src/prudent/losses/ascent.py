@@ -16,67 +16,74 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array
-from ..deferred import jax, jnp, lax
 from ..engine import ModelBatch
 from ..models import MDP
-from ..records import field
+from ..records import Record, field
 from .base import ConvexLoss, Dual, UserLoss, as_loss
 
 LENGTHS = 2.0 ** np.arange(1, -11, -1)
 # A step that would leave the domain stops just short of its end.
 NEAREST = 0.995
 
-# The larger the proximal term against the curvature, the faster z settles and the more digits it loses.
-STIFFNESS = 100.0
-STEPS_A_ROUND = 4
-# Length 0 is where the step starts from; the others are measured against it.
-LENGTHS_AND_NONE = np.concatenate([[0.0], 2.0 ** np.arange(0, -11, -1)])
-# One step takes away at most this part of an occupancy, and none falls below this part of the largest.
-BOUNDARY = 0.95
-LEAST = 1e-20
-AT_ZERO = 1e-14
-
 
 def newton_step(
-    point: Array, image: Array, conjugate: Callable[[Array], Array], domain: tuple[float, float]
-) -> jax.Array:
-    """The best of a dozen lengths of two Newton steps, for each element; the point itself where none is better.
+    point: np.ndarray, image: np.ndarray, conjugate: Callable[[np.ndarray], Any], domain: tuple[float, float]
+) -> np.ndarray:
+    """Return the best of a dozen lengths of two Newton steps, for each element; the point where none is better.
 
     Args:
         point: z, inside the domain.
         image: y, of the same shape.
-        conjugate: phi*, elementwise, strictly convex.
+        conjugate: phi* with its first two derivatives, elementwise, strictly convex.
         domain: the open interval on which phi* is finite.
     """
+    with np.errstate(all="ignore"):
+        value, first, second = conjugate(point)
+        gap = image - first
+        plain = gap / second
+        positive = (image > 0) & (first > 0)
+        ratio = np.where(positive, image, 1.0) / np.where(positive, first, 1.0)
+        steps = np.stack([plain, np.where(positive, np.log(ratio) * first / second, plain)])
 
-    def slope(z: Array) -> Array:
-        return jax.jvp(conjugate, (z,), (jnp.ones_like(z),))[1]
+        lower, upper = domain
+        steps = np.clip(steps, NEAREST * (lower - point), NEAREST * (upper - point))
+        candidates = (point + LENGTHS.reshape(-1, *(1,) * steps.ndim) * steps).reshape(-1, *point.shape)
 
-    def value(z: Array) -> Array:
-        return z * image - conjugate(z)
+        # Higher, and nearer the root: close to it, values agree to the last digit while gaps still differ.
+        inside = (candidates > lower) & (candidates < upper)
+        safe = np.where(inside, candidates, point)
+        tried = conjugate(safe)
+        gaps = np.abs(image - tried.slope)
+        now = point * image - value
+        slack = 1e-14 * (np.abs(now) + np.abs(point * image))
+        better = inside & (safe * image - tried.value >= now - slack) & (gaps < np.abs(gap))
+        best = np.argmin(np.where(better, gaps, np.inf), axis=0)[None]
+        chosen = np.take_along_axis(candidates, best, axis=0)[0]
+        return np.where(np.any(better, axis=0), chosen, point)
 
-    first, second = jax.jvp(slope, (point,), (jnp.ones_like(point),))
-    gap = image - first
-    plain = gap / second
-    positive = (image > 0) & (first > 0)
-    ratio = jnp.where(positive, image, 1.0) / jnp.where(positive, first, 1.0)
-    steps = jnp.stack([plain, jnp.where(positive, jnp.log(ratio) * first / second, plain)])
 
-    lower, upper = domain
-    steps = jnp.clip(steps, NEAREST * (lower - point), NEAREST * (upper - point))
-    lengths = LENGTHS.reshape(-1, *(1,) * steps.ndim)
-    candidates = (point + lengths * steps).reshape(-1, *point.shape)
+class ByConjugate(Record):
+    """A loss whose derivative is the cost table that an ascent of its conjugate ends at.
 
-    # Higher, and nearer the root: close to it, values agree to the last digit while gaps still differ.
-    inside = (candidates > lower) & (candidates < upper)
-    safe = jnp.where(inside, candidates, point)
-    gaps = jnp.abs(image - slope(safe))
-    now = value(point)
-    slack = 1e-14 * (jnp.abs(now) + jnp.abs(point * image))
-    better = inside & (value(safe) >= now - slack) & (gaps < jnp.abs(gap))
-    best = jnp.argmin(jnp.where(better, gaps, jnp.inf), axis=0)[None]
-    chosen = jnp.take_along_axis(candidates, best, axis=0)[0]
-    return jnp.where(jnp.any(better, axis=0), chosen, point)
+    Attributes:
+        loss: the loss.
+        search: how the ascent is made: `search.alternate(dual, ascend)` returns the dual that it ends at.
+    """
+
+    loss: ConvexLoss
+    search: Any
+
+    def value(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, " N"]:
+        """Return the loss of each model of a batch."""
+        return self.loss.value(occupancy, models)
+
+    def value_and_gradient(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return the loss of each model and the cost table that attains its conjugate."""
+        loss, image = self.loss, self.loss.image(occupancy, models)
+        dual = self.search.alternate(loss.begin(models), lambda dual: loss.ascend(dual, image, models))
+        return loss.value(occupancy, models), np.broadcast_to(loss.cost_of(dual.point, models), occupancy.shape)
 
 
 class Numerical(ConvexLoss):
@@ -115,66 +122,22 @@ class Numerical(ConvexLoss):
         """Return the loss of each model of a batch and its derivative by the occupancy."""
         return self.function.value_and_gradient(occupancy, models)
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, "S A"]:
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
         """The occupancy itself."""
-        return jnp.asarray(occupancy)
+        return occupancy
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The slope at the uniform occupancy, which is inside the domain of any loss."""
-        uniform = jnp.full(mdp.cost.shape, 1.0 / mdp.cost.size) / (1.0 - mdp.discount)
-        return Dual(jax.grad(self.function)(uniform, mdp), uniform)
+        shape = (*models.cost.shape[:2], models.size)
+        uniform = np.full(shape, 1.0 / (shape[0] * shape[1] * (1.0 - models.discount)))
+        return Dual(np.asarray(self.function.value_and_gradient(uniform, models)[1]), uniform)
 
-    def ascend(self, dual: Dual, image: Float[Array, "S A"], mdp: MDP) -> Dual:
+    def ascend(self, dual: Dual, image: Float[np.ndarray, "S A N"], models: ModelBatch) -> Dual:
         """One round of the method of multipliers."""
-        shape = image.shape
+        from .multipliers import step_of_multipliers  # imports JAX
 
-        def function(w: Array) -> Array:
-            return self.function(w.reshape(shape), mdp)
+        return Dual(*step_of_multipliers(self.function, dual, image, models))
 
-        y, z, w = image.ravel(), dual.point.ravel(), dual.primal.ravel()
-        stiffness = _stiffness(function, w)
-
-        def augmented(w: Array) -> Array:
-            away = w - y
-            return function(w) - z @ away + 0.5 * (stiffness * away) @ away
-
-        w = lax.fori_loop(0, STEPS_A_ROUND, lambda _, w: _newton(augmented, stiffness, w), w)
-        # Where w is held at zero the slope left over is the multiplier of w > 0, and part of dF/dlambda.
-        multiplier = jnp.where(w < AT_ZERO * w.max(), jnp.maximum(jax.grad(augmented)(w), 0.0), 0.0)
-        return Dual((z + stiffness * (y - w) + multiplier).reshape(shape), w.reshape(shape))
-
-
-def _finite(values: Array) -> Array:
-    return jnp.where(jnp.isfinite(values), values, 0.0)
-
-
-def _stiffness(function: Any, w: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The diagonal E: it dominates the Hessian, and where the function is linear z moves w by a few percent."""
-    slope, hessian = _slope_and_hessian(function, w)
-    curvature = jnp.abs(hessian).sum(axis=1) + jnp.abs(slope) / jnp.maximum(w, 1e-3 * w.mean())
-    return jnp.where(curvature > 0, STIFFNESS * curvature, 1.0)
-
-
-def _slope_and_hessian(function: Any, w: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    slope, push = jax.linearize(jax.grad(function), w)
-    hessian = jax.vmap(push)(jnp.eye(w.size))
-    return _finite(slope), _finite(hessian)
-
-
-def _newton(function: Any, stiffness: Float[Array, " n"], w: Float[Array, " n"]) -> Float[Array, " n"]:
-    """A damped Newton step that keeps w positive; w itself where no length of it helps."""
-    root = jnp.sqrt(stiffness)
-    slope, hessian = _slope_and_hessian(function, w)
-    # In these units the proximal part alone is the identity; the damping is for what rounding takes away.
-    step = -jnp.linalg.solve(hessian / (root * root[:, None]) + 1e-12 * jnp.eye(w.size), slope / root) / root
-    least = jnp.maximum((1.0 - BOUNDARY) * w, LEAST * w.max())
-    candidates = jnp.maximum(w + LENGTHS_AND_NONE[:, None] * step, least)
-    values, slopes = lax.map(jax.value_and_grad(function), candidates)
-    steepness = jnp.abs(slopes / root).max(axis=1)
-    # Near the minimum values agree to the last digit and slopes decide; at a kink only values can.
-    slack = 1e-14 * jnp.abs(values[0])
-    flatter = (values <= values[0] + slack) & (steepness < steepness[0])
-    lower = values < values[0] - slack
-    by_slope = jnp.argmin(jnp.where(flatter, steepness, jnp.inf))
-    by_value = jnp.argmin(jnp.where(lower, values, jnp.inf))
-    return candidates[jnp.where(flatter.any(), by_slope, by_value)]
+    def cost_of(self, point: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Z itself."""
+        return point

@@ -7,7 +7,8 @@ which smaller space the rest lives:
     F(lambda) = <lambda, linear> + f(image lambda)        image linear in the occupancy
 
 so that the search is for a point z of that space, on `<z, y> - f*(z)` with `y = image lambda`, and the cost
-table it stands for is `linear + image^T z`, the gradient of F at the maximiser.
+table it stands for is `linear + image^T z`, the gradient of F at the maximiser. The search is one for a batch of
+models, which are along the last axis of all arrays.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64, require_number
+from ..arrays import Array, in_float64, is_concrete, require_number
 from ..conformance import explained
-from ..deferred import jax, jitted, jnp
+from ..deferred import jax
 from ..engine import ModelBatch, table_rows
 from ..errors import InputError
 from ..kernels import Kernel, Support
-from ..models import MDP, AbstractFamily
-from ..records import Record, changed, tree_map
+from ..models import MDP
+from ..records import Record, changed
 
 Loss = Callable[[Any, MDP], Any]
 """`(occupancy [S, A], mdp) -> scalar`, traceable by JAX and convex in the occupancy."""
@@ -38,12 +39,12 @@ class Dual(NamedTuple):
     """Where the ascent on `<z, y> - f*(z)` has got to.
 
     >>> import prudent as pr
-    >>> mdp = pr.MDP(pr.Kernel.dense([[[1.0]]]), cost=[[2.0]], start=0, discount=0.5)
-    >>> pr.ExpectedCost().begin(mdp)
+    >>> lake = pr.envs.frozen_lake()
+    >>> pr.ExpectedCost().begin(lake.models([(0.3, 0.02)]))
     Dual(point=(), primal=None)
 
     Attributes:
-        point: z, a pytree shaped like the loss's image.
+        point: z, shaped like the loss's image: an array, models last, or a tuple of such.
         primal: what the next step needs besides z, such as the maximiser behind a numerical conjugate;
             None where the conjugate is closed.
     """
@@ -55,7 +56,7 @@ class Dual(NamedTuple):
 class ConvexLoss(Record):
     """A convex loss with its conjugate: `F(lambda) = <lambda, linear> + f(image lambda)`.
 
-    The methods are traceable by JAX and meant for compiled float64 code; only the call is for everyone.
+    `image`, `begin`, `ascend` and `cost_of` are the conjugate, of many models at once, which come last.
     Losses add up and take non-negative multiples; a plain function may be one of the terms.
 
     >>> import prudent as pr
@@ -100,26 +101,27 @@ class ConvexLoss(Record):
         raise InputError(f"{type(self).__name__} is not linear in the occupancy and has no cost table")
 
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """The cost table of the linear part; zeros where there is none, or none that can be told from outside."""
-        return jnp.zeros(mdp.cost.shape)
+        """The cost table of one model under which a linear loss is the expected cost."""
+        raise InputError(f"{type(self).__name__} is not linear in the occupancy and has no cost table")
 
     @abc.abstractmethod
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
-        """What the rest depends on, linear in the occupancy: a pytree of arrays, `()` for a linear loss."""
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Any:
+        """Return what the rest depends on, linear in the occupancy: an array or a tuple of such, `()` if linear."""
 
     @abc.abstractmethod
-    def begin(self, mdp: MDP) -> Dual:
-        """A first z inside the domain of f*."""
+    def begin(self, models: ModelBatch) -> Dual:
+        """Return a first z of each model inside the domain of f*."""
 
     @abc.abstractmethod
-    def ascend(self, dual: Dual, image: Any, mdp: MDP) -> Dual:
-        """One step up on `<z, y> - f*(z)`, where y is the image."""
+    def ascend(self, dual: Dual, image: Any, models: ModelBatch) -> Dual:
+        """Return the dual after one step up on `<z, y> - f*(z)`, where y is the image."""
 
-    def cost_of(self, dual: Dual, mdp: MDP) -> Float[Array, "S A"]:
-        """The cost table a dual point stands for, `linear + image^T z`: the gradient of F at the maximiser."""
-        linear = jnp.asarray(self.linear(mdp))
-        _, transpose = jax.vjp(lambda occupancy: self.image(occupancy, mdp), jnp.zeros_like(linear))
-        return linear + transpose(dual.point)[0]
+    @abc.abstractmethod
+    def cost_of(self, point: Any, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Return the cost tables that z stands for, `linear + image^T z`: the gradient of F at the maximiser.
+
+        The last axis has length 1 where all models share the table.
+        """
 
     def __add__(self, other: Any) -> ConvexLoss:
         if isinstance(other, int | float) and other == 0:  # where sum() begins
@@ -199,7 +201,7 @@ class UserLoss(Record):
 
 def as_loss(loss: Any) -> Any:
     """Return the loss itself, or the user's function as a `UserLoss`."""
-    return loss if isinstance(loss, ConvexLoss | UserLoss) else UserLoss(loss)
+    return loss if hasattr(loss, "value_and_gradient") else UserLoss(loss)
 
 
 def as_convex(loss: Any, gradient: Callable[[Any, MDP], Any] | None = None) -> ConvexLoss:
@@ -290,15 +292,18 @@ class Sum(ConvexLoss):
     def linear(self, mdp: MDP) -> Any:
         return sum(term.linear(mdp) for term in self.terms)
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple:
-        return tuple(term.image(occupancy, mdp) for term in self.terms)
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> tuple:
+        return tuple(term.image(occupancy, models) for term in self.terms)
 
-    def begin(self, mdp: MDP) -> Dual:
-        return _side_by_side([term.begin(mdp) for term in self.terms])
+    def begin(self, models: ModelBatch) -> Dual:
+        return _side_by_side([term.begin(models) for term in self.terms])
 
-    def ascend(self, dual: Dual, image: tuple, mdp: MDP) -> Dual:
+    def ascend(self, dual: Dual, image: tuple, models: ModelBatch) -> Dual:
         parts = zip(self.terms, dual.point, dual.primal, image, strict=True)
-        return _side_by_side([term.ascend(Dual(point, primal), own, mdp) for term, point, primal, own in parts])
+        return _side_by_side([term.ascend(Dual(point, primal), own, models) for term, point, primal, own in parts])
+
+    def cost_of(self, point: tuple, models: ModelBatch) -> Any:
+        return sum(term.cost_of(own, models) for term, own in zip(self.terms, point, strict=True))
 
 
 def _side_by_side(duals: list[Dual]) -> Dual:
@@ -306,9 +311,9 @@ def _side_by_side(duals: list[Dual]) -> Dual:
 
 
 class Scaled(ConvexLoss):
-    """A non-negative multiple c of a loss: `(c f)*(z) = c f*(z / c)`, so its z is c times the loss's own.
+    """A non-negative multiple c of a loss: `(c f)*(z) = c f*(z / c)`.
 
-    The loss's own dual rides along as the primal: that spares the division, which c = 0 would not stand.
+    Its dual is the loss's own, `z / c`: that spares the division, which c = 0 would not stand.
     """
 
     loss: ConvexLoss
@@ -342,45 +347,37 @@ class Scaled(ConvexLoss):
     def linear(self, mdp: MDP) -> Any:
         return self.multiple * self.loss.linear(mdp)
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Any:
-        return self.loss.image(occupancy, mdp)
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Any:
+        return self.loss.image(occupancy, models)
 
-    def begin(self, mdp: MDP) -> Dual:
-        return self._times(self.loss.begin(mdp))
+    def begin(self, models: ModelBatch) -> Dual:
+        return self.loss.begin(models)
 
-    def ascend(self, dual: Dual, image: Any, mdp: MDP) -> Dual:
-        return self._times(self.loss.ascend(dual.primal, image, mdp))
+    def ascend(self, dual: Dual, image: Any, models: ModelBatch) -> Dual:
+        return self.loss.ascend(dual, image, models)
 
-    def _times(self, own: Dual) -> Dual:
-        return Dual(tree_map(lambda z: self.multiple * z, own.point), own)
-
-
-def loss_batch(
-    loss: Loss, family: AbstractFamily, occupancies: Array, probability: Array, cost: Array, axis: int
-) -> Float[Array, " N"]:
-    """The loss of each model of a batch whose arrays carry the batch along `axis`."""
-
-    def one(occupancy: Array, probability: Array, cost: Array) -> Array:
-        return loss(occupancy, MDP(Kernel(family.support, probability), cost, family.start, family.discount))
-
-    return jax.vmap(one, in_axes=axis)(occupancies, probability, cost)
+    def cost_of(self, point: Any, models: ModelBatch) -> Any:
+        return self.multiple * self.loss.cost_of(point, models)
 
 
 def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
     """Refuse a loss that does not return one real number."""
+    derived = isinstance(loss, ConvexLoss) or getattr(loss, "gradient", None) is not None
     with explained(lambda error: f"the loss could not be evaluated: {error}; it is called as loss(occupancy, mdp)", ()):
-        shape = jax.eval_shape(loss, occupancy, mdp)
-    if getattr(shape, "shape", None) != ():
-        raise InputError(f"the loss must return one number, got {shape}; sum or average it")
-    if not jnp.issubdtype(shape.dtype, jnp.floating):
-        raise InputError(f"the loss must return a real number, got {shape.dtype}")
+        # Of a user's function nothing is computed to know what it returns.
+        evaluated = derived and is_concrete(mdp.cost)
+        found = np.asarray(loss(occupancy, mdp)) if evaluated else jax.eval_shape(loss, occupancy, mdp)
+    if getattr(found, "shape", None) != ():
+        raise InputError(f"the loss must return one number, got {found}; sum or average it")
+    if np.dtype(found.dtype).kind != "f":
+        raise InputError(f"the loss must return a real number, got {found.dtype}")
 
 
 def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP, differentiable: bool = True) -> None:
     """Refuse a loss that is not one finite number, with a finite gradient if asked, at a given occupancy."""
     require_scalar(loss, occupancy, mdp)
-    value, slope = (np.asarray(part) for part in _value_and_slope(loss, occupancy, mdp))
-    require_finite_loss(value, slope if differentiable else None, occupancy)
+    values, slopes = as_loss(loss).value_and_gradient(np.asarray(occupancy)[:, :, None], batch_of(mdp))
+    require_finite_loss(values[0], slopes[:, :, 0] if differentiable else None, occupancy)
 
 
 def require_finite_loss(value: Any, slope: np.ndarray | None, occupancy: np.ndarray | None = None) -> None:
@@ -394,8 +391,3 @@ def require_finite_loss(value: Any, slope: np.ndarray | None, occupancy: np.ndar
             f"the gradient of the loss is {slope[s, a]} at the starting policy (state {s}, action {a}{met}); keep its "
             "logarithms and roots off zero"
         )
-
-
-@jitted
-def _value_and_slope(loss: Loss, occupancy: Array, mdp: MDP) -> tuple[Array, Array]:
-    return jax.value_and_grad(loss)(occupancy, mdp)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from jaxtyping import Float
 
-from ..arrays import Array, in_float64, require_kind, require_size
+from ..arrays import in_float64, require_kind, require_size
 from ..conformance import Conformance, Finding, held_to
-from ..deferred import jax, jitted, jnp, lax
+from ..engine import ModelBatch
 from ..errors import InputError
 from ..models import MDP
 from ..occupancies import occupancy
 from ..records import tree_leaves, tree_map
 from ..seeds import Seed, generator
-from .base import ConvexLoss, Loss, require_scalar
+from .base import ConvexLoss, Loss, as_loss, batch_of, require_scalar
 
 CONVEXITY = 1e-9
 GRADIENT = 1e-5
@@ -74,19 +73,23 @@ def _visits(mdp: MDP, count: int, random: np.random.Generator) -> np.ndarray:
     return np.stack([occupancy(mdp, policy) for policy in policies])
 
 
-@jitted
-def _values_and_slopes(loss: Loss, occupancies: Array, mdp: MDP) -> tuple[Array, Array]:
-    return jax.vmap(lambda x: jax.value_and_grad(loss)(x, mdp))(occupancies)
+def _copies(mdp: MDP, count: int) -> ModelBatch:
+    """Return a batch of so many copies of a model."""
+    return batch_of(mdp).select(np.zeros(count, int))
 
 
-@jitted
-def _values(loss: Loss, occupancies: Array, mdp: MDP) -> Array:
-    flat = occupancies.reshape(-1, *occupancies.shape[-2:])
-    return jax.vmap(lambda x: loss(x, mdp))(flat).reshape(occupancies.shape[:-2])
+def _values_and_slopes(loss: Loss, occupancies: Float[np.ndarray, "N S A"], mdp: MDP) -> tuple[np.ndarray, np.ndarray]:
+    last, models = np.moveaxis(occupancies, 0, -1), _copies(mdp, len(occupancies))
+    values, slopes = as_loss(loss).value_and_gradient(last, models)
+    return np.asarray(values), np.moveaxis(np.asarray(slopes), -1, 0)
 
 
-def _require_finite(visits: np.ndarray, values: Array, slopes: Array) -> None:
-    values, slopes = np.asarray(values), np.asarray(slopes)
+def _values(loss: Loss, occupancies: Float[np.ndarray, "K N S A"], mdp: MDP) -> Float[np.ndarray, "K N"]:
+    flat = np.moveaxis(occupancies.reshape(-1, *occupancies.shape[-2:]), 0, -1)
+    return np.asarray(as_loss(loss).value(flat, _copies(mdp, flat.shape[-1]))).reshape(occupancies.shape[:-2])
+
+
+def _require_finite(visits: np.ndarray, values: np.ndarray, slopes: np.ndarray) -> None:
     for n in np.flatnonzero(~np.isfinite(values))[:1]:
         s, a = np.unravel_index(visits[n].argmin(), visits[n].shape)
         raise InputError(
@@ -109,7 +112,7 @@ def _convexity(loss: Loss, mdp: MDP, visits: np.ndarray, random: np.random.Gener
     position = random.uniform(0.1, 0.9, size=count)
     share = position[:, None, None]
     between = (1.0 - share) * first + share * second
-    start, end, middle = np.asarray(_values(loss, np.stack([first, second, between]), mdp))
+    start, end, middle = _values(loss, np.stack([first, second, between]), mdp)
     chord = (1.0 - position) * start + position * end
     violation = (middle - chord) / (np.abs(np.stack([start, end, middle])).max(axis=0) + 1e-300)
 
@@ -129,11 +132,11 @@ def _convexity(loss: Loss, mdp: MDP, visits: np.ndarray, random: np.random.Gener
 def _gradients(loss: Loss, mdp: MDP, visits: np.ndarray, random: np.random.Generator) -> Finding:
     """The slope along a random direction lies between the one-sided differences."""
     at = _interior(visits)
-    values, slopes = (np.asarray(part) for part in _values_and_slopes(loss, at, mdp))
+    values, slopes = _values_and_slopes(loss, at, mdp)
     # Entries that are (nearly) zero are moved by half of themselves at most.
     reach = np.minimum(at + at.mean(axis=(1, 2), keepdims=True), at / (2.0 * LENGTH))
     move = random.uniform(-1.0, 1.0, size=at.shape) * reach
-    ahead, behind = np.asarray(_values(loss, np.stack([at + LENGTH * move, at - LENGTH * move]), mdp))
+    ahead, behind = _values(loss, np.stack([at + LENGTH * move, at - LENGTH * move]), mdp)
     right, left = (ahead - values) / LENGTH, (values - behind) / LENGTH
     along = (slopes * move).sum(axis=(1, 2))
     scale = np.maximum(np.maximum(np.abs(right), np.abs(left)), np.abs(slopes * move).sum(axis=(1, 2)))
@@ -153,17 +156,12 @@ def _interior(visits: np.ndarray) -> np.ndarray:
     return 0.9 * visits + 0.1 * visits.mean(axis=0)
 
 
-@jitted
-def _images(loss: ConvexLoss, occupancies: Array, mdp: MDP) -> Any:
-    return jax.vmap(lambda x: loss.image(x, mdp))(occupancies)
-
-
 def _linearity(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
-    first, second = visits[::2], visits[1::2]
-    parts = [_images(loss, part, mdp) for part in (first, second, 2.0 * first - 3.0 * second)]
+    first, second = (np.moveaxis(part, 0, -1) for part in (visits[::2], visits[1::2]))
+    models = _copies(mdp, first.shape[-1])
+    parts = [loss.image(part, models) for part in (first, second, 2.0 * first - 3.0 * second)]
 
-    def off(a: Array, b: Array, c: Array) -> float:
-        a, b, c = (np.asarray(part) for part in (a, b, c))
+    def off(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
         return float(np.abs(2.0 * a - 3.0 * b - c).max() / (np.abs(np.stack([a, b, c])).max() + 1e-300))
 
     worst = max(tree_leaves(tree_map(off, *parts)), default=0.0)
@@ -174,28 +172,19 @@ def _linearity(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
     return held_to("image linear", np.array([worst]), IMAGE, lambda _: refused)
 
 
-@jitted
-def _ascended(loss: ConvexLoss, occupancies: Array, mdp: MDP) -> Array:
-    """The cost table the dual ascent ends at, for each occupancy."""
-
-    def one(at: Array) -> Array:
-        image = loss.image(at, mdp)
-        dual, _ = lax.scan(
-            lambda dual, _: (loss.ascend(dual, image, mdp), None),
-            tree_map(jnp.asarray, loss.begin(mdp)),
-            None,
-            length=ASCENTS,
-        )
-        return loss.cost_of(dual, mdp)
-
-    return jax.vmap(one)(occupancies)
+def _ascended(loss: ConvexLoss, occupancies: Float[np.ndarray, "N S A"], mdp: MDP) -> Float[np.ndarray, "N S A"]:
+    """The cost tables the dual ascent ends at, for each occupancy."""
+    last, models = np.moveaxis(occupancies, 0, -1), _copies(mdp, len(occupancies))
+    image, dual = loss.image(last, models), loss.begin(models)
+    for _ in range(ASCENTS):
+        dual = loss.ascend(dual, image, models)
+    return np.moveaxis(np.broadcast_to(loss.cost_of(dual.point, models), last.shape), -1, 0)
 
 
 def _dual(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
     """`linear + image^T z = dF/dlambda` at the z the ascent ends at."""
     at = _interior(visits)
-    slopes = np.asarray(_values_and_slopes(loss, at, mdp)[1])
-    reached = np.asarray(_ascended(loss, at, mdp))
+    slopes, reached = _values_and_slopes(loss, at, mdp)[1], _ascended(loss, at, mdp)
     off = np.abs(reached - slopes)
 
     def refusal(_: int) -> str:
@@ -203,7 +192,7 @@ def _dual(loss: ConvexLoss, mdp: MDP, visits: np.ndarray) -> Finding:
         return (
             f"the dual ascent of {type(loss).__name__} does not end at the gradient: after {ASCENTS} steps linear + "
             f"image^T z is {reached[n, s, a]:.9g} at state {s}, action {a}, the gradient is {slopes[n, s, a]:.9g}; "
-            "look at linear, image, begin and ascend"
+            "look at image, begin, ascend and cost_of"
         )
 
     shares = off.max(axis=(1, 2)) / (np.abs(slopes).max(axis=(1, 2)) + 1e-300)

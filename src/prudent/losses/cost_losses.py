@@ -13,12 +13,10 @@ from ..arrays import (
     as_float,
     in_float64,
     is_concrete,
-    is_traced,
     require_distribution,
     require_finite,
     require_number,
 )
-from ..deferred import jnp, lax
 from ..engine import ModelBatch
 from ..errors import InputError
 from ..models import MDP
@@ -67,8 +65,8 @@ class LinearLoss(ConvexLoss):
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
     ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
         """Return `<lambda, table>` and the table of each model; a read-only view where all models share the table."""
-        cost = self.cost_tables(models)
-        return (occupancy * cost).sum(axis=(0, 1)), np.broadcast_to(cost, occupancy.shape)
+        cost = np.broadcast_to(self.cost_tables(models), occupancy.shape)
+        return np.einsum("san,san->n", occupancy, cost), cost
 
     def cost_tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
         """Return the tables, by the discount where an average over time is asked for."""
@@ -85,17 +83,21 @@ class LinearLoss(ConvexLoss):
         table = self.table(mdp)
         return table if self.per is None else self.per * (1.0 - mdp.discount) * table
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> tuple[()]:
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> tuple[()]:
         """Nothing: the loss is linear."""
         return ()
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The empty point."""
         return Dual((), None)
 
-    def ascend(self, dual: Dual, image: tuple[()], mdp: MDP) -> Dual:
+    def ascend(self, dual: Dual, image: tuple[()], models: ModelBatch) -> Dual:
         """The point itself."""
         return dual
+
+    def cost_of(self, point: tuple[()], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """The tables."""
+        return self.cost_tables(models)
 
 
 class ExpectedCost(LinearLoss):
@@ -267,7 +269,7 @@ class ScenarioCost(ConvexLoss):
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
-        totals = self.image(occupancy, mdp)
+        totals = self.totals(occupancy, mdp)
         return (self.attained(totals) * totals).sum()
 
     @in_float64
@@ -275,15 +277,19 @@ class ScenarioCost(ConvexLoss):
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
     ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
         """Return `rho_k(<lambda, d_k>)` and `sum_k p_k xi_k d_k` of each model."""
-        self._check_shape(models.cost.shape[:2])
-        totals = np.einsum("ksa,san->kn", self.scenarios, occupancy)
-        attained = np.stack([self.attained(column) for column in totals.T], axis=-1)
-        return (attained * totals).sum(axis=0), np.einsum("ksa,kn->san", self.scenarios, attained)
+        totals = self.image(occupancy, models)
+        attained = self.attained(totals.T).T
+        return (attained * totals).sum(axis=0), self.cost_of(attained, models)
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
-        """Each scenario's expected discounted total."""
+    def totals(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
+        """Return each scenario's expected discounted total in one model."""
         self._check_shape(_pairs(mdp, self))
         return (self.scenarios * occupancy).sum(axis=(1, 2))
+
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "K N"]:
+        """Each scenario's expected discounted total."""
+        self._check_shape(models.cost.shape[:2])
+        return np.einsum("ksa,san->kn", self.scenarios, occupancy)
 
     def _check_shape(self, pairs: tuple[int, ...]) -> None:
         if self.scenarios.shape[1:] != pairs:
@@ -292,20 +298,26 @@ class ScenarioCost(ConvexLoss):
                 f"{pairs} states and actions"
             )
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The density 1, which lies in every envelope."""
-        return Dual(jnp.asarray(self.probabilities), None)
+        return Dual(np.repeat(self.probabilities[:, None], models.size, axis=1), None)
 
-    def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
+    @in_float64
+    def ascend(self, dual: Dual, image: Float[np.ndarray, "K N"], models: ModelBatch) -> Dual:
         """A full conditional-gradient step: f* is the indicator of `p U`, and the density maximises over it."""
-        return Dual(self.attained(image), dual.primal)
+        return Dual(self.attained(image.T).T, dual.primal)
 
-    def attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:
-        """`p xi*`, held fixed."""
-        if is_concrete(totals) and getattr(self.risk, "on_host", False):
+    def cost_of(self, point: Float[np.ndarray, "K N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """`sum_k z_k d_k`."""
+        return np.einsum("ksa,kn->san", self.scenarios, point)
+
+    def attained(self, totals: Any) -> Any:
+        """Return `p xi*` of each row of totals `[..., K]`, held fixed."""
+        if hasattr(self.risk, "densities"):
+            return self.probabilities * self.risk.densities(totals, self.probabilities)
+        if totals.ndim == 1:
             return self.probabilities * self.risk.density(totals, self.probabilities)
-        density = self.risk.density(jnp.asarray(totals), jnp.asarray(self.probabilities))
-        return self.probabilities * (lax.stop_gradient(density) if is_traced(density) else np.asarray(density))
+        return np.stack([self.attained(row) for row in totals])
 
 
 class ConstrainedCost(ConvexLoss):
@@ -341,9 +353,7 @@ class ConstrainedCost(ConvexLoss):
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
-        totals = self.image(occupancy, mdp)
-        breach = (self._attained(totals) * totals).sum() - self.multiplier * self.limit
-        return (occupancy * mdp.cost).sum() + breach
+        return (occupancy * mdp.cost).sum() + self.multiplier * (self.penalty(occupancy, mdp) - self.limit)
 
     def value_and_gradient(
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
@@ -353,21 +363,18 @@ class ConstrainedCost(ConvexLoss):
         paid = (occupancy * models.cost).sum(axis=(0, 1))
         return paid + self.multiplier * (penalty - self.limit), models.cost + self.multiplier * slope
 
-    def linear(self, mdp: MDP) -> Float[Array, "S A"]:
-        """The model's cost."""
-        return mdp.cost
-
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, " K"]:
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "K N"]:
         """Each scenario's expected discounted total."""
-        return self.penalty.image(occupancy, mdp)
+        return self.penalty.image(occupancy, models)
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The density 1, which lies in every envelope."""
-        return Dual(self.multiplier * jnp.asarray(self.penalty.probabilities), None)
+        return self.penalty.begin(models)
 
-    def ascend(self, dual: Dual, image: Float[Array, " K"], mdp: MDP) -> Dual:
-        """A full conditional-gradient step: f* is the indicator of `l p U`, and the density maximises over it."""
-        return Dual(self._attained(image), dual.primal)
+    def ascend(self, dual: Dual, image: Float[np.ndarray, "K N"], models: ModelBatch) -> Dual:
+        """A full conditional-gradient step, of the penalty alone: its z is multiplied where the tables are made."""
+        return self.penalty.ascend(dual, image, models)
 
-    def _attained(self, totals: Float[Array, " K"]) -> Float[Array, " K"]:
-        return self.multiplier * self.penalty.attained(totals)
+    def cost_of(self, point: Float[np.ndarray, "K N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """`c + l sum_k z_k d_k`."""
+        return models.cost + self.multiplier * self.penalty.cost_of(point, models)

@@ -11,18 +11,25 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, in_float64, namespace_of, place_of, require_finite, require_kind, require_number
-from ..deferred import jax, jnp
 from ..engine import ModelBatch
 from ..errors import InputError
 from ..models import MDP
 from ..records import AbstractVar, Record, field
 from .base import ConvexLoss, Dual, Scalar
+
+
+class Conjugate(NamedTuple):
+    """`f*(z)` and its derivatives, elementwise."""
+
+    value: np.ndarray
+    slope: np.ndarray
+    curvature: np.ndarray
 
 
 class Divergence(Record):
@@ -41,8 +48,8 @@ class Divergence(Record):
         """f', elementwise."""
 
     @abc.abstractmethod
-    def conjugate(self, point: Array) -> Any:
-        """`f*(z) = sup_x z x - f(x)`, elementwise, for z inside the domain."""
+    def conjugate(self, point: np.ndarray) -> Conjugate:
+        """Return `f*(z) = sup_x z x - f(x)` with its first two derivatives, elementwise, for z inside the domain."""
 
     def domain(self) -> tuple[float, float]:
         """The open interval on which the conjugate is finite; the line unless said otherwise."""
@@ -63,12 +70,12 @@ class Divergence(Record):
         slope = self.slope(at)
         return self.generator(at) + slope * (ratio - at), slope
 
-    def ascend(self, point: Array, values: Array, target: Array) -> jax.Array:
-        """One step up on `<z, p> - sum q f*(z)`, each element for itself."""
+    def ascend(self, point: np.ndarray, values: np.ndarray, target: Any) -> np.ndarray:
+        """Return z after one step up on `<z, p> - sum q f*(z)`, each element for itself."""
         # Below the floor the maximiser is the end of the conjugate's domain: the one at the floor.
         from .ascent import newton_step
 
-        ratio = jnp.maximum(values / target, self.lowest())
+        ratio = np.maximum(values / target, self.lowest())
         return newton_step(point, ratio, self.conjugate, self.domain())
 
 
@@ -105,9 +112,9 @@ class KullbackLeibler(Floored):
         """`log x + 1`."""
         return namespace_of(ratio).log(ratio) + 1.0
 
-    def conjugate(self, point: Array) -> Any:
+    def conjugate(self, point: np.ndarray) -> Conjugate:
         """`exp(z - 1)`."""
-        return jnp.exp(point - 1.0)
+        return Conjugate(*(np.exp(point - 1.0),) * 3)
 
 
 class ReverseKullbackLeibler(Floored):
@@ -131,9 +138,9 @@ class ReverseKullbackLeibler(Floored):
         """`-1 / x`."""
         return -1.0 / ratio
 
-    def conjugate(self, point: Array) -> Any:
+    def conjugate(self, point: np.ndarray) -> Conjugate:
         """`-1 - log(-z)`."""
-        return -1.0 - jnp.log(-point)
+        return Conjugate(-1.0 - np.log(-point), -1.0 / point, 1.0 / point**2)
 
     def domain(self) -> tuple[float, float]:
         """The negative numbers."""
@@ -156,9 +163,9 @@ class ChiSquare(Divergence):
         """`2 (x - 1)`."""
         return 2.0 * (ratio - 1.0)
 
-    def conjugate(self, point: Array) -> Any:
+    def conjugate(self, point: np.ndarray) -> Conjugate:
         """`z + z^2 / 4`."""
-        return point + point**2 / 4.0
+        return Conjugate(point + point**2 / 4.0, 1.0 + point / 2.0, np.full_like(point, 0.5))
 
 
 class TotalVariation(Divergence):
@@ -188,9 +195,11 @@ class TotalVariation(Divergence):
         """`(x - 1) / (2 sqrt((x - 1)^2 + e^2))`."""
         return (ratio - 1.0) / (2.0 * namespace_of(ratio).sqrt((ratio - 1.0) ** 2 + self.smoothing**2))
 
-    def conjugate(self, point: Array) -> Any:
+    def conjugate(self, point: np.ndarray) -> Conjugate:
         """`z + (e / 2) (1 - sqrt(1 - 4 z^2))`."""
-        return point + self.smoothing / 2.0 * (1.0 - jnp.sqrt((1.0 - 2.0 * point) * (1.0 + 2.0 * point)))
+        root = np.sqrt((1.0 - 2.0 * point) * (1.0 + 2.0 * point))
+        value = point + self.smoothing / 2.0 * (1.0 - root)
+        return Conjugate(value, 1.0 + 2.0 * self.smoothing * point / root, 2.0 * self.smoothing / root**3)
 
     def domain(self) -> tuple[float, float]:
         """Between the slopes of the total variation."""
@@ -218,9 +227,11 @@ class JensenShannon(Floored):
         """`log(2 x / (x + 1)) / 2`."""
         return namespace_of(ratio).log(2.0 * ratio / (ratio + 1.0)) / 2.0
 
-    def conjugate(self, point: Array) -> Any:
+    def conjugate(self, point: np.ndarray) -> Conjugate:
         """`-log(2 - exp(2 z)) / 2`."""
-        return -jnp.log(2.0 - jnp.exp(2.0 * point)) / 2.0
+        raised = np.exp(2.0 * point)
+        rest = 2.0 - raised
+        return Conjugate(-np.log(rest) / 2.0, raised / rest, 4.0 * raised / rest**2)
 
     def domain(self) -> tuple[float, float]:
         """Below `log(2) / 2`."""
@@ -247,17 +258,18 @@ class Hellinger(Floored):
         """`(1 - 1 / sqrt x) / 2`."""
         return (1.0 - 1.0 / namespace_of(ratio).sqrt(ratio)) / 2.0
 
-    def conjugate(self, point: Array) -> Any:
+    def conjugate(self, point: np.ndarray) -> Conjugate:
         """`z / (1 - 2 z)`."""
-        return point / (1.0 - 2.0 * point)
+        rest = 1.0 - 2.0 * point
+        return Conjugate(point / rest, 1.0 / rest**2, 4.0 / rest**3)
 
     def domain(self) -> tuple[float, float]:
         """Below 1/2."""
         return -math.inf, 0.5
 
 
-def visit_distribution(occupancy: Float[Array, "S A *N"], mdp: MDP | ModelBatch, over_states: bool) -> Array:
-    """`(1 - discount) lambda`, a distribution over pairs, or over states when summed over the actions."""
+def visit_distribution(occupancy: Any, mdp: MDP | ModelBatch, over_states: bool) -> Any:
+    """`(1 - discount) lambda` of `lambda [S, A, ...]`, a distribution over pairs, or over states."""
     visits = occupancy.sum(axis=1) if over_states else occupancy
     return (1.0 - mdp.discount) * visits
 
@@ -267,10 +279,10 @@ def _total(values: Float[np.ndarray, "*place N"]) -> Float[np.ndarray, " N"]:
     return values.sum(axis=tuple(range(values.ndim - 1)))
 
 
-def _along_pairs(slope: Float[np.ndarray, ...], occupancy: Float[np.ndarray, "S A N"], discount: float) -> np.ndarray:
-    """The derivative by the occupancy of what has this slope by the distribution of visits."""
+def _along_pairs(slope: Float[np.ndarray, "*place N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+    """Return the derivative by the occupancy of what has this slope by the distribution of visits."""
     rows = slope[:, None] if slope.ndim == 2 else slope
-    return np.broadcast_to((1.0 - discount) * rows, occupancy.shape)
+    return np.broadcast_to((1.0 - models.discount) * rows, (*models.cost.shape[:2], slope.shape[-1]))
 
 
 def _target(values: Any) -> Any:
@@ -285,10 +297,19 @@ class _Targeted(ConvexLoss):
 
     target: AbstractVar[Float[Array, ...]]
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
-        """The normalised occupancy, over states or pairs as the target is."""
+    def visits(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
+        """Return the normalised occupancy of one model, over states or pairs as the target is."""
         self._check_shape(*mdp.cost.shape)
         return visit_distribution(occupancy, mdp, over_states=self.target.ndim == 1)
+
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "*place N"]:
+        """The normalised occupancy, over states or pairs as the target is."""
+        self._check_shape(*models.cost.shape[:2])
+        return visit_distribution(occupancy, models, over_states=self.target.ndim == 1)
+
+    def cost_of(self, point: Float[np.ndarray, "*place N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """`(1 - discount) z`."""
+        return _along_pairs(point, models)
 
     def _check_shape(self, states: int, actions: int) -> None:
         if self.target.shape not in ((states,), (states, actions)):
@@ -332,25 +353,23 @@ class Imitation(_Targeted):
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
-        return self.divergence.between(self.image(occupancy, mdp), self.target)
+        return self.divergence.between(self.visits(occupancy, mdp), self.target)
 
     def value_and_gradient(
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
     ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
         """Return `D_f(x || q)` and `(1 - discount) f'(x / q)` of each model, x the distribution of visits."""
-        self._check_shape(*models.cost.shape[:2])
         target = self.target[..., None]
-        visits = visit_distribution(occupancy, models, over_states=self.target.ndim == 1)
-        values, slopes = self.divergence.values_and_slopes(visits / target)
-        return _total(target * values), _along_pairs(slopes, occupancy, models.discount)
+        values, slopes = self.divergence.values_and_slopes(self.image(occupancy, models) / target)
+        return _total(target * values), _along_pairs(slopes, models)
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The slope where the occupancy is the target."""
-        return Dual(jnp.full(self.target.shape, self.divergence.start()), None)
+        return Dual(np.full((*self.target.shape, models.size), self.divergence.start()), None)
 
-    def ascend(self, dual: Dual, image: Float[Array, ...], mdp: MDP) -> Dual:
+    def ascend(self, dual: Dual, image: Float[np.ndarray, "*place N"], models: ModelBatch) -> Dual:
         """A damped Newton step for each element."""
-        return Dual(self.divergence.ascend(dual.point, image, self.target), dual.primal)
+        return Dual(self.divergence.ascend(dual.point, image, self.target[..., None]), dual.primal)
 
 
 def _lifted(target: np.ndarray, floor: float) -> np.ndarray:
@@ -395,29 +414,31 @@ class NegativeEntropy(ConvexLoss):
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
-        visits = self.image(occupancy, mdp)
-        return KullbackLeibler().between(visits, np.ones(()))
+        return KullbackLeibler().between(visit_distribution(occupancy, mdp, self.over_states), np.ones(()))
 
     def value_and_gradient(
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
     ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
         """Return `sum x log x` and `(1 - discount) (log x + 1)` of each model, x the distribution of visits."""
-        visits = visit_distribution(occupancy, models, self.over_states)
-        values, slopes = KullbackLeibler().values_and_slopes(visits)
-        return _total(values), _along_pairs(slopes, occupancy, models.discount)
+        values, slopes = KullbackLeibler().values_and_slopes(self.image(occupancy, models))
+        return _total(values), _along_pairs(slopes, models)
 
-    def image(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Float[Array, ...]:
+    def image(self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "*place N"]:
         """The normalised occupancy, over states or pairs."""
-        return visit_distribution(occupancy, mdp, self.over_states)
+        return visit_distribution(occupancy, models, self.over_states)
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The slope at the uniform distribution."""
-        shape = mdp.cost.shape[:1] if self.over_states else mdp.cost.shape
-        return Dual(jnp.full(shape, 1.0 - np.log(np.prod(shape))), None)
+        shape = models.cost.shape[:1] if self.over_states else models.cost.shape[:2]
+        return Dual(np.full((*shape, models.size), 1.0 - np.log(np.prod(shape))), None)
 
-    def ascend(self, dual: Dual, image: Float[Array, ...], mdp: MDP) -> Dual:
+    def ascend(self, dual: Dual, image: Float[np.ndarray, "*place N"], models: ModelBatch) -> Dual:
         """A damped Newton step for each element."""
-        return Dual(KullbackLeibler().ascend(dual.point, image, jnp.ones_like(image)), dual.primal)
+        return Dual(KullbackLeibler().ascend(dual.point, image, 1.0), dual.primal)
+
+    def cost_of(self, point: Float[np.ndarray, "*place N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """`(1 - discount) z`."""
+        return _along_pairs(point, models)
 
 
 class QuadraticDistance(_Targeted):
@@ -444,21 +465,21 @@ class QuadraticDistance(_Targeted):
 
     @in_float64
     def __call__(self, occupancy: Float[Array, "S A"], mdp: MDP) -> Scalar:
-        return self.weight / 2.0 * ((self.image(occupancy, mdp) - self.target) ** 2).sum()
+        return self.weight / 2.0 * ((self.visits(occupancy, mdp) - self.target) ** 2).sum()
 
     def value_and_gradient(
         self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
     ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
         """Return `(weight / 2) ||x - target||^2` and `(1 - discount) weight (x - target)` of each model."""
-        self._check_shape(*models.cost.shape[:2])
-        away: Any = visit_distribution(occupancy, models, over_states=self.target.ndim == 1) - self.target[..., None]
+        away: Any = self.image(occupancy, models) - self.target[..., None]
         weight = float(self.weight)
-        return weight / 2.0 * _total(away**2), _along_pairs(weight * away, occupancy, models.discount)
+        return weight / 2.0 * _total(away**2), _along_pairs(weight * away, models)
 
-    def begin(self, mdp: MDP) -> Dual:
+    def begin(self, models: ModelBatch) -> Dual:
         """The slope at the target."""
-        return Dual(jnp.zeros(self.target.shape), None)
+        return Dual(np.zeros((*self.target.shape, models.size)), None)
 
-    def ascend(self, dual: Dual, image: Float[Array, ...], mdp: MDP) -> Dual:
+    def ascend(self, dual: Dual, image: Float[np.ndarray, "*place N"], models: ModelBatch) -> Dual:
         """Newton's step, which is exact: `f*(z) = <z, target> + ||z||^2 / (2 weight)`."""
-        return Dual(dual.point + self.weight * (image - self.target - dual.point / self.weight), dual.primal)
+        away = image - self.target[..., None] - dual.point / self.weight
+        return Dual(dual.point + self.weight * away, dual.primal)

@@ -14,11 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, require_kind
-from ..deferred import jax
 from ..errors import InputError
 from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
-from ..records import Record
+from ..records import Record, tree_map
 from ..risks import Risk
 from .boxes import Boxes
 from .footing import Footing
@@ -191,10 +190,6 @@ class Objective(Record):
         """Parameters to start from."""
 
     @abc.abstractmethod
-    def losses(self, points: Float[Array, "G ..."], thetas: Array) -> Losses:
-        """The losses of `N = G R` models: R arranged draws for each of G points, one behind the other; traced."""
-
-    @abc.abstractmethod
     def size(self) -> Size:
         """What one model takes, for chunks of bounded memory."""
 
@@ -216,15 +211,18 @@ class Objective(Record):
             differentiable: whether a derivative is needed.
         """
 
-    # Where nothing else is said, points are the parameters themselves.
+    def losses(self, points: Float[Array, "N ..."], thetas: Array) -> Losses:
+        """The losses of N models, each with a point and a draw of its own; traced.
 
-    def point(self, parameters: Any) -> Float[Array, ...]:
-        """The point that parameters stand for; traced."""
-        return parameters
+        It is needed unless `on_host` or `averages` answer for all models.
+        """
+        raise NotImplementedError
+
+    # Where nothing else is said, points are the parameters themselves.
 
     def point_shape(self, parameters: Any) -> tuple[int, ...]:
         """Of the point of one parameter set."""
-        return tuple(jax.eval_shape(self.point, parameters).shape)
+        return self.points(tree_map(lambda leaf: np.asarray(leaf)[None], parameters)).shape[1:]
 
     def points(self, parameters: Any) -> Float[np.ndarray, "K ..."]:
         """The points of K parameter sets, on the host."""
@@ -233,10 +231,6 @@ class Objective(Record):
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K ..."]) -> Any:
         """Gradients by the parameters of K points, from those by the points, on the host."""
         return slopes
-
-    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
-        """Draws laid out as `losses` wants them; done on the host, so that compiled code moves no large array."""
-        return np.asarray(thetas)
 
     def check_belief(self, belief: Posterior) -> None:
         """Refuse a belief that is visibly about another model; any may be about theta where nothing is said."""
@@ -310,16 +304,8 @@ class Objective(Record):
         """Which parts of theta matter to a policy under any of the weights, over theta's leading axes; None for all."""
         return None
 
-    def dual_losses(
-        self, points: Float[Array, "G ..."], thetas: Array, ascend: Callable[[Any, Callable[[Any], Any]], Any]
-    ) -> tuple[Float[Array, " N"], Float[Array, " N"]] | None:
-        """Losses, and linear functions of the occupancy that touch them, found by the loss's conjugate; traced.
-
-        Args:
-            points: of G groups.
-            thetas: arranged draws.
-            ascend: `(first dual, step) -> dual`: how often the step is made is the caller's business.
-        """
+    def by_conjugate(self, search: Any) -> Objective | None:
+        """The same objective with derivatives by the loss's conjugate, ascended as `search` says; None without one."""
         return None
 
     def finite_point(self, point: np.ndarray, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, ...] | None:

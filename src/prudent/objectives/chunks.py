@@ -15,7 +15,7 @@ from ..workers import mapped, workers
 from .base import Losses, ModelSlopes, Objective
 
 # A chunk of models: in the inner cache where that is faster, else bounded by memory.
-CHUNK_MODELS = 512
+CHUNK_MODELS = 1024
 CHUNK_BYTES = {True: 4 * 2**20, False: 64 * 2**20}
 
 
@@ -43,10 +43,10 @@ def _chunks(
 
 
 def _rows_of(points: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return the points of a chunk, without copies where all are one."""
+    """Return the points of a chunk, models last in memory; without copies where all are one."""
     if len(points) == 1:
         return np.broadcast_to(points, (len(which), *points.shape[1:]))
-    return points[which]
+    return np.moveaxis(np.moveaxis(points, 0, -1).take(which, axis=-1), -1, 0)
 
 
 def _mapped(
@@ -82,7 +82,7 @@ def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) 
     """Return what a compiled function makes of a chunk, in batches of the few sizes that it is compiled for."""
     parts = []
     for block, few in filled_blocks(len(chunk.points)):
-        found = compiled(objective, chunk.points[block], objective.arrange(chunk.thetas[block]))
+        found = compiled(objective, chunk.points[block], chunk.thetas[block])
         parts.append(tree_map(lambda part, few=few: np.asarray(part)[:few], found))
     return tree_map(lambda *each: np.concatenate(each), *parts)
 
@@ -92,13 +92,28 @@ def losses_on(
     points: Float[np.ndarray, "K ..."],
     thetas: Float[np.ndarray, "R ..."],
 ) -> Float[np.ndarray, "K R"]:
-    """`C(point_k, theta_r)` of all pairs."""
-    own = objective.averages()
-    if own is not None:
-        return np.stack([own.losses(point, thetas) for point in points])
+    """Return `C(point_k, theta_r)` of all pairs."""
     which, draws = np.divmod(np.arange(len(points) * len(thetas)), len(thetas))
-    parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
-    return np.concatenate(parts).reshape(len(points), len(thetas))
+    return losses_of_pairs(objective, points, thetas, which, draws).reshape(len(points), len(thetas))
+
+
+def losses_of_pairs(
+    objective: Objective,
+    points: Float[np.ndarray, "K ..."],
+    thetas: Float[np.ndarray, "R ..."],
+    which: Int[np.ndarray, " M"],
+    draws: Int[np.ndarray, " M"],
+) -> Float[np.ndarray, " M"]:
+    """Return the losses of M models: point `which[m]` at draw `draws[m]`."""
+    own = objective.averages()
+    if own is None:
+        parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
+        return np.concatenate(parts)
+    found = np.empty(len(which))
+    for k in np.unique(which):
+        rows = which == k
+        found[rows] = own.losses(points[k], thetas[draws[rows]])
+    return found
 
 
 def slopes_on(

@@ -55,10 +55,6 @@ class FunctionObjective(Objective):
         """The start given."""
         return self.start
 
-    def point(self, parameters: Any) -> Float[Array, " D"]:
-        """The parameters in a row."""
-        return raveled(parameters)[0]
-
     def points(self, parameters: Any) -> Float[np.ndarray, "K D"]:
         """The parameters in rows."""
         leaves = tree_leaves(parameters)
@@ -69,12 +65,10 @@ class FunctionObjective(Objective):
         unravel = raveled(self.start)[1]
         return tree_map(np.asarray, jax.vmap(unravel)(jnp.asarray(slopes)))
 
-    def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
+    def losses(self, points: Float[Array, "N D"], thetas: Array) -> Losses:
         """The function at every draw."""
         unravel = raveled(self.start)[1]
-        each = thetas.reshape(len(points), -1, *thetas.shape[1:])
-        losses = jax.vmap(lambda point, own: jax.vmap(lambda theta: self.function(unravel(point), theta))(own))
-        return Losses(losses(points, each).reshape(-1), None)
+        return Losses(jax.vmap(lambda point, theta: self.function(unravel(point), theta))(points, thetas), None)
 
     def size(self) -> Size:
         """A guess: the parameters, and as much again for what the function keeps."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, repeated, require_kind
-from ..deferred import jax, jnp, lax
+from ..arrays import Array, require_kind
 from ..engine import Method
 from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents, Sweeps
-from ..kernels import Kernel, Support
-from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, loss_batch
-from ..models import MDP, AbstractFamily, TabularFamily, models_at, tables_at
-from ..occupancies import Exact, Horizon, LinearSolver, Truncated, measure, traced_solver
+from ..kernels import Support
+from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex
+from ..models import AbstractFamily, TabularFamily, tables_at
+from ..occupancies import Exact, Horizon, Truncated, traced_solver
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..records import changed
 from ..risks import Risk
-from .base import Averages, Losses, ModelSlopes, Objective, Plans, Size, Table, Unit
+from .base import Averages, ModelSlopes, Objective, Plans, Size, Table, Unit
 from .boxes import Boxes
 from .chunks import mean_visits
 from .footing import Footing
@@ -47,22 +45,13 @@ MET = 1e-4
 UNIFORM_SHARE = 0.1
 
 
-class TabularBatch(NamedTuple):
-    """N models under the policies of their groups, all with the batch along `axis`."""
-
-    occupancies: Array
-    probability: Array
-    cost: Array
-    axis: int
-
-
 class TabularObjective(Objective):
     """`F(lambda^{pi, P_theta}, P_theta)` over tables pi; made by `family.objective(...)`.
 
     >>> import numpy as np, prudent as pr
     >>> objective = pr.envs.frozen_lake("SF\\nHG").objective(loss=pr.NegativeEntropy())
-    >>> objective.point(objective.initial()).shape
-    (4, 4)
+    >>> objective.points(objective.initial()[None]).shape
+    (1, 4, 4)
 
     Args:
         family: the models.
@@ -77,7 +66,6 @@ class TabularObjective(Objective):
     occupancy: Horizon
     # How policies are evaluated: chosen once, from the support.
     method: Method
-    traced: LinearSolver
     # What costs are measured from and in: numbers, so that a change of units compiles nothing again.
     units: tuple[Float[Array, ""], Float[Array, ""]]
 
@@ -101,7 +89,6 @@ class TabularObjective(Objective):
             raise InputError(f"Sweeps are for event families, and {type(family).__name__} is none")
         self.occupancy = how
         self.method = self.occupancy.method_for(family.support)
-        self.traced = traced_solver(self.occupancy.horizon, family.support)
         self.units = (np.asarray(0.0), np.asarray(1.0))
 
     @property
@@ -127,10 +114,6 @@ class TabularObjective(Objective):
         """The policy's own start."""
         return self.parametrisation.initial(*self.shape)
 
-    def point(self, parameters: Any) -> Float[Array, "S A"]:
-        """`pi_alpha(a | s)`."""
-        return self.parametrisation.probabilities(parameters)
-
     def point_shape(self, parameters: Any) -> tuple[int, ...]:
         """States and actions."""
         return self.family.support.shape[:2]
@@ -143,54 +126,19 @@ class TabularObjective(Objective):
         """As the parametrisation has it."""
         return self.parametrisation.pull_back(parameters, slopes)
 
-    def batch(self, points: Float[Array, "G S A"], thetas: Array) -> TabularBatch:
-        """The occupancies of all models in one batch, at arranged draws."""
-        family = self.family
-        axis = self.traced.axis()
-        draws = thetas.shape[axis] // points.shape[0]
-        probability, cost = models_at(family, thetas, axis)
-        shift, scale = self.units
-        cost = (cost - shift) / scale
-        policy = repeated(points if axis == 0 else jnp.moveaxis(points, 0, -1), draws, axis)
-        occupancies = measure(
-            self.traced, self.occupancy.horizon, family.support, probability, policy, family.start, family.discount
-        )
-        return TabularBatch(occupancies, probability, cost, axis)
-
-    def losses(self, points: Float[Array, "G S A"], thetas: Array) -> Losses:
-        """All models in one batch; visits are the occupancies' state marginals."""
-        batch = self.batch(points, thetas)
-        losses = loss_batch(self.loss, self.family, *batch)
-        return Losses(losses, jnp.moveaxis(batch.occupancies, batch.axis, 0).sum(axis=2))
-
     def on_host(
         self, points: Float[np.ndarray, "N S A"], thetas: Float[np.ndarray, "N ..."], sloped: bool
     ) -> ModelSlopes | None:
         """Evaluate N models by the engine."""
         return evaluate_models(self, points, thetas, sloped)
 
-    def dual_losses(
-        self, points: Float[Array, "G S A"], thetas: Array, ascend: Callable[[Any, Callable[[Any], Any]], Any]
-    ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """Losses, and `<z, lambda>` with the cost z that attains the loss's conjugate, held fixed."""
-        family, loss = self.family, as_convex(self.loss)
+    def by_conjugate(self, search: Any) -> Objective | None:
+        """With the loss's conjugate ascended; large models are never laid out for it."""
+        if self.large is not None:
+            return None
+        from ..losses import ByConjugate
 
-        def cost_of(occupancy: Array, probability: Array, cost: Array) -> Array:
-            mdp = MDP(Kernel(family.support, probability), cost, family.start, family.discount)
-            image = loss.image(occupancy, mdp)
-            return loss.cost_of(ascend(loss.begin(mdp), lambda dual: loss.ascend(dual, image, mdp)), mdp)
-
-        batch = self.batch(points, thetas)
-        known = batch._replace(occupancies=lax.stop_gradient(batch.occupancies))
-        losses = loss_batch(self.loss, family, *known)
-        saddle = jax.vmap(cost_of, in_axes=batch.axis, out_axes=batch.axis)(*known[:3])
-        return losses, (saddle * batch.occupancies).sum(axis=(0, 1) if batch.axis else (1, 2))
-
-    def arrange(self, thetas: Float[np.ndarray, "N ..."]) -> np.ndarray:
-        """With the draws along the axis where models keep theirs."""
-        if self.traced.axis() == 0:
-            return np.asarray(thetas)
-        return np.ascontiguousarray(np.moveaxis(np.asarray(thetas), 0, -1))
+        return changed(self, loss=ByConjugate(as_convex(self.loss), search))
 
     def size(self) -> Size:
         """The kernel, or the matrix that is factorised."""
@@ -266,7 +214,7 @@ class TabularObjective(Objective):
 
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
-        family, solver = self._family(), self.traced
+        family, solver = self._family(), traced_solver(self.occupancy.horizon, self.family.support)
         if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
             return None
         probability, cost = (np.moveaxis(part, 0, -1) for part in tables_at(family, thetas))

@@ -22,7 +22,8 @@ def evaluate_models(
     """Evaluate N models, each under a table of its own; slopes are left empty unless asked for."""
     family, (shift, scale) = objective.family, objective.units
     models = family.models(thetas)
-    models = models._replace(cost=(models.cost - shift) / scale)
+    if shift != 0.0 or scale != 1.0:
+        models = models._replace(cost=(models.cost - shift) / scale)
     factors = objective.method.factor(models, np.moveaxis(points, 0, -1))
     visits = factors.state_visits()
     occupancies = visits[:, None] * factors.policy
@@ -31,4 +32,4 @@ def evaluate_models(
         return ModelSlopes(loss.value(occupancies, models), points[:0], visits.T)
     losses, slope = loss.value_and_gradient(occupancies, models)
     gradient = factors.policy_gradient(visits, slope)
-    return ModelSlopes(losses, np.ascontiguousarray(np.moveaxis(gradient, -1, 0)), visits.T)
+    return ModelSlopes(losses, np.moveaxis(gradient, -1, 0), visits.T)

@@ -29,7 +29,7 @@ from ..planning import (
     searched,
 )
 from ..posteriors import Posterior, WeightedDraws
-from ..records import changed, tree_leaves
+from ..records import changed
 from .base import Averaged, Averages, Planned, Plans, Weigh, Weighted, Weights
 from .tabular_checks import check_model
 
@@ -61,10 +61,7 @@ CONVEX_ACCURACY = 1e-4
 
 def linear_cost(loss: Any, mdp: MDP) -> Any:
     """The cost table of a loss that is linear in the occupancy; None for any other."""
-    linear = isinstance(loss, LinearLoss) or (
-        isinstance(loss, ConvexLoss) and not tree_leaves(jax.eval_shape(loss.image, mdp.cost, mdp))
-    )
-    return loss.linear(mdp) if linear else None
+    return loss.linear(mdp) if isinstance(loss, ConvexLoss) and loss.is_linear else None
 
 
 def is_linear(loss: Loss, family: AbstractFamily, theta: np.ndarray) -> bool:

@@ -144,7 +144,7 @@ def _cheapest(price: Float[Array, "N K A"], low: Float[Array, "N K A"], high: Fl
 @jitted
 def _weights(risk: Risk, probabilities: Float[Array, " R"], losses: Float[Array, "N R"]) -> Float[Array, "N R"]:
     """`p xi*` of each box's losses."""
-    return probabilities * jax.vmap(lambda row: risk.density(row, probabilities))(losses)
+    return probabilities * risk.densities(losses, probabilities)
 
 
 def risk_of_least(

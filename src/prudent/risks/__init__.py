@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
-from .base import Assessment, Risk, assess_closely, assess_sample, risk_value, sample_interval, weights_of
+from .base import Assessment, Risk, assess_closely, assess_each, assess_sample, sample_interval, select_run, weights_of
 from .conformance import check_risk
 from .envelope import Envelope, check_envelope
 from .envelope_programs import Clarabel, EnvelopeSolution, EnvelopeStatus

@@ -6,14 +6,13 @@ import abc
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..arrays import Array, as_number
-from ..deferred import jnp, lax
 from ..records import field
 from ..settings import number
-from .base import ConcaveRisk
-from .quantiles import BEYOND, LEVEL, CVaR, WorstCase, excess_moments, normalised
+from .base import ConcaveRisk, Sample, Samples
+from .quantiles import BEYOND, LEVEL, excess_moments, normalised, tail_density, worst_density
 
 # Every other step at least halves the bracket, so this is enough for any sample.
 NEWTON_STEPS = 120
@@ -39,13 +38,13 @@ class _Tilting(ConcaveRisk):
     def _radius(self) -> Any:
         """The divergence that may be used up."""
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`exp(C / t) / E exp(C / t)`, the exponential tilt that uses up the radius."""
-        return _tilt(losses, probabilities, self._radius()).density
+        return _tilt(losses, probabilities, self._radius())[0]
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """`t xi`; NaN where the ball reaches the sample's worst case."""
-        return _tilt(losses, probabilities, self._radius()).influence
+        return _tilt(losses, probabilities, self._radius())[1]
 
 
 class KullbackLeiblerBall(_Tilting):
@@ -63,7 +62,7 @@ class KullbackLeiblerBall(_Tilting):
     )
 
     def _radius(self) -> Any:
-        return jnp.asarray(self.radius)
+        return self.radius
 
 
 class EntropicVaR(_Tilting):
@@ -79,148 +78,156 @@ class EntropicVaR(_Tilting):
     level: Float[Array, "*batch"] = field(converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
 
     def _radius(self) -> Any:
-        return -jnp.log1p(-self.level)
+        return -np.log1p(-self.level)
 
 
-class _Sample(NamedTuple):
-    """Losses y in [-1, 0] along the first axis, which of them are the worst, and the divergence K that is wanted.
+class _Rows(NamedTuple):
+    """Samples `[N, R]` of losses y in [-1, 0], and a divergence K for each, `[N, 1]`, that its tilt shall have.
 
-    In JAX for one sample, in NumPy for many side by side; the arithmetic is the same. The target is `log(K / (L - K))`
-    with the limit L of the divergence.
+    `at_top` are the largest losses of positive weight and `top` their weight. The target is `log(K / (L - K))` with the
+    limit L of the divergence.
     """
 
-    y: Array
-    probabilities: Array
-    at_top: Array
-    top: Array
-    radius: Array
-    target: Array
+    y: Float[np.ndarray, "N R"]
+    probabilities: Float[np.ndarray, "N R"]
+    at_top: Bool[np.ndarray, "N R"]
+    top: Float[np.ndarray, "N 1"]
+    radius: Float[np.ndarray, "N 1"]
+    target: Float[np.ndarray, "N 1"]
 
     @staticmethod
-    def of(losses: Array, probabilities: Array, given: Array) -> tuple[_Sample, Array, Array]:
-        """The sample, whether a tilt reaches the radius, and the range of the losses."""
-        xp = losses.__array_namespace__()
+    def of(
+        losses: Float[np.ndarray, "N R"], probabilities: Float[np.ndarray, "N R"], given: Float[np.ndarray, "N 1"]
+    ) -> tuple[_Rows, Bool[np.ndarray, "N 1"], Float[np.ndarray, "N 1"]]:
+        """Return the samples, whether a tilt reaches the radius, and the ranges of the losses."""
         y, width = normalised(losses, probabilities)
-        y = xp.where(y >= -TIE, 0.0, y)
+        y = np.where(y >= -TIE, 0.0, y)
         at_top = (y >= 0) & (probabilities > 0)
-        top = xp.where(at_top, probabilities, 0.0).sum(axis=0)
-        limit = -xp.log(top)
+        top = np.where(at_top, probabilities, 0.0).sum(axis=1, keepdims=True)
+        limit = -np.log(top)
         inside = (given > 0) & (given < limit)
-        radius = xp.where(inside, given, 0.5 * xp.where(limit > 0, limit, 1.0))
-        target = xp.log(radius) - xp.log(xp.where(inside, limit - radius, radius))
-        return _Sample(y, probabilities, at_top, top, radius, target), inside, width
+        radius = np.where(inside, given, 0.5 * np.where(limit > 0, limit, 1.0))
+        target = np.log(radius) - np.log(np.where(inside, limit - radius, radius))
+        return _Rows(y, probabilities, at_top, top, radius, target), inside, width
 
-    def log_density(self, tilt: Array) -> Any:
-        """`log xi` of the exponential tilt `xi = exp(eta y) / E exp(eta y)`."""
+    def select(self, rows: Any) -> _Rows:
+        """Return some of the samples."""
+        return _Rows(*(part[rows] for part in self))
+
+    def mean(self, values: Float[np.ndarray, "N R"]) -> Float[np.ndarray, "N 1"]:
+        """Return the mean of each sample."""
+        return (self.probabilities * values).sum(axis=1, keepdims=True)
+
+    def log_density(self, tilt: Float[np.ndarray, "N 1"]) -> Float[np.ndarray, "N R"]:
+        """Return `log xi` of the exponential tilt `xi = exp(eta y) / E exp(eta y)`."""
         # Around the mean for a small tilt, else around the top: neither cancels where it is used.
-        xp = self.y.__array_namespace__()
-        small, centred = xp.minimum(tilt, 1.0), self._centred()
-        mean = xp.log1p((self.probabilities * xp.expm1(small * centred)).sum(axis=0))
-        total = xp.log((self.probabilities * xp.exp(tilt * self.y)).sum(axis=0))
-        return xp.where(tilt < 1.0, small * centred - mean, tilt * self.y - total)
+        small, centred = np.minimum(tilt, 1.0), self.y - self.mean(self.y)
+        around = small * centred - np.log1p(self.mean(np.expm1(small * centred)))
+        return np.where(tilt < 1.0, around, tilt * self.y - np.log(self.mean(np.exp(tilt * self.y))))
 
-    def newton(self, log_tilt: Array) -> tuple[Any, Any]:
-        """The error of `log(K / (L - K))` at a tilt and where Newton's method goes from there.
+    def newton(self, log_tilt: Float[np.ndarray, "N 1"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the error of `log(K / (L - K))` at a tilt and where Newton's method goes from there.
 
         In the logarithm of the tilt that function is close to linear both for small radii (K is quadratic in eta) and
         near the worst case (L - K decays exponentially), so that few steps are needed; a bracket catches those that
         leave it.
         """
-        xp = self.y.__array_namespace__()
-        y, probabilities, tilt = self.y, self.probabilities, xp.exp(log_tilt)
+        tilt = np.exp(log_tilt)
         logs = self.log_density(tilt)
-        rise = xp.expm1(logs)
-        divergence = (probabilities * (logs * rise - (rise - logs))).sum(axis=0)
-        tilted = probabilities * (1.0 + rise)
-        mean = (tilted * y).sum(axis=0)
-        slope = tilt**2 * (tilted * (y - mean) ** 2).sum(axis=0)
-        others = xp.where(self.at_top, 0.0, probabilities * xp.exp(tilt * y)).sum(axis=0)
-        remaining = xp.logaddexp(0.0, xp.log(others) - xp.log(self.top)) - tilt * mean
+        rise = np.expm1(logs)
+        divergence = self.mean(logs * rise - (rise - logs))
+        tilted = 1.0 + rise
+        mean = self.mean(tilted * self.y)
+        slope = tilt**2 * self.mean(tilted * (self.y - mean) ** 2)
+        others = self.mean(np.where(self.at_top, 0.0, np.exp(tilt * self.y)))
+        remaining = np.logaddexp(0.0, np.log(others) - np.log(self.top)) - tilt * mean
         # Rounding may leave less than nothing of either, far from the root.
-        divergence, remaining = xp.maximum(divergence, SMALLEST), xp.maximum(remaining, SMALLEST)
-        error = xp.log(divergence) - xp.log(remaining) - self.target
+        divergence, remaining = np.maximum(divergence, SMALLEST), np.maximum(remaining, SMALLEST)
+        error = np.log(divergence) - np.log(remaining) - self.target
         return error, log_tilt - error / (slope * (1.0 / divergence + 1.0 / remaining))
 
-    def first(self) -> tuple[Any, Any, Any, Any]:
-        """A bracket of the logarithm of the tilt, a guess in it, and the length of the step that led there."""
-        xp = self.y.__array_namespace__()
+    def first(self) -> _Bracket:
+        """Return a bracket of the logarithm of the tilt, with a guess in it."""
         # The variance of losses in [-1, 0] is at most 1/4, so the divergence is at most eta^2 / 8.
-        low = 0.5 * xp.log(8.0 * self.radius)
-        high = xp.maximum(np.log(LARGEST_TILT), low + 1.0)
-        variance = (self.probabilities * self._centred() ** 2).sum(axis=0)
-        guess = xp.clip(0.5 * xp.log(2.0 * self.radius / xp.where(variance > 0, variance, 1.0)), low, high)
-        return low, high, guess, xp.full_like(guess, np.inf)
+        low = 0.5 * np.log(8.0 * self.radius)
+        high = np.maximum(np.log(LARGEST_TILT), low + 1.0)
+        variance = self.mean((self.y - self.mean(self.y)) ** 2)
+        guess = np.clip(0.5 * np.log(2.0 * self.radius / np.where(variance > 0, variance, 1.0)), low, high)
+        return _Bracket(low, high, guess, np.full_like(guess, np.inf))
 
-    def step(self, low: Array, high: Array, log_tilt: Array, moved: Array) -> tuple[Any, Any, Any, Any]:
-        """The next bracket and guess."""
-        xp = self.y.__array_namespace__()
+    def step(self, bracket: _Bracket) -> _Bracket:
+        """Return the next bracket and guess."""
+        low, high, log_tilt, moved = bracket
         error, newton = self.newton(log_tilt)
         below = error < 0
-        low, high = xp.where(below, log_tilt, low), xp.where(below, high, log_tilt)
-        length = xp.abs(newton - log_tilt)
+        low, high = np.where(below, log_tilt, low), np.where(below, high, log_tilt)
+        length = np.abs(newton - log_tilt)
         usable = (newton > low) & (newton < high) & (length < 0.5 * moved)
         # A step of rounding size may leave the bracket it has just shrunk to.
-        following = xp.where(usable | (length < ROUNDING), newton, 0.5 * (low + high))
-        return low, high, following, xp.abs(following - log_tilt)
+        following = np.where(usable | (length < ROUNDING), newton, 0.5 * (low + high))
+        return _Bracket(low, high, following, np.abs(following - log_tilt))
 
-    def _centred(self) -> Any:
-        return self.y - (self.probabilities * self.y).sum(axis=0)
+    def find_tilts(self, settled: float) -> Float[np.ndarray, "N 1"]:
+        """Return the tilts of the divergences that are wanted; samples leave the search as they settle."""
+        log_tilt, left, rows = np.zeros(self.radius.shape), np.arange(len(self.y)), self
+        bracket = rows.first()
+        for _ in range(NEWTON_STEPS):
+            bracket = rows.step(bracket)
+            log_tilt[left] = bracket.log_tilt
+            going = bracket.moved[:, 0] > settled
+            if not going.any():
+                break
+            left, rows, bracket = left[going], rows.select(going), _Bracket(*(part[going] for part in bracket))
+        return np.exp(log_tilt)
 
 
-class _Tilted(NamedTuple):
-    density: Array
-    influence: Array
+class _Bracket(NamedTuple):
+    """Ends of an interval that holds the logarithm of the tilt, a guess in it, and the step that led there."""
+
+    low: Float[np.ndarray, "N 1"]
+    high: Float[np.ndarray, "N 1"]
+    log_tilt: Float[np.ndarray, "N 1"]
+    moved: Float[np.ndarray, "N 1"]
 
 
-def _tilt(losses: Array, probabilities: Array, given: Array) -> _Tilted:
-    """The exponential tilt of the losses with `E[xi log xi] = given`, and its influence; in JAX, for one sample."""
-    sample, inside, width = _Sample.of(losses, probabilities, given)
-    held = lax.stop_gradient(sample)
-    state = lax.while_loop(
-        lambda state: (state[3] > ROUNDING) & (state[4] < NEWTON_STEPS),
-        lambda state: (*held.step(*state[:4]), state[4] + 1),
-        (*held.first(), jnp.zeros((), jnp.int32)),
-    )
-    settled = state[2]
-    # A loop of unknown length has no reverse derivative. One more step at the root has it, by the implicit function
-    # theorem, and moves nothing; where the largest tilt is not enough it would leave.
-    _, following = sample.newton(settled)
-    tilt = jnp.exp(jnp.where(jnp.abs(following - settled) < 1e-6, following, settled))
-    logs = sample.log_density(tilt)
-    tilted = jnp.exp(logs)
-    worst = sample.at_top / sample.top
-    spread = jnp.where(width > 0, jnp.nan, 0.0)  # of a maximum: none is known unless all losses are one
-    return _Tilted(
-        jnp.where(inside, tilted / (probabilities * tilted).sum(), jnp.where(given > 0, worst, 1.0)),
-        jnp.where(inside, width / tilt * jnp.expm1(logs), jnp.where(given > 0, spread, losses)),
-    )
+def _tilt(losses: Samples, probabilities: Samples, radius: Any) -> tuple[Samples, Samples]:
+    """Return the exponential tilt of each sample with `E[xi log xi] = radius`, and the influence of its draws."""
+    shape = losses.shape
+    losses, probabilities = losses.reshape(-1, shape[-1]), np.broadcast_to(probabilities, shape).reshape(-1, shape[-1])
+    given = np.broadcast_to(np.asarray(radius)[..., None], (*shape[:-1], 1)).reshape(-1, 1)
+    with np.errstate(all="ignore"):
+        rows, inside, width = _Rows.of(losses, probabilities, given)
+        spread = np.where(width > 0, np.nan, 0.0)  # of a maximum: none is known unless all losses are one
+        density = np.where(given > 0, rows.at_top / rows.top, 1.0)
+        influence = np.where(given > 0, spread, losses)
+        found = np.flatnonzero(inside)
+        if found.size:
+            tilted = rows.select(found)
+            tilt = tilted.find_tilts(ROUNDING)
+            logs = tilted.log_density(tilt)
+            weights = np.exp(logs)
+            density[found], influence[found] = weights / tilted.mean(weights), width[found] / tilt * np.expm1(logs)
+    return density.reshape(shape), influence.reshape(shape)
 
 
 def worst_rows(
     nominal: Float[np.ndarray, "B ..."], values: Float[np.ndarray, "B ..."], radius: Float[np.ndarray, ...]
 ) -> Float[np.ndarray, "B ..."]:
-    """The rows p along the first axis that maximise `p values` within `KL(p || nominal) <= radius`, in NumPy.
+    """Return the rows p along the first axis that maximise `p values` within `KL(p || nominal) <= radius`.
 
-    Tilts as those of `KullbackLeiblerBall`, many side by side; rows leave the search as they settle.
+    They are tilts as those of `KullbackLeiblerBall`.
     """
+    shape = np.moveaxis(nominal, 0, -1).shape
+    given, likely = (np.moveaxis(part, 0, -1).reshape(-1, shape[-1]) for part in (values, nominal))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        sample, inside, _ = _Sample.of(values, nominal, radius)
-        worst = np.where(sample.at_top, nominal, 0.0)
-        rows = np.where(inside | (radius <= 0), nominal, worst / worst.sum(axis=0))
-        tilted = _Sample(*(part[..., inside] for part in sample))
-        log_tilt, unsettled, search = np.zeros(tilted.radius.shape), np.arange(tilted.radius.size), tilted
-        state = search.first()
-        for _ in range(NEWTON_STEPS):
-            state = search.step(*state)
-            log_tilt[unsettled] = state[2]
-            going = state[3] > SETTLED
-            if not going.any():
-                break
-            unsettled, state = unsettled[going], tuple(part[going] for part in state)
-            search = _Sample(*(part[..., going] for part in search))
-        weights = tilted.probabilities * np.exp(tilted.log_density(np.exp(log_tilt)))
-        rows[..., inside] = weights / weights.sum(axis=0)
-    return rows
+        rows, inside, _ = _Rows.of(given, likely, radius.reshape(-1, 1))
+        worst = np.where(rows.at_top, likely, 0.0)
+        found = np.where(inside | (radius.reshape(-1, 1) <= 0), likely, worst / worst.sum(axis=1, keepdims=True))
+        tilted = rows.select(inside[:, 0])
+        if len(tilted.y):
+            weights = tilted.probabilities * np.exp(tilted.log_density(tilted.find_tilts(SETTLED)))
+            found[inside[:, 0]] = weights / weights.sum(axis=1, keepdims=True)
+    return np.moveaxis(found.reshape(shape), -1, 0)
 
 
 class ChiSquareBall(ConcaveRisk):
@@ -238,42 +245,47 @@ class ChiSquareBall(ConcaveRisk):
         converter=as_number, metadata=number("[0, inf)", "0 is the mean", "use WorstCase() for no bound at all")
     )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`(C - v)^+ / E (C - v)^+` at the v that uses up the radius."""
         active, mass, centred, slope, _ = self._active(losses, probabilities)
-        density = jnp.where(active, jnp.maximum(1.0 + slope * centred, 0.0) / mass, 0.0)
+        density = np.where(active, np.maximum(1.0 + slope * centred, 0.0) / mass, 0.0)
         # A steep slope makes the rounding of the mean large.
-        return density / (probabilities * density).sum()
+        return density / (probabilities * density).sum(axis=-1, keepdims=True)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """`xi^2 E (C - v)^+ / 2`; NaN where the ball reaches the sample's worst case."""
         active, mass, centred, slope, width = self._active(losses, probabilities)
         # Less the constant 1 / (2 slope mass), without which this grows beyond all bounds as the radius goes to 0.
         inner = centred * (1.0 + 0.5 * slope * centred) / mass
-        outer = -0.5 / (jnp.where(slope > 0, slope, 1.0) * mass)
+        outer = -0.5 / (np.where(slope > 0, slope, 1.0) * mass)
         carried = probabilities > 0
         worst = (self.radius > 0) & (width > 0) & (slope == 0)
-        return jnp.where(worst, jnp.nan, width * jnp.where(carried, jnp.where(active, inner, outer), 0.0))
+        return np.where(worst, np.nan, width * np.where(carried, np.where(active, inner, outer), 0.0))
 
-    def _active(self, losses: Array, probabilities: Array) -> tuple[Any, ...]:
+    def _active(self, losses: Samples, probabilities: Samples) -> tuple[Any, ...]:
         """Draws with positive density, their mass, normalised losses less their mean, `s = 1 / (mean - v)`, the range.
 
         `xi = (1 + s (y - mean)) / mass`. The ratio `h(v) = E ((y - v)^+)^2 / (E (y - v)^+)^2` rises in v and is
         `1 + radius` at the optimum, so a draw is active just if h is larger at its loss; at the largest loss h is
         infinite. The mean is taken from the smallest active loss on, next to which tiny weights keep their digits.
         """
+
+        def total(values: Samples) -> Samples:
+            return values.sum(axis=-1, keepdims=True)
+
+        radius = self.radius[..., None]
         y, width = normalised(losses, probabilities)
         first, second = excess_moments(y, probabilities)
-        active = (second > (1.0 + self.radius) * first * first) | (y >= 0)
-        weights = jnp.where(active, probabilities, 0.0)
-        mass = weights.sum()
-        above = y - jnp.min(jnp.where(weights > 0, y, 0.0))
-        centred = above - (weights * above).sum() / mass
-        variance = (weights * centred**2).sum() / mass
+        active = (second > (1.0 + radius) * first * first) | (y >= 0)
+        weights = np.where(active, probabilities, 0.0)
+        mass = total(weights)
+        above = y - np.min(np.where(weights > 0, y, 0.0), axis=-1, keepdims=True)
+        centred = above - total(weights * above) / mass
+        variance = total(weights * centred**2) / mass
         # `mass (1 + radius) - 1`, which cancels for a small radius.
-        outside = jnp.where(active, 0.0, probabilities).sum()
-        room = jnp.where(mass < 0.5, mass * (1.0 + self.radius) - 1.0, self.radius - (1.0 + self.radius) * outside)
-        slope = jnp.sqrt(jnp.maximum(room, 0.0)) / jnp.sqrt(jnp.where(variance > 0, variance, jnp.inf))
+        outside = total(np.where(active, 0.0, probabilities))
+        room = np.where(mass < 0.5, mass * (1.0 + radius) - 1.0, radius - (1.0 + radius) * outside)
+        slope = np.sqrt(np.maximum(room, 0.0)) / np.sqrt(np.where(variance > 0, variance, np.inf))
         return active, mass, centred, slope, width
 
 
@@ -289,11 +301,12 @@ class TotalVariationBall(ConcaveRisk):
 
     radius: Float[Array, "*batch"] = field(converter=as_number, metadata=number("[0, 1)", "0 is the mean", BEYOND))
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """The densities of the worst case and of CVaR, mixed."""
-        worst = WorstCase().density(losses, probabilities)
-        return self.radius * worst + (1.0 - self.radius) * CVaR(self.radius).density(losses, probabilities)
+        radius = np.asarray(self.radius)[..., None]
+        worst, tail = worst_density(losses, probabilities), tail_density(1.0 - radius, losses, probabilities)
+        return radius * worst + (1.0 - radius) * tail
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """NaN unless the radius is 0: the worst case is a part of it."""
-        return jnp.where(self.radius > 0, jnp.nan, losses)
+        return np.where(self.radius > 0, np.nan, losses)

@@ -8,34 +8,34 @@ follow from it, and so does the standard error unless the density is not smooth 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import (
-    Array,
-    as_float,
-    in_float64,
-    is_concrete,
-    is_jax_array,
-    is_traced,
-    require_distribution,
-    require_finite,
-    to_numpy,
-)
-from ..deferred import jax, jitted, lax, loaded
+from ..arrays import as_float, is_jax_array, is_traced, require_distribution, require_finite
+from ..deferred import float64, loaded
 from ..errors import InputError
-from ..records import Record
+from ..records import Record, tree_map
 from ..settings import check_settings
-from .intervals import Estimate, confidence_interval, effective_draws, error_norm
+from .intervals import Estimate, confidence_interval, effective_draws
 
 # An infinite loss counts as so many times the largest finite one when the weights are found.
 LARGE = 1e6
 
-# A sample is filled up with draws of weight 0 to one of these sizes: few are compiled, whatever the number of draws.
-SMALLEST_FILLED, FILLED_GROWTH = 1024, 4
+# The derivative by the weights of a user's risk is found by differences this long, as a share of a weight, at no more
+# than so many draws of a sample.
+WEIGHT_STEP, MOST_DIFFERENCES = 1e-5, 200
+
+# Classes of users' risks whose density was seen to return an array of JAX.
+_written_for_jax: set[type] = set()
+
+
+Sample: TypeAlias = Float[np.ndarray, " R"]
+"""Losses of a sample, or a number of each of its draws."""
+
+Samples: TypeAlias = Float[np.ndarray, "*batch R"]
+"""Losses of many samples, or a number of each of their draws."""
 
 
 class Assessment(NamedTuple):
@@ -102,10 +102,10 @@ class Risk(Record, Mixable):
         biased_low: whether the value on a sample is on average at most that of the distribution it was drawn from, as
             of every risk that is concave in the distribution: the mean, CVaR and what is mixed from them.
         is_program: whether every assessment is a convex program, which costs more than the losses do.
-        ignores_weightless: whether draws of weight 0 change nothing, as in every function of the losses' distribution,
-            so that a sample may be filled up with them, and is compiled less often.
-        on_host: whether density and influence take NumPy arrays, too, as those do that take their functions from
-            `losses.__array_namespace__()`: nothing has to be compiled for a sample.
+        ignores_weightless: whether draws of weight 0 change nothing, as in every function of the losses' distribution;
+            a density that is written with `jax.numpy` then is compiled for few numbers of draws.
+        batched: whether `density` takes losses `[..., R]` of many samples, and numbers of the risk that have their
+            leading axes.
     """
 
     monotone: ClassVar[bool] = True
@@ -113,16 +113,30 @@ class Risk(Record, Mixable):
     biased_low: ClassVar[bool] = False
     is_program: ClassVar[bool] = False
     ignores_weightless: ClassVar[bool] = False
-    on_host: ClassVar[bool] = False
+    batched: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         check_settings(self)
 
     @abc.abstractmethod
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """The maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`."""
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
+        """Return the maximiser xi* (equation 7 of the paper): non-negative, with `sum_k p_k xi_k = 1`.
 
-    @in_float64
+        A risk of your own is given one sample, `[R]`, and may use NumPy or `jax.numpy`.
+        """
+
+    def densities(self, losses: Any, probabilities: Any) -> Any:
+        """Return the density of each sample `[..., R]`, whatever `density` is written with; in jitted code, too."""
+        if is_traced(losses):
+            from .user import call_back
+
+            return call_back(self, losses, probabilities)
+        if self.batched:
+            return self.density(losses, probabilities)
+        rows, weights = losses.reshape(-1, losses.shape[-1]), np.broadcast_to(probabilities, losses.shape)
+        several = zip(rows, weights.reshape(rows.shape), strict=True)
+        return np.stack([_density_of_sample(self, row, own) for row, own in several]).reshape(losses.shape)
+
     def __call__(self, losses: Any, probabilities: Any = None) -> Assessment:
         """Assess a sample.
 
@@ -130,38 +144,29 @@ class Risk(Record, Mixable):
             losses: `[R]` one loss a posterior draw.
             probabilities: `[R]` weights of the draws summing to 1; equal when left out.
         """
-        losses, probabilities = checked_sample(losses, probabilities)
-        traced = is_traced(losses) or is_traced(probabilities)
-        found: Any = risk_value if traced else assess_sample
-        return Assessment(*found(self, losses, probabilities))
+        return Assessment(*assess_sample(self, *checked_sample(losses, probabilities)))
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """The derivative of the value by the weight of each draw, up to a constant; NaN where there is none.
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
+        """Return the derivative of the value by the weight of each draw, up to a constant; NaN where there is none.
 
-        A risk whose `density` is not smooth in the weights gives its own.
+        A risk whose `density` is not smooth in the weights gives its own. It is found by differences where the density
+        is written with NumPy; of more than 200 draws at 200, and between them it is interpolated in the loss.
         """
+        self.densities(losses, probabilities)
+        if type(self) in _written_for_jax:
+            from .user import derive_by_weights
 
-        def value(weights: Array) -> Any:
-            return (weights * self.density(losses, weights) * losses).sum()
+            return derive_by_weights(self, losses, probabilities)
+        return difference_by_weights(self, losses, probabilities)
 
-        return jax.grad(value)(probabilities)
-
-    @in_float64
     def standard_error(self, losses: Any, probabilities: Any = None) -> Any:
         """Monte-Carlo standard error of the value, by the infinitesimal jackknife.
 
         The influence of draw k is the derivative of the value by its weight; for the mean this is the
         textbook standard error, for CVaR its usual asymptotic one.
         """
-        sample = checked_sample(losses, probabilities)
-        if sample[0].shape[0] == 1:
-            return np.asarray(np.nan)  # one draw says nothing of the spread
-        if any(map(is_traced, sample)):
-            slope = self.influence(*sample)
-            return error_norm(sample[1] * (slope - (sample[1] * slope).sum()))
         return np.asarray(_estimate(self, losses, probabilities).error)
 
-    @in_float64
     def interval(self, losses: Any, probabilities: Any = None, confidence: float = 0.95) -> tuple[float, float]:
         """A confidence interval of the risk of the distribution that the losses were drawn from.
 
@@ -185,7 +190,6 @@ class Risk(Record, Mixable):
         """
         return confidence_interval(_estimate(self, losses, probabilities), confidence)
 
-    @in_float64
     def difference_interval(
         self, losses: Any, others: Any, probabilities: Any = None, confidence: float = 0.95
     ) -> tuple[float, float]:
@@ -212,89 +216,105 @@ class Risk(Record, Mixable):
         return confidence_interval(one.less(other), confidence)
 
 
-def risk_value(risk: Risk, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Any, Any]:
-    """Value and xi*, differentiable by the losses: the derivative of the value is `p xi*`.
+def _density_of_sample(risk: Risk, losses: Sample, probabilities: Sample) -> Sample:
+    """Return the density of one sample of a risk of the user's, compiled if it is written with `jax.numpy`."""
+    with float64():
+        if type(risk) not in _written_for_jax:
+            try:
+                found = risk.density(losses, probabilities)
+            except AttributeError:
+                # A method that only arrays of JAX have, such as `losses.at`.
+                if not loaded():
+                    raise
+            else:
+                if not is_jax_array(found):
+                    return np.asarray(found)
+            _written_for_jax.add(type(risk))
+        from .user import compiled_density
 
-    This is the envelope theorem (Theorem 2 of the paper): the maximiser is held fixed. The losses are cut
-    off before the density, not after it: a density that calls a solver has no derivative rule.
+        return compiled_density(risk, losses, probabilities)
+
+
+def difference_by_weights(risk: Risk, losses: Sample, probabilities: Sample) -> Sample:
+    """Return central differences of the value by the weights, forward ones by weights of 0."""
+    chosen = np.arange(len(losses))
+    if len(losses) > MOST_DIFFERENCES:
+        chosen = np.argsort(losses, kind="stable")[np.linspace(0, len(losses) - 1, MOST_DIFFERENCES).astype(int)]
+
+    def value(k: int, step: float) -> float:
+        weights = probabilities.copy()
+        weights[k] += step
+        return float((weights * risk.densities(losses, weights) * losses).sum())
+
+    found = np.empty(len(chosen))
+    for place, k in enumerate(chosen.tolist()):
+        ahead = WEIGHT_STEP * (probabilities[k] or 1.0 / len(losses))
+        behind = -ahead if probabilities[k] > 0 else 0.0
+        found[place] = (value(k, ahead) - value(k, behind)) / (ahead - behind)
+    if len(chosen) == len(losses):
+        return found
+    knots, first = np.unique(losses[chosen], return_index=True)
+    return np.interp(losses, knots, found[first])
+
+
+def assess_sample(risk: Risk, losses: Samples, probabilities: Samples) -> tuple[Float[np.ndarray, "*batch"], Samples]:
+    """Return the value and xi* of each sample.
+
+    The derivative of the value by the losses is `p xi*`, by the envelope theorem (Theorem 2 of the paper).
     """
-    xp: Any = losses.__array_namespace__()
-    held = lax.stop_gradient if is_jax_array(losses) else lambda part: part
-    infinite = losses == np.inf
-    losses, density = _weighed(risk, losses, probabilities)
-    # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
-    size = held(xp.max(xp.where(probabilities > 0, xp.abs(losses), 0.0)))
-    unit = xp.where(size > 0, size, 1.0)
-    value = unit * (probabilities * density * xp.where(probabilities > 0, losses / unit, 0.0 * losses)).sum()
-    return xp.where(xp.any(infinite & (probabilities * density > 0)), np.inf, value), density
-
-
-def _weighed(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
-    """The losses as they are weighed, and xi*: an infinite loss counts as a very large one."""
-    xp: Any = losses.__array_namespace__()
-    most = xp.max(xp.where(xp.isfinite(losses), xp.abs(losses), 0.0))
-    losses = xp.where(losses == np.inf, LARGE * xp.where(most > 0, most, 1.0), losses)
-    if not is_jax_array(losses):
-        return losses, risk.density(losses, probabilities)
-    try:
-        return losses, risk.density(lax.stop_gradient(losses), lax.stop_gradient(probabilities))
-    except jax.errors.JAXTypeError as error:
-        raise InputError(
-            f"the density of {type(risk).__name__} could not be compiled: {str(error).splitlines()[0]}; write it "
-            "with jax.numpy in place of numpy, and hold it to its laws with pr.check_risk"
-        ) from error
-
-
-def weights_of(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Float[np.ndarray, " R"]:
-    """xi* alone, as `assess_sample` has it."""
-    if not risk.on_host:
-        return assess_sample(risk, losses, probabilities)[1]
+    losses, probabilities = np.asarray(losses), np.asarray(probabilities)
     with np.errstate(all="ignore"):
-        return np.asarray(_weighed(risk, losses, probabilities)[1])
+        density = weights_of(risk, losses, probabilities)
+        infinite, carried = losses == np.inf, probabilities > 0
+        losses = _without_infinite(losses)
+        # In units of the largest loss, or small losses times small weights fall below what numbers can hold.
+        size = np.max(np.where(carried, np.abs(losses), 0.0), axis=-1, keepdims=True)
+        unit = np.where(size > 0, size, 1.0)
+        share = probabilities * density
+        value = unit[..., 0] * (share * np.where(carried, losses / unit, 0.0 * losses)).sum(axis=-1)
+        return np.where(np.any(infinite & (share > 0), axis=-1), np.inf, value), density
 
 
-def _closely(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any, Any, Any]:
-    xp: Any = losses.__array_namespace__()
-    value, density = risk_value(risk, losses, probabilities)
-    single = xp.where(np.arange(len(losses)) == xp.argmax(probabilities), 1.0, 0.0)
-    share = xp.maximum(risk_value(risk, single, probabilities)[0], probabilities.max())
-    return value, density, risk.influence(losses, probabilities), share
+def assess_each(
+    risks: Risk, losses: Float[np.ndarray, "G R"], shares: Float[np.ndarray, "G R"]
+) -> tuple[Float[np.ndarray, " G"], Float[np.ndarray, "G R"]]:
+    """Return the value and xi* of each sample under a risk of its own: numbers of `risks` have a leading axis G."""
+    if risks.batched:
+        return assess_sample(risks, losses, shares)
+    each = (select_run(risks, g) for g in range(len(losses)))
+    values, densities = zip(*map(assess_sample, each, losses, shares), strict=True)
+    return np.array(values), np.stack(densities)
 
 
-compiled_value, _compiled_closely = jitted(risk_value), jitted(_closely)
+def select_run(risks: Risk, run: int) -> Risk:
+    """Return the risk of one run, of risks whose numbers have a leading axis of runs."""
+    return tree_map(lambda leaf: leaf[run], risks)
 
 
-def _filled(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sample, followed by draws of weight 0 where these change nothing."""
-    size = SMALLEST_FILLED
-    while size < len(losses):
-        size *= FILLED_GROWTH
-    more = size - len(losses) if risk.ignores_weightless else 0
-    return np.pad(losses, (0, more), mode="edge"), np.pad(probabilities, (0, more))
+def weights_of(risk: Risk, losses: Samples, probabilities: Samples) -> Samples:
+    """Return xi* alone, as `assess_sample` does."""
+    with np.errstate(all="ignore"):
+        return risk.densities(_without_infinite(losses), probabilities)
 
 
-def _by(risk: Risk, plain: Callable, compiled: Callable, losses: np.ndarray, probabilities: np.ndarray) -> Any:
-    """What a function finds of a sample, by NumPy where the risk takes its arrays."""
-    if not risk.on_host:
-        return to_numpy(compiled(risk, *_filled(risk, losses, probabilities)))
-    with np.errstate(all="ignore"):  # as in compiled code
-        return tuple(np.asarray(part) for part in plain(risk, losses, probabilities))
+def _without_infinite(losses: Samples) -> Samples:
+    """Return the losses as they are weighed: an infinite loss counts as a very large one."""
+    infinite = losses == np.inf
+    if not infinite.any():
+        return losses
+    most = np.max(np.where(np.isfinite(losses), np.abs(losses), 0.0), axis=-1, keepdims=True)
+    return np.where(infinite, LARGE * np.where(most > 0, most, 1.0), losses)
 
 
-@in_float64
-def assess_sample(risk: Risk, losses: Any, probabilities: Any) -> tuple[Any, Any]:
-    """Value and xi* of a sample: by NumPy, or compiled for few sizes, whatever the sample's."""
+def assess_closely(risk: Risk, losses: Sample, probabilities: Sample) -> Assessed:
+    """Return what `assess_sample` does, with what the value's error is made of."""
     losses, probabilities = np.asarray(losses), np.asarray(probabilities)
-    value, density = _by(risk, risk_value, compiled_value, losses, probabilities)
-    return value, density[: len(losses)]
-
-
-@in_float64
-def assess_closely(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> Assessed:
-    """As `assess_sample`, with what the value's error is made of."""
-    losses, probabilities = np.asarray(losses), np.asarray(probabilities)
-    value, density, influence, share = _by(risk, _closely, _compiled_closely, losses, probabilities)
-    return Assessed(float(value), density[: len(losses)], influence[: len(losses)], float(share))
+    value, density = assess_sample(risk, losses, probabilities)
+    single = np.where(np.arange(len(losses)) == np.argmax(probabilities), 1.0, 0.0)
+    share = max(float(assess_sample(risk, single, probabilities)[0]), float(probabilities.max()))
+    with np.errstate(all="ignore"):
+        influence = np.asarray(risk.influence(losses, probabilities))
+    return Assessed(float(value), density, influence, share)
 
 
 def estimate_of(assessed: Assessed, losses: np.ndarray, probabilities: np.ndarray) -> Estimate:
@@ -312,7 +332,7 @@ def sample_interval(assessed: Assessed, losses: np.ndarray, probabilities: np.nd
 
 
 def _estimate(risk: Risk, losses: Any, probabilities: Any) -> Estimate:
-    sample = to_numpy(checked_sample(losses, probabilities))
+    sample = checked_sample(losses, probabilities)
     return estimate_of(assess_closely(risk, *sample), *sample)
 
 
@@ -320,29 +340,23 @@ class ConcaveRisk(Risk):
     """A risk that is concave in the distribution of the losses, as the least of expectations over some number."""
 
     biased_low: ClassVar[bool] = True  # by Jensen's inequality
-    ignores_weightless: ClassVar[bool] = True
+    batched: ClassVar[bool] = True
 
 
-def checked_sample(losses: Any, probabilities: Any) -> tuple[Any, Any]:
-    """A user's losses and weights as float64, equal weights when left out."""
+def checked_sample(losses: Any, probabilities: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return a user's losses and weights as float64, equal weights when left out."""
+    if is_traced(losses) or is_traced(probabilities):
+        raise InputError("a risk assesses numbers; call it outside the function that JAX compiles or differentiates")
     losses = as_float(losses)
     if losses.ndim != 1 or losses.shape[0] == 0:
         raise InputError(f"a risk needs a list of at least one loss, got shape {losses.shape}")
-    if is_concrete(losses):
-        require_finite("loss", np.asarray(losses))
+    require_finite("loss", losses)
     if probabilities is None:
-        return _jax_array(losses), _jax_array(np.full(losses.shape, 1.0 / losses.shape[0]))
+        return losses, np.full(losses.shape, 1.0 / losses.shape[0])
     probabilities = as_float(probabilities)
     if probabilities.shape != losses.shape:
         raise InputError(f"{losses.shape[0]} losses need as many weights, got shape {probabilities.shape}")
-    if is_concrete(probabilities):
-        require_finite("weight", np.asarray(probabilities))
-        require_distribution("weights", np.asarray(probabilities))
-        # The check lets rounding through; a ball of radius 0 would take it for a distance.
-        probabilities = probabilities / probabilities.sum()
-    return _jax_array(losses), _jax_array(probabilities)
-
-
-def _jax_array(part: Any) -> Any:
-    """Traced inside a compiled function, so that the risk can be, too; outside, nothing is compiled for it."""
-    return jax.device_put(part) if loaded() and not is_traced(part) else part
+    require_finite("weight", probabilities)
+    require_distribution("weights", probabilities)
+    # The check lets rounding through; a ball of radius 0 would take it for a distance.
+    return losses, probabilities / probabilities.sum()

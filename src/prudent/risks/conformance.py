@@ -9,9 +9,8 @@ import numpy as np
 
 from ..arrays import in_float64, require_kind, require_size
 from ..conformance import Conformance, Finding, explained, held_to
-from ..deferred import jax, jitted
 from ..errors import InputError
-from .base import Risk, compiled_value, risk_value
+from .base import Risk, assess_sample
 
 # What a law may be off by, as a share of the size of the losses: convex programs are solved to some 1e-8.
 TOLERANCE = 1e-6
@@ -29,7 +28,7 @@ LAWS = {
     "convexity": "rho(a Z + (1 - a) Z') <= a rho(Z) + (1 - a) rho(Z'), rho(Z + Z') <= rho(Z) + rho(Z')",
     "envelope": "the weights of one loss are no worse for another than its own, sum p xi(Z) Z' <= rho(Z')",
     "gradient": "the derivative of the value is p xi: against central differences, away from ties",
-    "compilation": "the same value one by one, compiled, and in a batch",
+    "repetition": "the same value for a sample by itself and among others",
 }
 _FIXES = {
     "weights": "density must be >= 0 with sum p xi = 1; divide it by (probabilities * density).sum()",
@@ -40,7 +39,7 @@ _FIXES = {
     "convexity": "the value must be a maximum of means over a fixed set of densities",
     "envelope": "density must be the worst one of a fixed set of densities at every loss",
     "gradient": "density must be the maximiser of sum p xi C, exactly",
-    "compilation": "density must not depend on anything but its arguments; write it with jax.numpy",
+    "repetition": "density must not depend on anything but its arguments",
 }
 
 
@@ -77,7 +76,7 @@ def _held(risk: Risk, law: str, amounts: np.ndarray, witness: Callable[[int], st
 
 
 class _Trial:
-    """Samples in a few groups of common weights, assessed in one compiled batch."""
+    """Samples in a few groups of common weights, assessed in one batch."""
 
     def __init__(self, risk: Risk, samples: int, draws: int, seed: int):
         rng = np.random.default_rng(seed)
@@ -113,11 +112,11 @@ class _Trial:
 
     def _assess(self, losses: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         called = f"{type(self.risk).__name__}.density"
-        with explained(lambda error: f"{called} fails in a compiled batch ({error}); write it with jax.numpy", ()):
-            values, densities = _assess(self.risk, losses, weights)
-        if densities.shape != losses.shape:
-            raise InputError(f"density gives shape {densities.shape[1:]} for {self.draws} losses; one number a draw")
-        return np.asarray(values), np.asarray(densities)
+        with explained(lambda error: f"{called} fails: {error}"):
+            shape = self.risk.densities(losses[0], weights[0]).shape
+            if shape != losses[0].shape:
+                raise InputError(f"density gives shape {shape} for {self.draws} losses; one number a draw")
+            return assess_sample(self.risk, losses, weights)
 
     def _sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         group, row = np.unravel_index(index, self.one.shape[:2])
@@ -138,7 +137,7 @@ class _Trial:
         yield "value", away, lambda k: f"{values[k]:.6g} at losses {_short(losses[k])}"
         yield from self._coherence()
         yield "gradient", *self._gradient()
-        yield "compilation", *self._compilation()
+        yield "repetition", *self._repetition()
 
     def _coherence(self) -> Iterator[tuple[str, np.ndarray, Callable[[int], str]]]:
         one, rho, sure, factor, share = self.rho["one"], self.rho, self.sure, self.factor, self.share
@@ -175,35 +174,16 @@ class _Trial:
         values = values.reshape(len(losses), len(moves))
         forward = (values[:, : self.draws] - values[:, -1:]) / STEP
         backward = (values[:, -1:] - values[:, self.draws : -1]) / STEP
-        slopes = np.asarray(_slopes(self.risk, losses, weights))
+        slopes = weights * assess_sample(self.risk, losses, weights)[1]
         # Where the two sides differ much there is a kink: two losses tied, or one at a quantile or at the mean.
         smooth = np.abs(forward - backward) < 100 * STEP
         away = np.where(smooth, np.abs(slopes - 0.5 * (forward + backward)), 0.0)
         return away.max(axis=1), lambda k: f"away from the difference quotient {self._at(int(plain[k]))}"
 
-    def _compilation(self) -> tuple[np.ndarray, Any]:
+    def _repetition(self) -> tuple[np.ndarray, Any]:
         chosen = np.linspace(0, self.one.size // self.draws - 1, 6).astype(int)
-        away = []
-        for k in chosen:
-            losses, weights = self._sample(int(k))
-            plain, _ = risk_value(self.risk, jax.numpy.asarray(losses), jax.numpy.asarray(weights))
-            away.append(
-                max(
-                    abs(float(plain) - self.rho["one"].flat[k]),
-                    abs(float(compiled_value(self.risk, losses, weights)[0]) - float(plain)),
-                )
-            )
-        return np.array(away), lambda k: f"another value when compiled {self._at(int(chosen[k]))}"
-
-
-@jitted
-def _assess(risk: Risk, losses: Any, weights: Any) -> Any:
-    return jax.vmap(lambda row, p: risk_value(risk, row, p))(losses, weights)
-
-
-@jitted
-def _slopes(risk: Risk, losses: Any, weights: Any) -> Any:
-    return jax.vmap(jax.grad(lambda row, p: risk_value(risk, row, p)[0]))(losses, weights)
+        alone = [float(assess_sample(self.risk, *self._sample(int(k)))[0]) for k in chosen]
+        return np.abs(alone - self.rho["one"].flat[chosen]), lambda k: f"another value {self._at(int(chosen[k]))}"
 
 
 def _short(values: np.ndarray) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
-from ..arrays import Array, in_float64, require_number
-from ..deferred import jax, jnp, lax
+from ..arrays import require_number
 from ..errors import InputError
 from ..records import field, tree_leaves
-from .base import Risk, checked_sample
+from .base import Risk, Sample, checked_sample
 from .envelope_programs import (
     Clarabel,
     EnvelopeSolution,
@@ -74,21 +72,15 @@ class Envelope(Risk):
             fix = "the norm of xi = 1 is 1; leave it out for no bound"
             require_number("Envelope norm_bound", self.norm_bound, "[1, inf)", fix)
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Sample, probabilities: Sample) -> Sample:
         """The worst density by a convex program; NaN where the solver fails."""
-        # As whole numbers: JAX's threads that call back do not know that we compute in float64.
-        words = jax.ShapeDtypeStruct((*losses.shape, 2), jnp.uint32)
-        sample = (
-            lax.bitcast_convert_type(jnp.asarray(part, jnp.float64), jnp.uint32) for part in (losses, probabilities)
-        )
-        found = jax.pure_callback(_Worst(self._set()), words, *sample, vmap_method="broadcast_all")
-        return lax.bitcast_convert_type(found, jnp.float64)
+        solution = _solved(program_of(self._set(), np.asarray(probabilities).tobytes()), np.asarray(losses))
+        return solution.weights if solution.status.usable else np.full_like(losses, np.nan)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """NaN: the weights of the draws may enter the constraints, and how is not known."""
-        return jnp.full_like(losses, jnp.nan)
+        return np.full_like(losses, np.nan)
 
-    @in_float64
     def solve(self, losses: Any, probabilities: Any = None) -> EnvelopeSolution:
         """The worst density with the solver's report.
 
@@ -96,27 +88,11 @@ class Envelope(Risk):
             losses: `[R]` one loss a posterior draw.
             probabilities: `[R]` weights of the draws summing to 1; equal when left out.
         """
-        losses, probabilities = (np.asarray(part) for part in checked_sample(losses, probabilities))
+        losses, probabilities = checked_sample(losses, probabilities)
         return _solved(program_of(self._set(), probabilities.tobytes()), losses)
 
     def _set(self) -> SetOfDensities:
         return SetOfDensities(self.constraints, self.norm_bound, float(self.order), self.impose, self.solver)
-
-
-class _Worst(NamedTuple):
-    """The call back from compiled code; two of equal sets are equal, so that nothing is compiled twice."""
-
-    densities: SetOfDensities
-
-    def __call__(self, losses: Any, probabilities: Any) -> np.ndarray:
-        losses, probabilities = (np.ascontiguousarray(np.asarray(part)) for part in (losses, probabilities))
-        losses, probabilities = (part.view(np.float64)[..., 0] for part in (losses, probabilities))
-        found = np.empty(losses.shape)
-        for where in np.ndindex(losses.shape[:-1]):
-            program = program_of(self.densities, np.ascontiguousarray(probabilities[where]).tobytes())
-            solution = _solved(program, losses[where])
-            found[where] = solution.weights if solution.status.usable else np.nan
-        return np.ascontiguousarray(found[..., None]).view(np.uint32)
 
 
 def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:

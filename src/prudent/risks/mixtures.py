@@ -12,11 +12,14 @@ from ..arrays import Array, as_float, as_number, is_concrete, require_finite
 from ..errors import InputError
 from ..records import field
 from ..settings import check_settings, number
-from .base import Mixable, Risk
-from .quantiles import BEYOND, LEVEL, CVaR
+from .base import Mixable, Risk, Sample, Samples
+from .quantiles import BEYOND, LEVEL, tail_density, tail_influence
 
 # Weights that sum to 1 this closely make a mixture; it divides by their sum.
 ROUNDING = 1e-9
+
+# Losses this close to their mean, as a share of the largest, are not above it.
+AT_MEAN = 1e-15
 
 
 def _of_parts(name: str, joined: Callable[[Iterable[bool]], bool] = all) -> Any:
@@ -42,8 +45,7 @@ class Mixture(Risk):
     monotone: ClassVar[bool] = _of_parts("monotone")
     coherent: ClassVar[bool] = _of_parts("coherent")
     biased_low: ClassVar[bool] = _of_parts("biased_low")
-    ignores_weightless: ClassVar[bool] = _of_parts("ignores_weightless")
-    on_host: ClassVar[bool] = _of_parts("on_host")
+    batched: ClassVar[bool] = _of_parts("batched")
     is_program: ClassVar[bool] = _of_parts("is_program", any)
 
     risks: tuple[Risk, ...] = field(converter=tuple)
@@ -62,22 +64,20 @@ class Mixture(Risk):
                     f"the weights of a Mixture must be >= 0 and sum to 1, got {self.weights}; divide by their sum"
                 )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """The densities of the parts, mixed."""
-        xp: Any = losses.__array_namespace__()
-        weights = xp.asarray(self.weights) / xp.asarray(self.weights).sum()
-        parts = [risk.density(losses, probabilities) for risk in self.risks]
-        mixed: Any = sum((weight * part for weight, part in zip(weights, parts, strict=True)), xp.zeros_like(losses))
+        parts = (risk.densities(losses, probabilities) for risk in self.risks)
+        shares = np.moveaxis(self._shares(), -1, 0)
+        mixed: Any = sum((share[..., None] * part for share, part in zip(shares, parts, strict=True)), 0.0)
         return mixed
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """The influences of the parts, mixed; NaN if a part has none, unless its weight is 0."""
-        xp: Any = losses.__array_namespace__()
-        weights = xp.asarray(self.weights) / xp.asarray(self.weights).sum()
-        parts = [risk.influence(losses, probabilities) for risk in self.risks]
-        parts = (xp.where(weight > 0, weight * part, 0.0) for weight, part in zip(weights, parts, strict=True))
-        mixed: Any = sum(parts, xp.zeros_like(losses))
-        return mixed
+        several = [(share, risk) for share, risk in zip(self._shares(), self.risks, strict=True) if share > 0]
+        return np.sum([share * np.asarray(risk.influence(losses, probabilities)) for share, risk in several], axis=0)
+
+    def _shares(self) -> Float[np.ndarray, "*batch K"]:
+        return np.asarray(self.weights / self.weights.sum(axis=-1, keepdims=True))
 
 
 class PartialMixture(Mixable):
@@ -160,8 +160,7 @@ class MeanSemideviation(Risk):
     3.5
     """
 
-    on_host: ClassVar[bool] = True
-    ignores_weightless: ClassVar[bool] = True
+    batched: ClassVar[bool] = True
 
     order: Float[Array, "*batch"] = field(
         converter=as_number,
@@ -174,34 +173,35 @@ class MeanSemideviation(Risk):
         metadata=number("[0, 1]", "of the deviation", "above 1 it is not monotone, below 0 not convex", alone=True),
     )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`1 + c (zeta - E zeta)` with `zeta = ((C - E C)^+ / semideviation)^(p - 1)`, 0 at the mean and below."""
         ratio, _ = self._excess(losses, probabilities)
         zeta = self._power(ratio)
-        xp = losses.__array_namespace__()
-        return xp.maximum(1.0 + self.weight * (zeta - (probabilities * zeta).sum()), 0.0)
+        mean = (probabilities * zeta).sum(axis=-1, keepdims=True)
+        return np.maximum(1.0 + self.weight[..., None] * (zeta - mean), 0.0)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """`(1 - c E zeta) C + c s ((C - E C)^+ / s)^p / p`: the mean moves with the weights, too."""
         ratio, deviation = self._excess(losses, probabilities)
         mean_zeta = (probabilities * self._power(ratio)).sum()
-        xp = losses.__array_namespace__()
-        own = deviation * xp.where(ratio > 0, ratio, 0.0) ** self.order / self.order
+        own = deviation * np.where(ratio > 0, ratio, 0.0) ** self.order / self.order
         return (1.0 - self.weight * mean_zeta) * losses + self.weight * own
 
-    def _excess(self, losses: Array, probabilities: Array) -> tuple[Any, Any]:
-        """The excess over the mean in units of the semideviation, and the semideviation."""
-        xp = losses.__array_namespace__()
-        excess = xp.maximum(losses - (probabilities * losses).sum(), 0.0)
+    def _excess(self, losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
+        """The excess over the mean in units of the semideviation, and the semideviation, `[..., 1]`."""
+        order = self.order[..., None]
+        excess = losses - (probabilities * losses).sum(axis=-1, keepdims=True)
+        # What is above the mean by no more than its rounding is at the mean.
+        size = np.max(np.where(probabilities > 0, np.abs(losses), 0.0), axis=-1, keepdims=True)
+        excess = np.where(excess > AT_MEAN * size, excess, 0.0)
         # Powers are taken of numbers in [0, 1], whatever the scale of the losses.
-        scale = xp.max(xp.where(probabilities > 0, excess, 0.0))
-        share = xp.clip(excess / xp.where(scale > 0, scale, 1.0), 0.0, 1.0)
-        norm = (probabilities * share**self.order).sum() ** (1.0 / self.order)
-        return xp.where(norm > 0, share / xp.where(norm > 0, norm, 1.0), 0.0), scale * norm
+        scale = np.max(np.where(probabilities > 0, excess, 0.0), axis=-1, keepdims=True)
+        share = np.clip(excess / np.where(scale > 0, scale, 1.0), 0.0, 1.0)
+        norm = (probabilities * share**order).sum(axis=-1, keepdims=True) ** (1.0 / order)
+        return np.where(norm > 0, share / np.where(norm > 0, norm, 1.0), 0.0), scale * norm
 
-    def _power(self, ratio: Array) -> Any:
-        xp = ratio.__array_namespace__()
-        return xp.where(ratio > 0, xp.where(ratio > 0, ratio, 1.0) ** (self.order - 1.0), 0.0)
+    def _power(self, ratio: Samples) -> Samples:
+        return np.where(ratio > 0, np.where(ratio > 0, ratio, 1.0) ** (self.order[..., None] - 1.0), 0.0)
 
 
 class QuantileDeviation(Risk):
@@ -218,8 +218,7 @@ class QuantileDeviation(Risk):
     3.75
     """
 
-    on_host: ClassVar[bool] = True
-    ignores_weightless: ClassVar[bool] = True
+    batched: ClassVar[bool] = True
 
     level: Float[Array, "*batch"] = field(converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
     weight: Float[Array, "*batch"] = field(
@@ -237,15 +236,15 @@ class QuantileDeviation(Risk):
                 f"above {1.0 / (1.0 - self.level):.6g} it is not monotone"
             )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`1 - c (1 - b)` for every draw, and `c` for a draw in the tail."""
-        share = losses.__array_namespace__().clip(self._share(), 0.0, 1.0)
-        return 1.0 - share + share * CVaR(self.level).density(losses, probabilities)
+        share = np.clip(self._share(), 0.0, 1.0)[..., None]
+        return 1.0 - share + share * tail_density(1.0 - self.level[..., None], losses, probabilities)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """As the density: a part of the mean, a part of CVaR."""
-        share = losses.__array_namespace__().clip(self._share(), 0.0, 1.0)
-        return (1.0 - share) * losses + share * CVaR(self.level).influence(losses, probabilities)
+        share = np.clip(self._share(), 0.0, 1.0)
+        return (1.0 - share) * losses + share * tail_influence(1.0 - self.level, losses, probabilities)
 
     def _share(self) -> Any:
         return self.weight * (1.0 - self.level)

@@ -10,17 +10,20 @@ from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_number, is_concrete, require_finite
 from ..conformance import explained
-from ..deferred import jax, jnp
+from ..deferred import float64
 from ..errors import InputError, hinted
 from ..records import field
 from ..settings import number
-from .base import ConcaveRisk, Risk
+from .base import ConcaveRisk, Risk, Sample, Samples
 
 # What a level means, and what to do beyond it.
 LEVEL, BEYOND = "0 is the mean, 0.9 is for the worst tenth", "use WorstCase() for the limit 1."
 
 # Up to this many losses, comparing all pairs is faster than sorting them.
 LARGEST_PAIRWISE = 64
+
+# The derivative of a distortion is found by differences this long, as a share of the distance to 0 or 1.
+DISTORTION_STEP = 1e-6
 
 # Below this many draws under the window, the spacings between them say too little of the spread.
 FEWEST_DRAWS = 10.0
@@ -34,13 +37,11 @@ class Expectation(ConcaveRisk):
     3.0
     """
 
-    on_host: ClassVar[bool] = True
-
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """1 everywhere."""
-        return losses.__array_namespace__().ones_like(losses)
+        return np.ones_like(losses)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """The loss."""
         return losses
 
@@ -57,24 +58,15 @@ class CVaR(ConcaveRisk):
     4.666667
     """
 
-    on_host: ClassVar[bool] = True
-
     level: Float[Array, "*batch"] = field(converter=as_number, default=0.9, metadata=number("[0, 1)", LEVEL, BEYOND))
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`clip((tail - mass above) / mass at the same loss, 0, 1) / tail` with `tail = 1 - level`."""
-        tail = 1.0 - self.level
-        above, level = mass_above_and_level(losses, probabilities)
-        xp = losses.__array_namespace__()
-        room = (tail - above) / xp.where(level > 0, level, 1.0)
-        return xp.clip(room, 0.0, 1.0) / tail
+        return tail_density(1.0 - self.level[..., None], losses, probabilities)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """`(C - q)^+ / tail` at the quantile q; the derivative of `clip` hangs on rounding where the tail is whole."""
-        tail = 1.0 - self.level
-        above, _ = mass_above_and_level(losses, probabilities)
-        xp = losses.__array_namespace__()
-        return xp.maximum(losses - quantile(losses, probabilities, above, tail), 0.0) / tail
+        return tail_influence(1.0 - self.level, losses, probabilities)
 
 
 class WorstCase(ConcaveRisk):
@@ -85,16 +77,13 @@ class WorstCase(ConcaveRisk):
     [0.0, 1.5, 1.5]
     """
 
-    on_host: ClassVar[bool] = True
-
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """All mass on the worst draws, shared in proportion to their weights."""
-        at_worst = (losses == largest(losses, probabilities)) & (probabilities > 0)
-        return at_worst / losses.__array_namespace__().where(at_worst, probabilities, 0.0).sum()
+        return worst_density(losses, probabilities)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """NaN: a sample's maximum only bounds the worst case from below, and has no standard error."""
-        return losses.__array_namespace__().full_like(losses, np.nan)
+        return np.full_like(losses, np.nan)
 
 
 @hinted
@@ -143,38 +132,37 @@ class Spectral(ConcaveRisk):
         if is_concrete(heights) and is_concrete(widths) and abs(heights @ widths - 1.0) > 1e-8:
             raise InputError(f"the spectrum must integrate to 1, got {heights @ widths}; divide the heights by it")
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """The average of the spectrum over `[mass above, mass above + mass at the same loss]`."""
         above, level = mass_above_and_level(losses, probabilities)
         tails, drops = self._steps()
-        room = (tails[:, None] - above[None, :]) / jnp.where(level > 0, level, 1.0)[None, :]
-        return (drops[:, None] * jnp.clip(room, 0.0, 1.0)).sum(axis=0)
+        room = (tails[..., None] - above[..., None, :]) / np.where(level > 0, level, 1.0)[..., None, :]
+        return (drops[..., None] * np.clip(room, 0.0, 1.0)).sum(axis=-2)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """The sum of `(C - q)^+` over the quantiles at which the spectrum drops, weighted by the drop."""
         above, _ = mass_above_and_level(losses, probabilities)
         tails, drops = self._steps()
-        quantiles = jax.vmap(lambda tail: quantile(losses, probabilities, above, tail))(tails)
-        return (drops[:, None] * jnp.maximum(losses[None, :] - quantiles[:, None], 0.0)).sum(axis=0)
+        quantiles = np.array([quantile(losses, probabilities, above, tail) for tail in tails])
+        return (drops[:, None] * np.maximum(losses[None, :] - quantiles[:, None], 0.0)).sum(axis=0)
 
     def _steps(self) -> tuple[Any, Any]:
         """Where the spectrum drops, and by how much: `phi(t) = sum of drops at tails >= t`."""
-        tails = jnp.cumsum(jnp.asarray(self.widths))
-        heights = jnp.asarray(self.heights)
-        drops = heights - jnp.concatenate([heights[1:], jnp.zeros(1)])
-        tails = tails / tails[-1]
-        return tails, drops / (drops * tails).sum()
+        tails = np.cumsum(self.widths, axis=-1)
+        drops = self.heights - np.concatenate([self.heights[..., 1:], np.zeros_like(self.heights[..., :1])], axis=-1)
+        tails = tails / tails[..., -1:]
+        return tails, drops / (drops * tails).sum(axis=-1, keepdims=True)
 
 
 class Distortion(ConcaveRisk):
     """`integral g(P(C > c)) dc`: a spectrum of any shape, given by its integral g, a concave distortion.
 
     Args:
-        function: `g: [0, 1] -> [0, 1]`, concave with g(0) = 0 and g(1) = 1, written in `jax.numpy` so that it takes
-            an array of any shape. `t -> min(t / (1 - b), 1)` is CVaR.
+        function: `g: [0, 1] -> [0, 1]`, concave with g(0) = 0 and g(1) = 1, written with NumPy or `jax.numpy` so that
+            it takes an array of any shape. `t -> min(t / (1 - b), 1)` is CVaR.
 
-    >>> import jax.numpy as jnp, prudent as pr
-    >>> pr.Distortion(jnp.sqrt)([1.0, 2.0, 3.0, 6.0]).value.round(6).tolist()  # 1 + sqrt(3/4) + sqrt(2/4) + 3 sqrt(1/4)
+    >>> import numpy as np, prudent as pr
+    >>> pr.Distortion(np.sqrt)([1.0, 2.0, 3.0, 6.0]).value.round(6).tolist()  # 1 + sqrt(3/4) + sqrt(2/4) + 3 sqrt(1/4)
     4.073132
     """
 
@@ -185,32 +173,37 @@ class Distortion(ConcaveRisk):
             raise InputError(f"Distortion needs a function from [0, 1] to [0, 1], got {self.function!r}")
         # Finer towards 0, the worst losses, where a distortion is steepest.
         grid = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 60)[:-1], np.linspace(0.01, 1.0, 500)])
-        # At once even when the risk is made inside someone's compiled function.
-        refused = explained(lambda why: f"Distortion cannot compile its function ({why}); write it with jax.numpy", ())
-        with refused, jax.enable_x64(True), jax.ensure_compile_time_eval():
-            jax.eval_shape(self.function, jnp.asarray(grid))
-            values = np.asarray(self.function(jnp.asarray(grid)))
+        refused = explained(lambda why: f"Distortion's function fails on an array of shape {grid.shape}: {why}", ())
+        with refused:
+            values = self._distorted(grid)
         if values.shape != grid.shape:
             raise InputError(f"Distortion's function turns shape {grid.shape} into {values.shape}; keep the shape")
         _check_distortion(grid, values)
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`(g(mass above + mass at the same loss) - g(mass above)) / mass at the same loss`."""
         above, level = mass_above_and_level(losses, probabilities)
-        rise = self.function(jnp.clip(above + level, 0.0, 1.0)) - self.function(jnp.clip(above, 0.0, 1.0))
-        return jnp.where(level > 0, jnp.maximum(rise, 0.0) / jnp.where(level > 0, level, 1.0), 0.0)
+        rise = self._distorted(np.clip(above + level, 0.0, 1.0)) - self._distorted(np.clip(above, 0.0, 1.0))
+        return np.where(level > 0, np.maximum(rise, 0.0) / np.where(level > 0, level, 1.0), 0.0)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
-        """`integral g'(P(C > c)) dc` from the smallest loss to C_k."""
-        order = jnp.argsort(losses)
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
+        """`integral g'(P(C > c)) dc` from the smallest loss to C_k, with central differences of g."""
+        order = np.argsort(losses, kind="stable")
         ordered = losses[order]
-        above = 1.0 - jnp.cumsum(probabilities[order])[:-1]
+        above = 1.0 - np.cumsum(probabilities[order])[:-1]
         # Beyond the draws of positive weight the slope touches none of them, and may be infinite.
         between = (above > 1e-12) & (above < 1.0 - 1e-12)
-        inner = jnp.where(between, above, 0.5)
-        _, slope = jax.jvp(self.function, (inner,), (jnp.ones_like(inner),))
-        areas = jnp.where(between, slope, 0.0) * (ordered[1:] - ordered[:-1])
-        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(areas)])[jnp.argsort(order)]
+        inner = np.where(between, above, 0.5)
+        step = DISTORTION_STEP * np.minimum(inner, 1.0 - inner)
+        slope = (self._distorted(inner + step) - self._distorted(inner - step)) / (2.0 * step)
+        areas = np.where(between, slope, 0.0) * np.diff(ordered)
+        found = np.empty_like(losses)
+        found[order] = np.concatenate([np.zeros(1), np.cumsum(areas)])
+        return found
+
+    def _distorted(self, share: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
+        with float64():
+            return np.asarray(self.function(share))
 
 
 def _check_distortion(grid: np.ndarray, values: np.ndarray) -> None:
@@ -261,7 +254,7 @@ class SmoothedVaR(Risk):
     """
 
     coherent: ClassVar[bool] = False  # two densities it attains do not bound each other's values
-    ignores_weightless: ClassVar[bool] = True
+    batched: ClassVar[bool] = True
 
     level: Float[Array, "*batch"] = field(
         converter=as_number, default=0.9, metadata=number("(0, 1)", "of the quantile", BEYOND)
@@ -272,79 +265,118 @@ class SmoothedVaR(Risk):
         metadata=number("(0, 1]", "of the average over nearby quantiles", "0.05 averages over a tenth of the draws"),
     )
 
-    def density(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`(W(mass above + mass at the same loss) - W(mass above)) / mass at the same loss`, W the integral of w."""
         above, level = mass_above_and_level(losses, probabilities)
         mass = self._mass(above + level) - self._mass(above)
-        return jnp.where(level > 0, jnp.maximum(mass, 0.0) / jnp.where(level > 0, level, 1.0), 0.0)
+        return np.where(level > 0, np.maximum(mass, 0.0) / np.where(level > 0, level, 1.0), 0.0)
 
-    def influence(self, losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> Float[Array, " R"]:
+    def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """`integral_{-inf}^{C_k} w(P(C <= c)) dc`; NaN where the triangle covers too few draws to tell."""
         share = probabilities * self.density(losses, probabilities)
-        enough = (share**2).sum() * FEWEST_DRAWS <= 1.0
-        return jnp.where(enough, super().influence(losses, probabilities), jnp.nan)
+        if (share**2).sum() * FEWEST_DRAWS > 1.0:
+            return np.full_like(losses, np.nan)
+        order = np.argsort(losses, kind="stable")
+        centre, half = self._triangle()
+        above = 1.0 - np.cumsum(probabilities[order])[:-1]
+        height = np.maximum(1.0 - np.abs(above - centre) / half, 0.0) / half
+        found = np.empty_like(losses)
+        found[order] = np.concatenate([np.zeros(1), np.cumsum(height * np.diff(losses[order]))])
+        return found
 
-    def _mass(self, tail: Float[Array, " R"]) -> Float[Array, " R"]:
-        """The triangle's mass over the worst `tail` share of the losses."""
+    def _triangle(self) -> tuple[Any, Any]:
+        """The centre of the triangle, as a share of the worst losses, and its half-width."""
         centre = 1.0 - self.level
-        half = jnp.minimum(self.width, jnp.minimum(self.level, centre))
-        place = (tail - centre) / half
-        return 0.5 * (1.0 + jnp.clip(1.0 + place, 0.0, 1.0) ** 2 - jnp.clip(1.0 - place, 0.0, 1.0) ** 2)
+        return centre, np.minimum(self.width, np.minimum(self.level, centre))
+
+    def _mass(self, tail: Samples) -> Samples:
+        """The triangle's mass over the worst `tail` share of the losses."""
+        centre, half = self._triangle()
+        place = (tail - centre[..., None]) / half[..., None]
+        return 0.5 * (1.0 + np.clip(1.0 + place, 0.0, 1.0) ** 2 - np.clip(1.0 - place, 0.0, 1.0) ** 2)
 
 
-def mass_above_and_level(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Any, Any]:
-    """For each loss the probability of strictly larger ones, and of equal ones (itself included)."""
-    xp = losses.__array_namespace__()
-    if losses.shape[0] <= LARGEST_PAIRWISE:
-        above = xp.where(losses[None, :] > losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
-        level = xp.where(losses[None, :] == losses[:, None], probabilities[None, :], 0.0).sum(axis=1)
-        return above, level
-    order = xp.argsort(losses, stable=True)
-    ordered = losses[order]
+def tail_density(tail: Any, losses: Samples, probabilities: Samples) -> Samples:
+    """Return the density of CVaR, the mean of the worst `tail` share."""
+    above, level = mass_above_and_level(losses, probabilities)
+    return np.clip((tail - above) / np.where(level > 0, level, 1.0), 0.0, 1.0) / tail
+
+
+def tail_influence(tail: Any, losses: Sample, probabilities: Sample) -> Sample:
+    """Return the influence of each draw on CVaR, the mean of the worst `tail` share."""
+    above, _ = mass_above_and_level(losses, probabilities)
+    return np.maximum(losses - quantile(losses, probabilities, above, tail), 0.0) / tail
+
+
+def worst_density(losses: Samples, probabilities: Samples) -> Samples:
+    """Return the density of the worst case."""
+    at_worst = (losses == largest(losses, probabilities)) & (probabilities > 0)
+    return at_worst / np.where(at_worst, probabilities, 0.0).sum(axis=-1, keepdims=True)
+
+
+def mass_above_and_level(losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
+    """Return the probability of losses strictly larger than each, and of equal ones (itself included)."""
+    if losses.shape[-1] <= LARGEST_PAIRWISE:
+        weights = probabilities[..., None, :]
+        larger = losses[..., None, :] > losses[..., :, None]
+        equal = losses[..., None, :] == losses[..., :, None]
+        return (larger * weights).sum(axis=-1), (equal * weights).sum(axis=-1)
+    order = np.argsort(losses, axis=-1, kind="stable")
+    ordered = np.take_along_axis(losses, order, axis=-1)
     # Summed from the worst loss on, so that small tails keep their digits.
-    cumulative = xp.concatenate([xp.zeros(1), xp.cumsum(probabilities[order][::-1])])[::-1]
-    above = cumulative[xp.searchsorted(ordered, losses, side="right")]
-    return above, cumulative[xp.searchsorted(ordered, losses, side="left")] - above
+    weights = np.take_along_axis(np.broadcast_to(probabilities, losses.shape), order, axis=-1)
+    cumulative = np.zeros((*losses.shape[:-1], losses.shape[-1] + 1))
+    cumulative[..., :-1] = np.cumsum(weights[..., ::-1], axis=-1)[..., ::-1]
+    # Where each run of equal losses begins and ends.
+    place, steps = np.arange(losses.shape[-1]), ordered[..., 1:] != ordered[..., :-1]
+    begin, end = np.zeros(losses.shape, int), np.full(losses.shape, losses.shape[-1])
+    begin[..., 1:] = np.maximum.accumulate(np.where(steps, place[1:], 0), axis=-1)
+    end[..., :-1] = np.minimum.accumulate(np.where(steps, place[1:], place.size)[..., ::-1], axis=-1)[..., ::-1]
+    above, level = np.empty(losses.shape), np.empty(losses.shape)
+    beyond = np.take_along_axis(cumulative, end, axis=-1)
+    np.put_along_axis(above, order, beyond, axis=-1)
+    np.put_along_axis(level, order, np.take_along_axis(cumulative, begin, axis=-1) - beyond, axis=-1)
+    return above, level
 
 
-def excess_moments(losses: Float[Array, " R"], probabilities: Float[Array, " R"]) -> tuple[Any, Any]:
-    """`E (C - c)^+` and `E ((C - c)^+)^2` at each loss c, as sums of non-negative terms: nothing cancels."""
-    if losses.shape[0] <= LARGEST_PAIRWISE:
-        excess = jnp.maximum(losses[None, :] - losses[:, None], 0.0)
-        return (probabilities * excess).sum(axis=1), (probabilities * excess**2).sum(axis=1)
-    order = jnp.argsort(-losses)
-    descending = losses[order]
-    gap = descending[:-1] - descending[1:]
+def excess_moments(losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
+    """Return `E (C - c)^+` and `E ((C - c)^+)^2` at each loss c, as sums of non-negative terms: nothing cancels."""
+    if losses.shape[-1] <= LARGEST_PAIRWISE:
+        excess = np.maximum(losses[..., None, :] - losses[..., :, None], 0.0)
+        weights = probabilities[..., None, :]
+        return (weights * excess).sum(axis=-1), (weights * excess**2).sum(axis=-1)
+    order = np.argsort(-losses, axis=-1, kind="stable")
+    descending = np.take_along_axis(losses, order, axis=-1)
+    weights = np.take_along_axis(np.broadcast_to(probabilities, losses.shape), order, axis=-1)
+    gap = descending[..., :-1] - descending[..., 1:]
     # d/dc E (C - c)^+ = -P(C > c), and d/dc E ((C - c)^+)^2 = -2 E (C - c)^+, linear between two losses.
-    first = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.cumsum(probabilities[order])[:-1] * gap)])
-    second = jnp.concatenate([jnp.zeros(1), jnp.cumsum((first[:-1] + first[1:]) * gap)])
-    rank = jnp.argsort(order)
-    return first[rank], second[rank]
+    first, second = np.zeros(losses.shape), np.zeros(losses.shape)
+    first[..., 1:] = np.cumsum(np.cumsum(weights, axis=-1)[..., :-1] * gap, axis=-1)
+    second[..., 1:] = np.cumsum((first[..., :-1] + first[..., 1:]) * gap, axis=-1)
+    rank = np.argsort(order, axis=-1, kind="stable")
+    return np.take_along_axis(first, rank, axis=-1), np.take_along_axis(second, rank, axis=-1)
 
 
-def largest(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> Any:
-    """The largest loss of positive weight, along the first axis."""
-    xp = losses.__array_namespace__()
-    return xp.where(probabilities > 0, losses, -np.inf).max(axis=0)
+def largest(losses: Samples, probabilities: Samples) -> Samples:
+    """Return the largest loss of positive weight of each sample, `[..., 1]`."""
+    return np.where(probabilities > 0, losses, -np.inf).max(axis=-1, keepdims=True)
 
 
-def normalised(losses: Float[Array, "R ..."], probabilities: Float[Array, "R ..."]) -> tuple[Any, Any]:
-    """The losses moved and scaled so that those of positive weight fill [-1, 0], and the range they had.
+def normalised(losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
+    """Return the losses moved and scaled so that those of positive weight fill [-1, 0], and the range they had.
 
-    Draws of weight 0 are cut off at 0, so that no power or exponential of theirs can overflow.
+    Draws of weight 0 are cut off at 0, so that no power or exponential of theirs can overflow. The range is `[..., 1]`.
     """
-    xp = losses.__array_namespace__()
     top = largest(losses, probabilities)
-    width = top - xp.where(probabilities > 0, losses, np.inf).min(axis=0)
-    return xp.clip((losses - top) / xp.where(width > 0, width, 1.0), -1.0, 0.0), width
+    width = top - np.where(probabilities > 0, losses, np.inf).min(axis=-1, keepdims=True)
+    return np.clip((losses - top) / np.where(width > 0, width, 1.0), -1.0, 0.0), width
 
 
-def quantile(losses: Float[Array, " R"], probabilities: Float[Array, " R"], above: Array, tail: Any) -> Any:
-    """The smallest loss of the worst `tail` share; of a tail that is whole up to rounding, the next loss below it.
+def quantile(losses: Sample, probabilities: Sample, above: Sample, tail: Any) -> Any:
+    """Return the smallest loss of the worst `tail` share; of a tail that is whole up to rounding, the next below it.
 
     Any number between the two neighbours of a whole tail is a quantile. This one makes the error larger, not smaller,
     and never 0 for a tail of one draw.
     """
-    xp = losses.__array_namespace__()
     inside = above <= tail * (1.0 + 1e-9)
-    return xp.min(xp.where(inside & (probabilities > 0), losses, np.inf))
+    return np.min(np.where(inside & (probabilities > 0), losses, np.inf))

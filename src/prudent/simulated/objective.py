@@ -144,10 +144,9 @@ class SimulatedObjective(Objective):
             return self, Unit(0.0, 1.0)
         return changed(self, unit=np.asarray(scale)), Unit(0.0, scale)
 
-    def losses(self, points: Float[Array, "G D"], thetas: Array) -> Losses:
+    def losses(self, points: Float[Array, "N D"], thetas: Array) -> Losses:
         """The loss at every draw."""
-        repeats = thetas.shape[0] // points.shape[0]
-        return Losses(jax.vmap(self._fitted)(jnp.repeat(points, repeats, axis=0), thetas), None)
+        return Losses(jax.vmap(self._fitted)(points, thetas), None)
 
     @property
     def by_chance(self) -> bool:

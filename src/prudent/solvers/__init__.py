@@ -23,4 +23,5 @@ from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
 from .solution import Asked, Checkpoint, History, Solution, Status
+from .space import flat, unflat
 from .states import named_leaves

@@ -10,20 +10,14 @@ from ..records import same_structure, tree_leaves
 
 
 def batches_of(jobs: list[tuple], fit: int) -> list[list[tuple]]:
-    """Cut many jobs into equal batches of at most `fit`; one compiled function serves all.
-
-    The last batch is filled up with repeats of its last job, whose answers are dropped, because a
-    shorter batch would be compiled again.
-    """
+    """Cut many jobs into nearly equal batches of at most `fit`."""
     number = -(-len(jobs) // fit)
     size = -(-len(jobs) // number)
-    batches = [jobs[first : first + size] for first in range(0, len(jobs), size)]
-    batches[-1] += batches[-1][-1:] * (size - len(batches[-1]))
-    return batches
+    return [jobs[first : first + size] for first in range(0, len(jobs), size)]
 
 
 def alike(jobs: list[tuple]) -> list[list[tuple]]:
-    """Jobs that can share one compiled call: their risks differ in numbers only, their beliefs have as many atoms."""
+    """Jobs that can share one call: their risks differ in numbers only, their beliefs have as many atoms."""
     groups: list[tuple[Any, Any, list[tuple]]] = []
     for job in jobs:
         risk, atoms = job[2].risk, job[2].belief.as_atoms()

@@ -1,25 +1,23 @@
-"""Bayesian Risk Policy Gradient (Algorithm 1 of the paper): settings and the compiled loop."""
+"""Bayesian Risk Policy Gradient (Algorithm 1 of the paper): settings and the loop over all runs of a batch."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int
 
-from ..arrays import Array, as_number, as_whole, in_float64, require_kind, to_numpy
-from ..deferred import jax, jitted, jnp, lax
+from ..arrays import Array, as_number, as_whole, require_kind, to_numpy
 from ..errors import InputError, hinted
 from ..evaluation import USUAL_DRAWS
 from ..gradients import GradientEstimator, SampledRisk
 from ..objectives import Objective
-from ..parameter_sets import projected
+from ..parameter_sets import ParameterSet, project_all, projected
 from ..records import Record, changed, field, same_structure, tree_leaves, tree_map
 from ..risks import Risk
 from ..settings import check_settings, number, whole
-from .draws import JobDraws, Randomness, stacked
+from .draws import JobDraws, stacked
 from .limits import LimitsAsked
 from .optimiser import EVALUATION, Optimiser, Outcome, Watch
 from .outputs import Kept, LastIterate, Output, start, where
@@ -72,12 +70,13 @@ class BRPG(Optimiser):
     def __check_init__(self) -> None:
         require_kind("output", self.output, Output, "LastIterate(), RandomIterate() or BestHeldOut()")
         check_settings(self)
-        if isinstance(self.step, int | float) and self.step is not True and 0 < self.step < float("inf"):
-            return
-        import optax  # slow to import
+        if isinstance(self.step, int | float):
+            if self.step is True or not 0 < self.step < float("inf"):
+                raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
+        else:
+            from .optax_steps import require_transformation  # imports JAX
 
-        if not isinstance(self.step, optax.GradientTransformation):
-            raise InputError(f"BRPG step must be a length > 0 or an optax transformation, got {self.step!r}")
+            require_transformation(self.step)
 
     def check(self, objective: Objective, gradient: GradientEstimator, theta: np.ndarray) -> None:
         """Every objective and every estimator will do."""
@@ -87,11 +86,10 @@ class BRPG(Optimiser):
         """An iteration's draws and those of the report."""
         return {self.samples, self.evaluation or USUAL_DRAWS}
 
-    @in_float64
     def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray, limits: int = 0) -> State:
         """The loop's state."""
         initial = to_numpy(projected(objective.within, objective.initial()))
-        fresh = first_state(self.for_loop(), tree_map(lambda leaf: np.asarray(leaf)[None], initial), 1)
+        fresh = self.first_state(tree_map(lambda leaf: np.asarray(leaf)[None], initial), 1)
         state = filled(tree_map(lambda leaf: np.asarray(leaf)[0], fresh), arrays)
         if not (0 <= state.steps < 2**30 and GOING <= state.finished <= NON_FINITE):
             raise foreign()
@@ -112,31 +110,27 @@ class BRPG(Optimiser):
         watch: Watch | None = None,
         limits: LimitsAsked | None = None,
     ) -> list[Outcome]:
-        """Algorithm 1 for all runs in one compiled loop."""
+        """Algorithm 1 for all runs side by side."""
         runs = len(draws.jobs)
         risk = stacked([job.risk for job in draws.jobs])
-        beginning = first_state(self.for_loop(), stacked([job.start for job in draws.jobs]), runs)
+        beginning = self.first_state(stacked([job.start for job in draws.jobs]), runs)
         if before is None:
             state, histories, start = beginning, [np.empty((0, 3))] * runs, 0
             going = np.ones(runs, dtype=bool)
         else:
             state, histories, start = _restore(before, self, beginning)
-            going = np.asarray(state.finished) == GOING
+            going = state.finished == GOING
         held_out = _set_aside(draws, self.output.held_out(), objective, risk)
-        loop = Loop(objective, risk, gradient, self.for_loop(), draws.shares(self.samples), held_out)
+        loop = Loop(objective, risk, gradient, self, draws.shares(self.samples), held_out)
 
         def reached(state: State, traces: list[np.ndarray]) -> None:
             if watch is not None:
-                watch(
-                    lambda: _so_far(
-                        to_numpy(state), np.concatenate([histories[0], *(rows[:, :, 0] for rows in traces)])
-                    )
-                )
+                watch(lambda: _so_far(state, np.concatenate([histories[0], *(rows[None, :, 0] for rows in traces)])))
 
-        state, trace, iterates = _iterate(loop, self.iterations, draws, state, start, progress, watch and reached)
+        state, trace, iterates = _iterate(loop, draws, state, start, progress, watch and reached)
         chosen = self.output.choose(state.kept, state.parameters, held_out)
-        sound = (np.asarray(state.finished) != NON_FINITE) & np.isfinite(np.asarray(chosen.score))
-        parameters = to_numpy(where(sound, chosen.parameters, state.sound))
+        sound = (state.finished != NON_FINITE) & np.isfinite(chosen.score)
+        parameters = where(sound, chosen.parameters, state.sound)
         found = []
         for g in range(runs):
             # A run that stopped early made one evaluation more than it took steps.
@@ -160,16 +154,24 @@ class BRPG(Optimiser):
             )
         return found
 
-    def for_loop(self) -> BRPG:
-        """The settings the compiled loop depends on: how long it runs is not one of them."""
-        return dataclasses.replace(self, iterations=0, evaluation=1)
+    def first_state(self, parameters: Any, groups: int) -> State:
+        """Return the state of G runs before the first iteration."""
+        zeros = np.zeros(groups, np.int32)
+        if isinstance(self.step, int | float):
+            optimiser = None
+        else:
+            from .optax_steps import first_state
 
-    @property
-    def optimiser(self) -> Any:
-        """The optax transformation behind `step`."""
-        import optax
+            optimiser = first_state(self.step, parameters)
+        return State(parameters, parameters, optimiser, start(parameters, groups), zeros, zeros)
 
-        return self.step if isinstance(self.step, optax.GradientTransformation) else optax.sgd(self.step)
+    def changes(self, slope: Any, state: State) -> tuple[Any, Any]:
+        """Return what the optimiser adds to the parameters of G runs, and its next state."""
+        if isinstance(self.step, int | float):
+            return tree_map(lambda leaf: -self.step * leaf, slope), None
+        from .optax_steps import update
+
+        return update(self.step, slope, state.optimiser, state.parameters)
 
 
 class State(Record):
@@ -188,106 +190,60 @@ class State(Record):
     sound: Any
     optimiser: Any
     kept: Kept
-    finished: Int[Array, " G"]
-    steps: Int[Array, " G"]
+    finished: Int[np.ndarray, " G"]
+    steps: Int[np.ndarray, " G"]
 
 
 class Loop(NamedTuple):
-    """What stays the same in all iterations of G runs; settings are those of `for_loop`."""
+    """What stays the same in all iterations of G runs."""
 
     objective: Objective
     risk: Risk
     gradient: GradientEstimator
     settings: BRPG
-    shares: Float[Array, "G R"]
+    shares: Float[np.ndarray, "G R"]
     held_out: SampledRisk
 
 
-@jitted
-def first_state(settings: BRPG, parameters: Any, groups: int) -> State:
-    """The state before the first iteration."""
-    optimiser = jax.vmap(settings.optimiser.init)(parameters)
-    zeros = jnp.zeros(groups, jnp.int32)
-    return State(parameters, parameters, optimiser, start(parameters, groups), zeros, zeros)
-
-
-def norm(tree: Any) -> Float[Array, " G"]:
-    """Euclidean norm of each of G parameter sets."""
-    squares = [(leaf**2).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in tree_leaves(tree)]
-    return jnp.sqrt(sum(squares[1:], squares[0]))
-
-
 def one_iteration(
-    loop: Loop, state: State, thetas: Array, keys: UInt32[Array, "G 2"]
-) -> tuple[State, Float[Array, "3 G"]]:
-    """One iteration of Algorithm 1 for G runs on their arranged draws: state and history entries."""
-    from optax import apply_updates
-
-    settings, within = loop.settings, loop.objective.within
-    sampled = SampledRisk(loop.objective, loop.risk, thetas, loop.shares)
-    result, slope = loop.gradient(sampled, state.parameters, keys)
-    change, optimiser = jax.vmap(settings.optimiser.update)(slope, state.optimiser, state.parameters)
-    moved = jax.vmap(within.project)(apply_updates(state.parameters, change))
-    # The gradient mapping of a unit step: the gradient itself wherever W does not bind.
-    nearest = jax.vmap(within.project)(tree_map(jnp.subtract, state.parameters, slope))
-    stationarity = norm(tree_map(jnp.subtract, state.parameters, nearest))
-    length = norm(tree_map(jnp.subtract, moved, state.parameters))
-    sound = jnp.isfinite(result.value) & jnp.isfinite(stationarity) & jnp.isfinite(length)
+    loop: Loop, state: State, thetas: Float[np.ndarray, "G R ..."], words: np.ndarray
+) -> tuple[State, Float[np.ndarray, "3 G"]]:
+    """Return the state after one iteration of Algorithm 1 for G runs on their draws, and its line of the history."""
+    sampled, within = SampledRisk(loop.objective, loop.risk, thetas, loop.shares), loop.objective.within
+    result, slope = loop.gradient(sampled, state.parameters, words)
+    change, optimiser = loop.settings.changes(slope, state)
+    moved = project_all(within, tree_map(np.add, state.parameters, change))
+    stationarity, length = _mapping_norm(within, state.parameters, slope), _norm(_less(moved, state.parameters))
+    sound = np.isfinite(result.value) & np.isfinite(stationarity) & np.isfinite(length)
     # A tolerance of 0 never stops a run: one sample's gradient can vanish where the objective's does not.
-    still = (stationarity <= settings.tolerance) & (settings.tolerance > 0.0)
-    done = jnp.where(sound, jnp.where(still, VANISHED, GOING), NON_FINITE)
-    going = (state.finished == GOING) & (done == GOING)
-    return (
-        State(
-            parameters=where(going, moved, state.parameters),
-            sound=where((state.finished == GOING) & sound, state.parameters, state.sound),
-            optimiser=where(going, optimiser, state.optimiser),
-            kept=state.kept,
-            finished=jnp.where(state.finished == GOING, done, state.finished).astype(jnp.int32),
-            steps=state.steps + going,
-        ),
-        jnp.stack([result.value, stationarity, length]),
+    still = (stationarity <= loop.settings.tolerance) & (loop.settings.tolerance > 0.0)
+    done = np.where(sound, np.where(still, VANISHED, GOING), NON_FINITE)
+    before, going = state.finished == GOING, (state.finished == GOING) & (done == GOING)
+    following = State(
+        parameters=where(going, moved, state.parameters),
+        sound=where(before & sound, state.parameters, state.sound),
+        optimiser=where(going, optimiser, state.optimiser),
+        kept=state.kept,
+        finished=np.where(before, done, state.finished).astype(np.int32),
+        steps=(state.steps + going).astype(np.int32),
     )
+    return following, np.stack([result.value, stationarity, length])
 
 
-@jitted
-def run_block(
-    loop: Loop,
-    state: State,
-    thetas: Float[Array, "T ..."],
-    chance: Randomness,
-    first: Int[Array, ""],
-    span: Int[Array, 2],
-) -> tuple[State, Array, Float[Array, "T 3 G"], Any]:
-    """Iterations `span[0]..span[1]-1` of a block whose first is iteration `first` of the run.
+def _mapping_norm(within: ParameterSet, parameters: Any, slope: Any) -> Float[np.ndarray, " G"]:
+    """Return the norm of the gradient mapping of a unit step: the gradient itself wherever W does not bind."""
+    if within.free:
+        return _norm(slope)
+    return _norm(_less(parameters, project_all(within, _less(parameters, slope))))
 
-    Also their history, and the iterates `[T, G, ...]` if the settings keep them, else None.
 
-    The bounds are arguments, not shapes: one compiled loop serves every number of iterations, which is
-    why a resumed run repeats the bits of an uninterrupted one.
-    """
+def _less(one: Any, other: Any) -> Any:
+    return tree_map(np.subtract, one, other)
 
-    def unfinished(carry: tuple) -> Array:
-        position, state, *_ = carry
-        return (position < span[1]) & jnp.any(state.finished == GOING)
 
-    def body(carry: tuple) -> tuple:
-        position, state, trace, iterates = carry
-        if loop.settings.keep_iterates:
-            iterates = tree_map(lambda rows, row: rows.at[position].set(row), iterates, state.parameters)
-        now, uniform = first + position, chance.uniforms[position]
-        kept = loop.settings.output.observe(state.kept, state.parameters, now, uniform, loop.held_out)
-        kept = where(state.finished == GOING, kept, state.kept)
-        state, entries = one_iteration(loop, state, thetas[position], chance.keys[position])
-        state = changed(state, kept=kept)
-        return position + 1, state, trace.at[position].set(entries), iterates
-
-    length, groups = chance.uniforms.shape
-    trace, iterates = jnp.full((length, 3, groups), jnp.nan), None
-    if loop.settings.keep_iterates:
-        iterates = tree_map(lambda leaf: jnp.full((length, *leaf.shape), jnp.nan), state.parameters)
-    position, state, trace, iterates = lax.while_loop(unfinished, body, (span[0], state, trace, iterates))
-    return state, position, trace, iterates
+def _norm(tree: Any) -> Float[np.ndarray, " G"]:
+    """Return the Euclidean norm of each of G parameter sets."""
+    return np.sqrt(np.sum([(leaf**2).reshape(len(leaf), -1).sum(axis=1) for leaf in tree_leaves(tree)], axis=0))
 
 
 def _set_aside(draws: JobDraws, count: int, objective: Objective, risk: Risk) -> SampledRisk:
@@ -296,44 +252,48 @@ def _set_aside(draws: JobDraws, count: int, objective: Objective, risk: Risk) ->
         return SampledRisk(objective, risk, nothing, nothing)
     several = draws.held_out(count)
     thetas, shares = (np.stack([getattr(each, name) for each in several]) for name in ("thetas", "probabilities"))
-    return SampledRisk.on(objective, risk, thetas, shares)
+    return SampledRisk(objective, risk, thetas, shares)
 
 
 def _iterate(
     loop: Loop,
-    iterations: int,
     draws: JobDraws,
     state: State,
     start: int,
     progress: Shown,
     reached: Callable[[State, list[np.ndarray]], None] | None,
-) -> tuple[State, np.ndarray, Any]:
-    """Run so many more; the final state, the history `[T, 3, G]` and the iterates `[T, G, ...]`."""
-    samples, keep, arrange = loop.settings.samples, loop.settings.keep_iterates, loop.objective.arrange
-    end = start + iterations
-    length = int(np.prod(draws.sizes(samples)))
-    traces = [np.empty((0, 3, len(draws.jobs)))]
-    iterates = [tree_map(lambda leaf: np.asarray(leaf)[None][:0], state.parameters)]
-    iteration = start
+) -> tuple[State, Float[np.ndarray, "T 3 G"], Any]:
+    """Run so many more; the final state, the history, and the iterates `[T, G, ...]` if the settings keep them."""
+    settings, end = loop.settings, start + loop.settings.iterations
+    length = int(np.prod(draws.sizes(settings.samples)))
+    traces: list[np.ndarray] = []
+    iterates: list[Any] = []
+    thetas, chance = draws.block(settings.samples, start - start % length, start, end)
     with Progress(progress, start, end, watched=reached is not None, sure=True) as bar:
-        while iteration < end and np.any(np.asarray(state.finished) == GOING):
-            first = iteration - iteration % length
-            last = min(first + length, end)
-            thetas, chance = draws.block(samples, first, iteration, last)
-            thetas = np.stack([arrange(drawn.reshape(-1, *drawn.shape[2:])) for drawn in thetas])
-            while iteration < last and np.any(np.asarray(state.finished) == GOING):
-                span = np.array([iteration - first, min(last, iteration + bar.stride) - first], np.int32)
-                state, position, trace, passed = run_block(loop, state, thetas, chance, np.array(first, np.int32), span)
-                made = slice(iteration - first, int(position))
-                traces.append(np.asarray(trace)[made])
-                if keep:
-                    iterates.append(tree_map(lambda rows, made=made: np.asarray(rows)[made], passed))
-                iteration = first + int(position)
-                bar.advance(iteration, traces[-1])
+        shown = start
+        for iteration in range(start, end):
+            if not np.any(state.finished == GOING):
+                break
+            place = iteration % length
+            if place == 0 and iteration > start:
+                thetas, chance = draws.block(settings.samples, iteration, iteration, end)
+            if settings.keep_iterates:
+                iterates.append(state.parameters)
+            kept = settings.output.observe(
+                state.kept, state.parameters, iteration, chance.uniforms[place], loop.held_out
+            )
+            state = changed(state, kept=where(state.finished == GOING, kept, state.kept))
+            state, entries = one_iteration(loop, state, thetas[place], chance.words[place])
+            traces.append(entries)
+            if iteration + 1 in (shown + bar.stride, end) or np.all(state.finished != GOING):
+                shown = iteration + 1
+                bar.advance(shown, np.stack(traces))
                 if reached is not None:
                     reached(state, traces)
-    together = tree_map(lambda *rows: np.concatenate(rows), *iterates) if keep else None
-    return to_numpy(state), np.concatenate(traces), together
+    together = tree_map(lambda *rows: np.stack(rows), *iterates) if iterates else None
+    if settings.keep_iterates and not iterates:
+        together = tree_map(lambda leaf: leaf[None][:0], state.parameters)
+    return state, np.array(traces).reshape(-1, 3, len(draws.jobs)), together
 
 
 def _so_far(state: State, history: np.ndarray) -> Outcome:
@@ -363,7 +323,7 @@ def _restore(before: Sequence[Solution], settings: BRPG, beginning: State) -> tu
         )
     last = np.array([solution.history.gradient_norm[-1] if len(solution.history) else np.inf for solution in before])
     revived = (state.finished == VANISHED) & (last > np.asarray(settings.tolerance))
-    steps = np.asarray(state.steps)
+    steps = state.steps
     going = (state.finished == GOING) | revived
     if np.unique(steps[going]).size > 1:
         raise InputError("these runs stopped at different iterations; resume each with solve() on its own")

@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float, Int
 
 from ..arrays import to_numpy
 from ..objectives import Objective
+from ..parameter_sets import project_all
 from ..records import Record, tree_map
 from .linear_model import KEPT, raise_prices
 from .question import Found, Question
-from .space import Space, flat, project_all
+from .space import Space, flat
 
 # Why a point no longer moves. Where the policy has no table of its own, its gradient vanishing is all that is known.
 # A point that is held is a start that was given: it never moves, and competes with the others as it is.
@@ -102,7 +103,7 @@ def combine(parts: Float[np.ndarray, "K G ..."], shares: Float[np.ndarray, "K G"
     return parts[:, 0] if shares.shape[1] == 1 else np.einsum("kg...,kg->k...", parts, shares)
 
 
-class Trial(NamedTuple):
+class TrialPoints(NamedTuple):
     """What was found at the trial points of K iterates, which are still at the points before them.
 
     Attributes:
@@ -152,7 +153,7 @@ class Step(Record):
         """Return a memory of the right shapes, with nothing in it."""
 
     @abc.abstractmethod
-    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def remember(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return what there is to remember at the first points; all that were sound are accepted."""
 
     @abc.abstractmethod
@@ -166,7 +167,7 @@ class Step(Record):
         """Return the decrease of the merit that is predicted for a trial."""
 
     @abc.abstractmethod
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return the memory after trial points were judged."""
 
     def stationarity_gap(self, space: Space, iterates: Iterates) -> Float[np.ndarray, " K"]:
@@ -246,7 +247,7 @@ def advance(
         enough = iterates.value - SUFFICIENT * np.maximum(predicted, 0.0) + ROUNDING * iterates.size
         # A trial whose merit is no number is only a step too far.
         accept = going & np.isfinite(norm) & (value <= enough)
-    trial = Trial(question, points, found, slope, metric, moved, gradient, accept)
+    trial = TrialPoints(question, points, found, slope, metric, moved, gradient, accept)
     # Of first points whatever was found is kept.
     take = np.ones(len(accept), bool) if first else accept
     news = {

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from ..arrays import Array, as_float
+from ..arrays import as_float
 from ..errors import InputError
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, draw_sets, equally_weighted
 from ..records import tree_map
 from ..risks import Risk
 from ..seeds import Stream, generator, stream
 
-# Draws come in units of iterations, each with a stream of its own, and units in blocks for the compiled
-# loop. A unit depends on one run alone, so that a run's draws are the same in any batch.
+# Draws come in units of iterations, each with a stream of its own, and units in blocks.
+# A unit depends on one run alone, so that a run's draws are the same in any batch.
 UNIT_ITERATIONS, UNIT_BYTES = 8, 8 * 2**20
 BLOCK_UNITS, BLOCK_BYTES = 4, 256 * 2**20
 
@@ -46,11 +46,11 @@ class Randomness(NamedTuple):
 
     Attributes:
         uniforms: in [0, 1), for the output rule.
-        keys: words of a random key, for the gradient estimator.
+        words: of a generator, for the gradient estimator.
     """
 
-    uniforms: Float[Array, "T G"]
-    keys: UInt32[Array, "T G 2"]
+    uniforms: Float[np.ndarray, "T G"]
+    words: UInt32[np.ndarray, "T G 2"]
 
 
 class JobDraws:
@@ -153,7 +153,7 @@ class JobDraws:
                     atoms.thetas if whole and atoms is not None else theta.reshape(unit, samples, *self.shape)
                 )
                 chance.uniforms[rows, g] = uniform
-                chance.keys[rows, g] = words
+                chance.words[rows, g] = words
         return thetas, chance
 
 

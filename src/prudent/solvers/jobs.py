@@ -346,12 +346,12 @@ def _solve_batch(work: Work, batch: JobBatch) -> list[Solution]:
     for outcome, job in zip(outcomes, jobs, strict=True):
         point = point_at(parts.objective, outcome.parameters)
         answer, certificate = _judged(point, job, outcome, parts)
-        judged = Judged(answer, certificate)
+        judged = Judgement(answer, certificate)
         solutions.append(_assemble(outcome, job, parts, time.perf_counter() - clock, judged))
     return solutions
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
     """An answer on fresh draws, its certificate, and what it makes of each limit."""
 
     answer: Evaluation
@@ -384,7 +384,7 @@ def _solve_limited(
             objectives, limits, job.risk, point, answer, outcome.in_sample, outcome.limits.told, proofs.proved
         )
         answer = dataclasses.replace(answer, footing=own.footing(job.belief, job.risk, point, answer, job.words))
-    judged = Judged(answer, certificate, kept, proofs.proved)
+    judged = Judgement(answer, certificate, kept, proofs.proved)
     return _assemble(outcome, job, parts, time.perf_counter() - clock, judged)
 
 
@@ -467,7 +467,7 @@ def _so_far(outcome: Outcome, job: Job, parts: Parts, seconds: float) -> Solutio
     return _assemble(outcome, job, parts, seconds, None)
 
 
-def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: Judged | None) -> Solution:
+def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: Judgement | None) -> Solution:
     """Return the solution; without a judgement it can be gone on from, and no more."""
     point = point_at(parts.objective, outcome.parameters)
     asked = None if judged is None else Asked(parts.objective, job.belief, job.risk, job.words)
@@ -488,7 +488,7 @@ def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: 
     )
 
 
-def _status(objective: Objective, job: Job, outcome: Outcome, judged: Judged) -> Status:
+def _status(objective: Objective, job: Job, outcome: Outcome, judged: Judgement) -> Status:
     """Return how the job ended; an answer clearly above the start's risk, on the same fresh draws, has diverged.
 
     The start is evaluated only if the sampled objective looks as if it had risen.
@@ -509,7 +509,7 @@ def _status(objective: Objective, job: Job, outcome: Outcome, judged: Judged) ->
     return Status.DIVERGED if answer.clearly_above(first) else outcome.status
 
 
-def _limited_status(found: LimitFindings, judged: Judged) -> Status:
+def _limited_status(found: LimitFindings, judged: Judgement) -> Status:
     """Return how a job with limits ended: first whether they are kept, then how the descent ended."""
     if judged.hopeless:
         return Status.INFEASIBLE

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..parameter_sets import project_all
 from ..policies import LOWEST_LOGIT
-from .descent import Iterates, Learned, Step, Trial
-from .space import Space, flat, project_all
+from .descent import Iterates, Learned, Step, TrialPoints
+from .space import Space, flat
 
 # How a row's step grows where the slope still points the same way after a step, and shrinks where it has turned; the
 # latter for steps that were accepted and for those that were not, and what a rejection costs the other rows.
@@ -50,7 +51,7 @@ class NaturalGradient(Step):
         """Return step lengths `[K, S]`, of states or of the rows of a gain."""
         return np.ones(iterates.points.shape[:2])
 
-    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def remember(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return step lengths with which the largest change of a logit is 1, or a gain could gain all there is."""
         return self._first(space, iterates), iterates.prices
 
@@ -82,7 +83,7 @@ class NaturalGradient(Step):
         """Return `-<slope, change of the table>`."""
         return (iterates.slope * (iterates.points - points)).sum(axis=(1, 2))
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return longer steps where the slope still agrees with the move, shorter ones where it has turned."""
         there = trial.slope if space.table is None else advantage(trial.points, trial.slope, trial.metric)
         turned = ((trial.points - iterates.points) * there).sum(axis=2) > 0

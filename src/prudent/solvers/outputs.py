@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, as_whole, require_size
-from ..deferred import jax, jitted, jnp
+from ..arrays import as_whole, require_size
 from ..gradients import SampledRisk
 from ..records import Record, field, tree_map
 
@@ -18,7 +17,7 @@ class Kept(Record):
     """What an output rule remembers of each of G runs: parameters and their score."""
 
     parameters: Any
-    score: Float[Array, " G"]
+    score: Float[np.ndarray, " G"]
 
 
 class Output(Record):
@@ -29,7 +28,7 @@ class Output(Record):
         return 0
 
     @abc.abstractmethod
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: int, uniform: np.ndarray, held_out: SampledRisk) -> Kept:
         """What to remember after seeing `parameters`; `uniform`, `[G]`, are fresh random numbers in [0, 1)."""
 
     @abc.abstractmethod
@@ -39,12 +38,12 @@ class Output(Record):
 
 def start(parameters: Any, groups: int) -> Kept:
     """Nothing seen yet."""
-    return Kept(parameters, jnp.full(groups, jnp.inf))
+    return Kept(parameters, np.full(groups, np.inf))
 
 
-def where(mask: Bool[Array, " G"], yes: Any, no: Any) -> Any:
+def where(mask: Bool[np.ndarray, " G"], yes: Any, no: Any) -> Any:
     """Leaf by leaf, row g of `yes` where `mask[g]`, of `no` elsewhere."""
-    return tree_map(lambda a, b: jnp.where(mask.reshape(-1, *([1] * (a.ndim - 1))), a, b), yes, no)
+    return tree_map(lambda a, b: np.where(mask.reshape(-1, *([1] * (a.ndim - 1))), a, b), yes, no)
 
 
 class LastIterate(Output):
@@ -55,7 +54,7 @@ class LastIterate(Output):
     0
     """
 
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: int, uniform: np.ndarray, held_out: SampledRisk) -> Kept:
         """Remembers nothing."""
         return kept
 
@@ -75,7 +74,7 @@ class RandomIterate(Output):
     0
     """
 
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: int, uniform: np.ndarray, held_out: SampledRisk) -> Kept:
         """Keep this one with probability `1 / (t + 1)`."""
         return Kept(where(uniform * (iteration + 1) < 1.0, parameters, kept.parameters), kept.score)
 
@@ -107,20 +106,16 @@ class BestHeldOut(Output):
         """The size of the sample."""
         return self.samples
 
-    def observe(self, kept: Kept, parameters: Any, iteration: Array, uniform: Array, held_out: SampledRisk) -> Kept:
+    def observe(self, kept: Kept, parameters: Any, iteration: int, uniform: np.ndarray, held_out: SampledRisk) -> Kept:
         """Score this iterate if it is its turn, and keep the better."""
-        due = iteration % self.every == 0
-        return jax.lax.cond(due, lambda kept: _better(kept, parameters, held_out), lambda kept: kept, kept)
+        return kept if iteration % self.every else _better(kept, parameters, held_out)
 
     def choose(self, kept: Kept, last: Any, held_out: SampledRisk) -> Kept:
         """The best of those kept and the last; none was scored if the loss is NaN on the held-out sample."""
-        return _jit_better(kept, last, held_out)
+        return _better(kept, last, held_out)
 
 
 def _better(kept: Kept, parameters: Any, held_out: SampledRisk) -> Kept:
     score = held_out.at(parameters).value
     better = score < kept.score
-    return Kept(where(better, parameters, kept.parameters), jnp.where(better, score, kept.score))
-
-
-_jit_better = jitted(_better)
+    return Kept(where(better, parameters, kept.parameters), np.where(better, score, kept.score))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..records import Record
-from .descent import ROUNDING, Iterates, Learned, Step, Trial
+from .descent import ROUNDING, Iterates, Learned, Step, TrialPoints
 from .linear_model import LinearModel, Minimum, Plane
 from .question import Found, Question
 from .space import Space, flat
@@ -76,7 +76,7 @@ class ProxLinear(Step):
         radius = FIRST_RADIUS * (1.0 + np.abs(x).max(axis=1, initial=0.0))
         return StepMemory(np.zeros(x.shape), nothing, nothing, radius, nothing + 1.0)
 
-    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def remember(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return the first models."""
         return _model(space, iterates.parameters, self.blank(space, iterates), trial, trial.accept, iterates.prices)
 
@@ -89,7 +89,7 @@ class ProxLinear(Step):
         """Return the same share of the model's decrease: the model is convex, and gains at least that."""
         return np.asarray(iterates.memory.share * iterates.memory.decrease)
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return a new model where the step was accepted; a shorter share of the direction where it was not."""
         memory: StepMemory = iterates.memory
         predicted = memory.share * memory.decrease
@@ -126,7 +126,7 @@ class ProxLinear(Step):
 
 
 def _model(
-    space: Space, parameters: Any, memory: StepMemory, trial: Trial, renew: np.ndarray, prices: np.ndarray
+    space: Space, parameters: Any, memory: StepMemory, trial: TrialPoints, renew: np.ndarray, prices: np.ndarray
 ) -> Learned:
     """Return the memory with the minimum of a new model at the points to renew, and the prices it took."""
     direction, decrease, most = (np.array(part) for part in (memory.direction, memory.decrease, memory.most))
@@ -138,7 +138,7 @@ def _model(
 
 
 def minimise_model(
-    space: Space, trial: Trial, parameters: Any, k: int, radius: float, prices: Float[np.ndarray, " L"]
+    space: Space, trial: TrialPoints, parameters: Any, k: int, radius: float, prices: Float[np.ndarray, " L"]
 ) -> Minimum:
     """Return the least of the linearised merit within a radius of trial point k."""
     found = trial.found

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import as_whole, require_size
+from ..parameter_sets import project_all
 from ..records import Record, field, tree_map
-from .descent import Iterates, Learned, Step, Trial
-from .space import Space, project_all, unflat
+from .descent import Iterates, Learned, Step, TrialPoints
+from .space import Space, unflat
 
 # A pair of changes teaches curvature only if it is clearly positive.
 CURVED = 1e-10
@@ -58,7 +59,7 @@ class LBFGS(Step):
         nothing = np.zeros((count, self.memory, size))
         return Pairs(nothing, nothing, np.zeros((count, self.memory), bool), np.ones(count))
 
-    def remember(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def remember(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return a memory with which the first step has length 1 or less."""
         norm = np.linalg.norm(iterates.gradient, axis=1)
         first = 1.0 / np.maximum(1.0, np.where(norm > 0, norm, 1.0))
@@ -74,7 +75,7 @@ class LBFGS(Step):
         """Return `-<gradient, change of the parameters>`."""
         return -(iterates.gradient * moved).sum(axis=1)
 
-    def learn(self, space: Space, iterates: Iterates, trial: Trial) -> Learned:
+    def learn(self, space: Space, iterates: Iterates, trial: TrialPoints) -> Learned:
         """Return the memory with a new pair after an accepted step; a shorter step after a rejected one."""
         pairs: Pairs = iterates.memory
         moved, accept = trial.moved, trial.accept

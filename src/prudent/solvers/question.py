@@ -163,7 +163,7 @@ def _keep_slopes(
     losses = np.zeros((len(points), count))
     losses[here] = found.losses.reshape(-1, count)
     known = _assess(risk, draws, points, here, losses)
-    each = found.slopes.reshape(-1, count, *points.shape[1:])
+    each = np.ascontiguousarray(found.slopes).reshape(-1, count, *points.shape[1:])
     passed = found.visits.reshape(len(here), count, -1)
     slopes, visits = known.slopes, np.zeros((len(points), passed.shape[2]))
     for place, k in enumerate(here):
@@ -187,7 +187,7 @@ def _pass_twice(
             found = slopes_on(objective, points[k][None], draws.thetas, np.zeros(len(rows), int), rows)
             if visits.shape[1] == 0:
                 visits = np.zeros((len(points), found.visits.shape[1]))
-            slopes[k] += np.tensordot(share[rows], found.slopes, axes=1)
+            slopes[k] += np.tensordot(share[rows], np.ascontiguousarray(found.slopes), axes=1)
             visits[k] += share[rows] @ found.visits
     return known._replace(slopes=slopes, visits=visits)
 
@@ -212,5 +212,4 @@ def assess_rows(
     risk: Risk, losses: Float[np.ndarray, "K R"], probabilities: Float[np.ndarray, " R"]
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "K R"]]:
     """Return risk and xi* of each row of losses."""
-    rows = [assess_sample(risk, row, probabilities) for row in losses]
-    return np.array([float(value) for value, _ in rows]), np.stack([weights for _, weights in rows])
+    return assess_sample(risk, losses, np.broadcast_to(probabilities, losses.shape))

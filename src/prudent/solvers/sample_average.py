@@ -42,6 +42,7 @@ from .search import (
     history_line,
     question_of,
     restore_search,
+    settle_points,
     status_of,
 )
 from .solution import Solution, Status
@@ -195,6 +196,7 @@ class SampleAverage(Optimiser):
             while search.done == GOING and search.iterations < most:
                 search = advance_search(problem, search)
                 history.append(history_line(problem, search))
+                search = settle_points(problem, search)
                 name = f"growing the sample to {self.size(search.stage)} draws" if search.stage else "searching"
                 bar.advance(search.iterations, np.array(history[-1:]).T[None], name)
                 if watch is not None:

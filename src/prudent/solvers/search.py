@@ -1,6 +1,6 @@
 """The search of one problem: points that descend on a sample, the best of them on held-out draws, what is asked next.
 
-`advance_search` makes one iteration; `judge_points`, once the points are where they can get to, looks at the best on
+`advance_search` makes one iteration; `settle_points`, once the points are where they can get to, looks at the best on
 held-out draws and asks the next question: a larger sample while that moves the answer, and with limits the aims with
 which they are shown to be kept. A `Search` is all that the next iteration needs, so that a run goes on from it.
 """
@@ -44,7 +44,7 @@ from .limits.pricing import evaluate_choice, multipliers_at
 from .limits.starting import LimitedStarts, choose_starts
 from .natural import NaturalGradient
 from .polish import polish
-from .question import Found, Question, assess_rows, evaluate_points
+from .question import Question, assess_rows, evaluate_points
 from .solution import Status
 from .space import Space, select
 from .starts import PLANNED
@@ -230,11 +230,19 @@ def advance_search(problem: Problem, search: Search) -> Search:
         iterates = merged(iterates, tolerance)
         if step.keeps_risk and iterates.rounds in HALVED and not question.draws.exact:
             iterates = halved(iterates)
-    search = dataclasses.replace(search, iterates=iterates)
+    return dataclasses.replace(search, iterates=iterates)
+
+
+def settle_points(problem: Problem, search: Search) -> Search:
+    """Return the search as it goes on from here: with the same points, or with what follows once they have arrived."""
+    if search.waiting is not None or search.iterates.rounds == 0:
+        return search
+    question, iterates, settings = question_of(problem, search), search.iterates, problem.settings
+    several = len(iterates.value) > 1
     # A start that was given is held, and says nothing of where it is.
     lost = (iterates.finished == NON_FINITE) | ((iterates.finished == HELD) & ~np.isfinite(iterates.value))
     if np.all(lost):
-        return _rescue(problem, search, question, found, points)
+        return _rescue(problem, search, question)
     if not _have_arrived(problem, search, question):
         return search
     best = leader(search)
@@ -277,14 +285,16 @@ def _are_finalists(problem: Problem, search: Search, question: Question) -> bool
     return bool(problem.limits) and question.draws.exact and left <= FINALISTS
 
 
-def _rescue(problem: Problem, search: Search, question: Question, found: Found, points: np.ndarray) -> Search:
+def _rescue(problem: Problem, search: Search, question: Question) -> Search:
     """Return the search begun again at a point that has finite losses, if the objective finds one."""
-    best = int(np.argmin((~np.isfinite(found.losses)).sum(axis=(1, 2))))
-    point = problem.objectives[0].finite_point(points[best], question.draws.thetas)
+    iterates, thetas = search.iterates, question.draws.thetas
+    losses = np.stack([losses_on(each, iterates.points, thetas) for each in problem.objectives], axis=1)
+    best = int(np.argmin((~np.isfinite(losses)).sum(axis=(1, 2))))
+    point = problem.objectives[0].finite_point(iterates.points[best], thetas)
     if point is None:
-        return dataclasses.replace(search, iterates=keep_one(search.iterates, best), done=NON_FINITE)
+        return dataclasses.replace(search, iterates=keep_one(iterates, best), done=NON_FINITE)
     parameters = to_numpy(problem.space.objective.from_point(point[None]))
-    return dataclasses.replace(search, iterates=begin(problem.space, parameters, search.iterates.prices[0]))
+    return dataclasses.replace(search, iterates=begin(problem.space, parameters, iterates.prices[0]))
 
 
 def judge_points(problem: Problem, search: Search, question: Question) -> Search:

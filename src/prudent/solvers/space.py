@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import to_numpy
-from ..deferred import jax, jitted
 from ..objectives import Objective, Table
-from ..parameter_sets import Box, ParameterSet
+from ..parameter_sets import Box, ParameterSet, project_all
 from ..records import tree_leaves, tree_map
 from .linear_model import BoxRegion, Region, TrustRegion
 
@@ -95,16 +94,6 @@ def unflat(rows: Float[np.ndarray, "K D"], like: Any) -> Any:
     ends = np.cumsum([int(np.prod(np.shape(leaf)[1:])) for leaf in tree_leaves(like)])
     pieces = iter(np.split(rows, ends[:-1], axis=1))
     return tree_map(lambda leaf: next(pieces).reshape(len(rows), *np.shape(leaf)[1:]), like)
-
-
-def project_all(within: ParameterSet, parameters: Any) -> Any:
-    """Return the projections of K parameter sets; nothing is compiled where every point is in the set."""
-    return parameters if within.free else _project_all(within, parameters)
-
-
-@jitted
-def _project_all(within: ParameterSet, parameters: Any) -> Any:
-    return jax.vmap(within.project)(parameters)
 
 
 def select(parameters: Any, rows: Any) -> Any:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..objectives import Objective, losses_on
+from ..parameter_sets import project_all
 from ..posteriors import WeightedDraws
 from ..records import tree_map
 from ..risks import Risk
 from .draws import Job
 from .question import assess_rows
-from .space import Space, project_all
+from .space import Space
 
 # Starts that are left to chance, as a share of those that are not the job's own.
 RANDOM_SHARE = 0.45

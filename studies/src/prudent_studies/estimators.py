@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -168,7 +167,7 @@ class Setting(Record):
     lake: FrozenLake
     logits: Float[Array, "G S A"]
     thetas: Float[Array, "G R 2"]
-    keys: Array
+    words: Array
 
     @staticmethod
     def of(lake: FrozenLake, groups: int, seed: int, one_point: bool = False) -> Setting:
@@ -179,34 +178,24 @@ class Setting(Record):
         repeat = groups // different
         logits = random.normal(size=(different, *lake.support.shape[:2]))
         thetas = belief.draw(random, different * DRAWS).reshape(different, DRAWS, -1)
-        keys = random.integers(2**32, size=(groups, 2), dtype=np.uint32)
-        return Setting(lake, np.repeat(logits, repeat, axis=0), np.repeat(thetas, repeat, axis=0), keys)
+        words = random.integers(2**32, size=(groups, 2), dtype=np.uint32)
+        return Setting(lake, np.repeat(logits, repeat, axis=0), np.repeat(thetas, repeat, axis=0), words)
 
     def problem(self, loss: Loss, occupancy: pr.Truncated | None = None) -> Problem:
         """A loss, and its CVaR in every group."""
-        risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(self.keys), *np.shape(leaf))), CVaR(LEVEL))
+        risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(self.words), *np.shape(leaf))), CVaR(LEVEL))
         return self.lake.objective(loss=loss, occupancy=occupancy), risk
 
     def gradient(self, estimator: GradientEstimator, problem: Problem) -> Float[np.ndarray, "G S A"]:
         """The estimate of every group."""
         sampled = SampledRisk.on(*problem, np.asarray(self.thetas))
-        return np.asarray(_gradient(estimator, sampled, self.logits, self.keys))
+        return estimator(sampled, np.asarray(self.logits), np.asarray(self.words))[1]
 
     def along_directions(self, gradient: Array, count: int) -> Float[np.ndarray, "G S A"]:
         """What smoothing tends to as the radius vanishes: `1/m sum_j <g, u_j> u_j` along the same directions."""
-        drawn = np.asarray(_directions(self.keys, self.logits, count))
+        drawn = np.stack(list(directions(np.asarray(self.words), count, self.logits)))
         slopes = np.einsum("jgsa,gsa->jg", drawn, gradient)
         return np.einsum("jg,jgsa->gsa", slopes, drawn) / count
-
-
-@eqx.filter_jit
-def _gradient(estimator: GradientEstimator, sampled: SampledRisk, logits: Array, keys: Array) -> Any:
-    return estimator(sampled, logits, keys)[1]
-
-
-@eqx.filter_jit
-def _directions(keys: Array, like: Array, count: int) -> Float[Array, "M G S A"]:
-    return jax.vmap(lambda number: directions(keys, number, like))(jnp.arange(count))
 
 
 def _relative(estimate: np.ndarray, exact: np.ndarray) -> Float[np.ndarray, " G"]:

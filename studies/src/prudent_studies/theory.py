@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float, Int
@@ -309,9 +308,4 @@ def _problem(objective: Objective, groups: int) -> tuple[Objective, CVaR]:
 
 
 def _gradients(problem: tuple[Objective, CVaR], logits: Array, thetas: Array) -> Float[np.ndarray, "G S A"]:
-    return np.asarray(_adjoint(SampledRisk.on(*problem, np.asarray(thetas)), np.ascontiguousarray(logits)))
-
-
-@eqx.filter_jit
-def _adjoint(sampled: SampledRisk, logits: Array) -> Array:
-    return Adjoint()(sampled, logits)[1]
+    return Adjoint()(SampledRisk.on(*problem, np.asarray(thetas)), np.asarray(logits))[1]
