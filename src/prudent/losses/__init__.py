@@ -13,6 +13,7 @@ from .base import (
     as_loss,
     batch_of,
     check_loss_at,
+    is_linear,
     loss_batch,
     require_finite_loss,
     require_scalar,

@@ -202,6 +202,11 @@ def as_loss(loss: Any) -> Any:
     return loss if isinstance(loss, ConvexLoss | UserLoss) else UserLoss(loss)
 
 
+def is_linear(loss: Any) -> bool:
+    """Return whether a loss is known to be linear in the occupancy."""
+    return isinstance(loss, ConvexLoss) and loss.is_linear
+
+
 def as_convex(loss: Any, gradient: Callable[[Any, MDP], Any] | None = None) -> ConvexLoss:
     """Return the loss itself, or the user's function as a loss that is convex in the occupancy.
 
@@ -376,6 +381,7 @@ def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
         raise InputError(f"the loss must return a real number, got {shape.dtype}")
 
 
+@in_float64
 def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP, differentiable: bool = True) -> None:
     """Refuse a loss that is not one finite number, with a finite gradient if asked, at a given occupancy."""
     require_scalar(loss, occupancy, mdp)
