@@ -332,6 +332,10 @@ def _middle(values: np.ndarray) -> tuple[float, float]:
     return (most + least) / 2.0, (most - least) / 2.0
 
 
+def _largest(vectors: Float[np.ndarray, "S N"]) -> Float[np.ndarray, " N"]:
+    return np.abs(vectors).max(axis=0)
+
+
 def _evaluate_roughly(
     paid: np.ndarray, chain: PolicyChain, values: np.ndarray, half: float, rest: float, may_jump: bool
 ) -> np.ndarray:
@@ -343,4 +347,4 @@ def _evaluate_roughly(
     if not (may_jump and remaining > SLOW * half):
         return swept
     right = swept - values - middle
-    return values + middle / rest + bicgstab(chain.pull, right, np.full(1, (0.1 * half) ** 2), KRYLOV_STEPS)
+    return values + middle / rest + bicgstab(chain.pull, right, np.full(1, 0.1 * half), KRYLOV_STEPS, _largest)
