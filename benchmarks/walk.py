@@ -17,7 +17,7 @@ import threading
 import tokenize
 from collections import Counter
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -119,11 +119,8 @@ def loaded_lines(statement: str) -> tuple[int, int]:
 
 def solve_example(folder: str) -> None:
     """Run `prudent solve` on the example of `prudent init`, in this process."""
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        try:
-            app(["solve", str(Path(folder) / "problem.toml"), "--out", str(Path(folder) / "run"), "--force"])
-        except SystemExit:
-            pass
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
+        app(["solve", str(Path(folder) / "problem.toml"), "--out", str(Path(folder) / "run"), "--force"])
 
 
 def run(rounds: int) -> None:
@@ -143,7 +140,9 @@ def run(rounds: int) -> None:
         walks["prudent solve, init's example"] = trace_call(lambda: solve_example(folder))
     rows = [(name, len(walk.functions), len(walk.files), len(walk.records)) for name, walk in walks.items()]
     shown("what warm calls meet", ("warm call", "functions", "files", "record types"), rows)
-    print("records of pr.solve:", ", ".join(sorted(name.split(".")[-1] for name in walks["pr.solve, the lake"].records)))
+    print(
+        "records of pr.solve:", ", ".join(sorted(name.split(".")[-1] for name in walks["pr.solve, the lake"].records))
+    )
     sizes = [("src/prudent", LIBRARY), ("studies", STUDIES)]
     rows, total = [], (0, 0)
     for title, folder in sizes:
@@ -155,7 +154,9 @@ def run(rounds: int) -> None:
     rows.append(("both together", *total))
     shown("sizes", ("package", "files", "code lines"), rows)
     statements = ("import prudent", "import prudent.solvers")
-    shown("what is loaded", ("statement", "modules", "code lines"), [(each, *loaded_lines(each)) for each in statements])
+    shown(
+        "what is loaded", ("statement", "modules", "code lines"), [(each, *loaded_lines(each)) for each in statements]
+    )
 
 
 def shown(title: str, header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

@@ -102,6 +102,21 @@ def best_deterministic(P: np.ndarray, c: np.ndarray, start: np.ndarray, discount
     return float(costs.min()), policies[costs.argmin()]
 
 
+def corners_of_box(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return all policies `[K, S, A]` between bounds `[S, A]` whose rows have all probabilities but one at a bound."""
+    rows = []
+    for least, most in zip(low, high, strict=True):
+        found = set()
+        for free in range(len(least)):
+            for ends in itertools.product((0, 1), repeat=len(least)):
+                row = np.where(ends, most, least)
+                row[free] += 1.0 - row.sum()
+                if least[free] - 1e-12 <= row[free] <= most[free] + 1e-12:
+                    found.add(tuple(row.round(12)))
+        rows.append([np.array(row) for row in found])
+    return np.array(list(itertools.product(*rows)))
+
+
 def optimal_values(P: np.ndarray, c: np.ndarray, discount: float) -> np.ndarray:
     """Return the optimal values `[S]`, by a linear program: the largest `v` with `v <= c + discount P v`."""
     c = np.asarray(c, float)

@@ -9,8 +9,7 @@ from scipy.sparse import csr_matrix, identity
 from scipy.sparse.linalg import spsolve
 
 import prudent as pr
-from prudent.planning import LARGEST_DIRECT
-from prudent.planning.at_once import by_sweeps
+from prudent.engine import LARGEST_DIRECT
 
 from .problems import densified, numpy_occupancy, random_mdp, random_policy
 
@@ -118,17 +117,6 @@ def test_ties_go_to_the_first_action_at_every_size():
         mdp = pr.MDP(mdp.kernel, cost, 0, 0.9)
         assert set(pr.plan(mdp).policy.greedy()) == {1}
         np.testing.assert_allclose(pr.plan(mdp).values, 3.0, rtol=1e-12)
-
-
-def test_planning_another_model_of_the_same_shape_does_not_recompile():
-    first, second = (
-        random_mdp(np.random.default_rng(seed), 600, 3, 3, discount=discount) for seed, discount in ((0, 0.9), (1, 0.5))
-    )
-    pr.plan(first)
-    compiled = by_sweeps.made()._cache_size()
-    pr.plan(second, tolerance=1e-3)
-    pr.plan(dataclasses.replace(first, cost=-np.asarray(first.cost)))
-    assert by_sweeps.made()._cache_size() == compiled
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), float("inf"), "tight"])

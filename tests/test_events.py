@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.events import sweeps, visits_and_values
+from prudent.engine import plan_loops as planned
+from prudent.engine import sweep_loops, sweeps
 from prudent.objectives import losses_on, objective_of, slopes_on
-from prudent.planning import improvement_sweeps as planned
 from prudent.posteriors import equally_weighted
 from prudent.solvers import search
 from prudent.solvers.question import evaluate_points
@@ -103,12 +103,14 @@ def test_leaping_over_sweeps_changes_nothing_but_their_number(near, monkeypatch,
     events, tables = twins(cost, 0.97, successors, classes, start=np.full(states, 1.0 / states))
     policy = random.dirichlet([1.0, 1.0], size=states)
     for name in ("push", "pull"):
-        sweep = getattr(sweeps, name)
-        monkeypatch.setattr(sweeps, name, lambda *given, name=name, sweep=sweep: made.append(name) or sweep(*given))
+        sweep = getattr(sweep_loops, name)
+        monkeypatch.setattr(
+            sweep_loops, name, lambda *given, name=name, sweep=sweep: made.append(name) or sweep(*given)
+        )
     check_twins(events, tables, policy, draws[:2])
     counts = Counter(made)
     made.clear()
-    monkeypatch.setattr(visits_and_values, "WORTH_A_LEAP", 0.0)
+    monkeypatch.setattr(sweeps, "WORTH_A_LEAP", 0.0)
     check_twins(events, tables, policy, draws[:2])
     assert all(0 < counts[name] < 0.7 * made.count(name) for name in ("push", "pull"))
 

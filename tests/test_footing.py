@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
-from prudent.objectives import plainly
+from prudent.objectives import losses_on
 from prudent.objectives.footing import FEW
 from prudent.objectives.tabular_footing import Ground, ground_of
 from prudent.runs import add_to_run, footing_before
@@ -56,7 +56,8 @@ def test_policies_are_followed_as_the_equations_say(support):
     tables = belief_of(support, 20).sample(0, 7)
     policy = np.random.default_rng(1).dirichlet([1.0, 1.0], size=3)
     objective = pr.TabularFamily(support, COST, start=1, discount=0.9).objective()
-    losses, occupancies = plainly(objective, policy, tables)
+    losses = losses_on(objective, policy[None], tables)[0]
+    occupancies = objective.mean_occupancies(policy, tables, np.eye(7))
     for k, table in enumerate(tables):
         wanted = occupancy_by_hand(support, table, policy, 1, 0.9)
         np.testing.assert_allclose(occupancies[k], wanted, rtol=1e-12)

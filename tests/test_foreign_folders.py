@@ -78,7 +78,7 @@ if len(sys.argv) > 1:
     os.setgroups([])
     os.setgid(int(sys.argv[1]))
     os.setuid(int(sys.argv[1]))
-from prudent.planning.improvement_sweeps import along
+from prudent.engine.plan_loops import along
 values = np.zeros(2)
 along(np.array([[0], [0]]), np.ones((2, 1)), np.array([1.0, 2.0]), values, True)
 print(values)
@@ -94,7 +94,7 @@ def call_loop(folder, variables, user=None):
     return ran
 
 
-LOOPS = PACKAGE / "planning" / "improvement_sweeps.py"
+LOOPS = PACKAGE / "engine" / "plan_loops.py"
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])

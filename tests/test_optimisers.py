@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import prudent as pr
+from prudent.engine import ModelBatch, plan, table_rows
 from prudent.gradients import Adjoint, SampledRisk
 from prudent.objectives import slopes_on
-from prudent.planning import least_costs, plan_many, robust_actions
+from prudent.planning import least_costs, robust_actions
 from prudent.posteriors import equally_weighted
 from prudent.solvers import question as question_module
 from prudent.solvers.descent import CONVERGED, DROPPED, GOING, HELD, begin, halved
@@ -149,23 +150,29 @@ def test_quasi_newton_directions_are_those_of_the_inverse_hessian_updates():
 # Planning many models.
 
 
+def batch_of_tables(support, thetas, costs):
+    """Return the models with these tables `[N, S, A, B]` and costs `[N, S, A]`."""
+    rows = np.moveaxis(thetas.reshape(len(thetas), STATES * ACTIONS, -1), 0, -1)
+    cost, start = np.moveaxis(costs, 0, -1), np.eye(STATES)[0]
+    return ModelBatch(support.index(), table_rows(STATES, ACTIONS), rows, cost, start, DISCOUNT)
+
+
 @pytest.mark.parametrize("support", [SUPPORT, LISTS], ids=["dense", "lists"])
 def test_many_plans_are_the_plans_of_each(support):
     random = np.random.default_rng(7)
     thetas = random.dirichlet(np.ones(STATES), size=(6, STATES, ACTIONS))
     costs = random.uniform(size=(6, STATES, ACTIONS))
-    plans = plan_many(support, thetas, costs, DISCOUNT, first=np.array([1, 0, 1]))
-    start = np.eye(STATES)[0]
+    batch = batch_of_tables(support, thetas, costs)
+    plans = plan(batch, guess=random.normal(size=(STATES, 1)))
     for k in range(6):
         single = pr.plan(pr.MDP(pr.Kernel(support, thetas[k]), costs[k], 0, DISCOUNT))
-        assert np.allclose(plans.values[k], single.values, rtol=1e-10)
-        assert np.array_equal(plans.action[k], single.policy.greedy())
-    bounds = least_costs(support, thetas, costs, start, DISCOUNT)
-    assert np.all(bounds <= plans.values @ start)
-    assert np.allclose(bounds, plans.values @ start, rtol=1e-9)
+        assert np.allclose(plans.values[:, k], single.values, rtol=1e-10)
+        assert np.array_equal(plans.action[:, k], single.policy.greedy())
+    assert np.all(plans.low <= plans.values[0]) and np.all(plans.values[0] <= plans.high)
+    assert np.allclose(plans.low, plans.values[0], rtol=1e-9)
     # A long horizon comes to the same, and each horizon is below every stationary policy's truncated cost.
-    assert np.allclose(least_costs(support, thetas, costs, start, DISCOUNT, horizon=400), bounds, rtol=1e-9)
-    short = least_costs(support, thetas, costs, start, DISCOUNT, horizon=5)
+    assert np.allclose(least_costs(batch, batch.cost, horizon=400), plans.low, rtol=1e-9)
+    short = least_costs(batch, batch.cost, horizon=5)
     for policy in deterministic_policies():
         for k in range(6):
             mdp = pr.MDP(pr.Kernel(support, thetas[k]), costs[k], 0, DISCOUNT)
@@ -184,7 +191,7 @@ def test_the_robust_start_is_best_against_the_worst_model_of_each_pair():
             values = (policy * quality).sum(axis=1)
         return values.sum()
 
-    chosen = np.eye(ACTIONS)[robust_actions(SUPPORT, thetas, costs, DISCOUNT)]
+    chosen = np.eye(ACTIONS)[robust_actions(batch_of_tables(SUPPORT, thetas, costs), np.moveaxis(costs, 0, -1))]
     assert worst_value(chosen) == pytest.approx(min(worst_value(policy) for policy in deterministic_policies()))
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.planning import exact, least_costs, plan_many, robust_actions
-from prudent.planning.exact import LARGEST_DIRECT
+from prudent.engine import LARGEST_DIRECT, ModelBatch, plan, plans, table_rows
+from prudent.losses import batch_of
+from prudent.planning import least_costs, robust_actions
 
 from .problems import densified, random_mdp
 
@@ -64,51 +65,42 @@ def problem(seed, states):
 @pytest.mark.parametrize("seed", range(8))
 def test_small_models_keep_their_plan_at_every_scale_and_level(seed):
     mdp, action = problem(seed, 7)
-    discount, support, start = float(mdp.discount), mdp.kernel.support, np.asarray(mdp.start)
+    discount, start = float(mdp.discount), np.asarray(mdp.start)
     for scale, shift in SCALES:
         same = rescaled(mdp, scale, shift)
         values, _ = optimum(same)
-        plan = pr.plan(same)
-        np.testing.assert_array_equal(plan.policy.greedy(), action)
-        assert np.abs(plan.values - values).max() <= plan.residual / (1 - discount)
+        found = pr.plan(same)
+        np.testing.assert_array_equal(found.policy.greedy(), action)
+        assert np.abs(found.values - values).max() <= found.residual / (1 - discount)
         tight = 1e-12 * (1.0 + abs(shift)) * scale / (1 - discount) ** 2
-        assert plan.residual <= tight
-        tables = np.asarray(same.kernel.probability)[None], np.asarray(same.cost)[None]
-        many = plan_many(support, *tables, discount)
-        np.testing.assert_array_equal(many.action[0], action)
-        assert np.abs(many.values[0] - values).max() <= many.error[0]
-        least, best = least_costs(support, *tables, start, discount)[0], start.astype(LONG) @ values
-        assert best - 2 * tight / (1 - discount) <= least <= best
+        assert found.residual <= tight
+        many, best = plan(batch_of(same)), start.astype(LONG) @ values
+        np.testing.assert_array_equal(many.action[:, 0], action)
+        assert np.abs(many.values[:, 0] - values).max() <= many.error[0]
+        assert best - 2 * tight / (1 - discount) <= many.low[0] <= best <= many.high[0]
 
 
-@pytest.mark.parametrize("swept", [False, True])
-def test_large_models_keep_their_plan_at_every_scale_and_level(swept, monkeypatch):
+@pytest.mark.parametrize("most", [0, 1_000_000])
+def test_large_models_keep_their_plan_at_every_scale_and_level(most, monkeypatch):
     """All states at once, and state after state."""
     mdp, action = problem(1, LARGEST_DIRECT + 10)
-    discount, begun = float(mdp.discount), []
-    if swept:
-        monkeypatch.setattr(exact, "SMALLEST_SWEPT", 0)
-        whole = exact.plan_draws
-        monkeypatch.setattr(exact, "plan_draws", lambda *given: begun.append(1) or whole(*given))
+    discount, begun, whole = float(mdp.discount), [], plans.plan_by_sweeps
+    monkeypatch.setattr(plans, "MOST_SWEEPS", most)
+    monkeypatch.setattr(plans, "plan_by_sweeps", lambda *given: begun.append(1) or whole(*given))
     for scale, shift in SCALES[::6]:
         same = rescaled(mdp, scale, shift)
         values, _ = optimum(same)
-        plan = pr.plan(same)
-        np.testing.assert_array_equal(plan.policy.greedy(), action)
-        error, spread = float(np.abs(plan.values - values).max()), float(np.ptp(values))
-        assert error <= plan.residual / (1 - discount)
+        found = pr.plan(same)
+        np.testing.assert_array_equal(found.policy.greedy(), action)
+        error, spread = float(np.abs(found.values - values).max()), float(np.ptp(values))
+        assert error <= found.residual / (1 - discount)
         # The default tolerance, and what rounding leaves of costs a million times their spread.
         assert error <= 1e-10 * spread + 1e-14 * np.abs(values).max() / (1 - discount)
-        least = least_costs(
-            same.kernel.support,
-            np.asarray(same.kernel.probability)[None],
-            np.asarray(same.cost)[None],
-            same.start,
-            discount,
-        )[0]
+        bounds = plan(batch_of(same))
         best = np.asarray(same.start).astype(LONG) @ values
-        assert best - 2 * plan.residual / (1 - discount) - 1e-12 * abs(best) <= least <= best
-    assert bool(begun) == swept
+        slack = 2 * found.residual / (1 - discount) + 1e-12 * abs(best)
+        assert best - slack <= bounds.low[0] <= best <= bounds.high[0] <= best + slack
+    assert bool(begun) == bool(most)
 
 
 def test_a_given_tolerance_is_an_error_of_values_in_the_unit_of_the_costs():
@@ -144,12 +136,13 @@ def test_a_forbidding_cost_does_not_blur_the_others():
 def test_the_robust_start_keeps_its_actions():
     random = np.random.default_rng(0)
     models = [random_mdp(random, 6, 3, 6, 0.9) for _ in range(5)]
-    support = pr.Support.dense(6, 3)
-    probability = np.stack([mdp.kernel.table() for mdp in models])
-    cost = np.stack([np.asarray(mdp.cost) for mdp in models])
-    expected = robust_actions(support, probability, cost, 0.9)
+    probability = np.stack([mdp.kernel.table().reshape(18, 6) for mdp in models], axis=-1)
+    cost = np.stack([np.asarray(mdp.cost) for mdp in models], axis=-1)
+    dense = pr.Support.dense(6, 3).index()
+    batch = ModelBatch(dense, table_rows(6, 3), probability, cost, np.asarray(models[0].start), 0.9)
+    expected = robust_actions(batch, cost)
     for scale, shift in SCALES:
-        np.testing.assert_array_equal(robust_actions(support, probability, scale * (cost + shift), 0.9), expected)
+        np.testing.assert_array_equal(robust_actions(batch, scale * (cost + shift)), expected)
 
 
 def test_robust_plans_keep_their_actions_and_shift_their_values():
@@ -177,14 +170,8 @@ def test_the_least_cost_of_a_horizon_is_a_bound():
             for _ in range(13):
                 values = (cost + LONG(0.95) * (table @ values)).min(axis=1)
             best = np.asarray(mdp.start).astype(LONG) @ values
-            least = least_costs(
-                mdp.kernel.support,
-                np.asarray(mdp.kernel.probability)[None],
-                np.asarray(same.cost)[None],
-                mdp.start,
-                0.95,
-                horizon=12,
-            )[0]
+            batch = batch_of(same)
+            least = least_costs(batch, batch.cost, horizon=12)[0]
             assert best - 1e-13 * np.abs(cost).max() * 13 <= least <= best
 
 

@@ -9,14 +9,13 @@ from scipy import optimize
 
 import prudent as pr
 import prudent_verifier
-from prudent.arrays import in_float64
 from prudent.objectives import objective_of
-from prudent.objectives.swept_boxes import SweptBoxes
 from prudent.proofs import search
 from prudent.proofs.relaxation import bounded
 from prudent.proofs.tree import Tree, tightened
 
 from .atom_problems import AtomProblem, tail_mean
+from .reference import corners_of_box
 
 
 def proved(problem, **options):
@@ -170,7 +169,6 @@ def test_a_search_goes_on_where_it_stopped():
     assert whole.lower_bound == pytest.approx(once.lower_bound, rel=0.05)
 
 
-@in_float64
 def test_boxes_that_are_still_being_bounded_count(monkeypatch):
     """A round is begun before the last is entered where many boxes wait; what it cuts is still in the bound."""
     for name, number in [("MANY", 1), ("MOST_BATCHES", 1), ("BATCH", 8)]:
@@ -237,41 +235,6 @@ def test_convex_losses_are_bounded_by_their_tangents():
         pr.write_proof(proof, "never.safetensors")
 
 
-@in_float64
-def check_swept(family, draws, seed):
-    """Sweeps against the plain relaxation, on random boxes; losses and boxes of it all."""
-    swept, random = objective_of(family, None, None, None).boxes(draws), np.random.default_rng(seed)
-    assert isinstance(swept, SweptBoxes)
-    shape = swept.cost.shape
-    centre = random.dirichlet(np.ones(shape[1]), size=(8, shape[0]))
-    width = random.uniform(size=centre.shape)
-    low, high = tightened(np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0))
-    start = np.zeros((8, shape[0], shape[2]))
-    for found, expected in zip(swept.relaxed(low, high, start), swept.plain.relaxed(low, high, start), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-7)
-    for found, expected in zip(swept.followed(centre), swept.plain.followed(centre), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-9)
-    return swept, centre
-
-
-def test_compiled_sweeps_find_what_the_plain_relaxation_does():
-    problem = AtomProblem(4, states=4, actions=3, most=5)
-    atoms = problem.belief().as_atoms()
-    assert atoms is not None
-    swept, tables = check_swept(problem.family, atoms[0], 0)
-    np.testing.assert_allclose(swept.followed(tables)[0], problem.losses(tables), atol=1e-9)
-    # A ring of shuffled states: what a sweep fills follows an order of elimination of its own.
-    random, states = np.random.default_rng(3), 12
-    names = random.permutation(states)
-    support = pr.Support.lists(
-        [[[names[k - 1], s], [names[(k + 1) % states], s]] for s, k in enumerate(np.argsort(names))]
-    )
-    ring = pr.TabularFamily(support, random.uniform(size=(states, 2)), 0, 0.9)
-    swept, _ = check_swept(ring, random.dirichlet([1.0, 1.0], size=(3, states, 2)), 1)
-    assert swept.chains.place.tolist() != list(range(states))
-
-
-@in_float64
 def test_every_table_of_a_box_pays_its_tolls_and_what_sharing_costs():
     """What is paid, and the shared bound, against the tables of a box."""
     problem = AtomProblem(4, states=3, actions=3, most=5)
@@ -294,7 +257,7 @@ def test_every_table_of_a_box_pays_its_tolls_and_what_sharing_costs():
             atol=1e-9,
         )  # fmt: skip
         for row in range(8):
-            tables = corners(low[row], high[row])
+            tables = corners_of_box(low[row], high[row])
             inner = random.dirichlet(np.ones(len(tables)), size=50) @ tables.reshape(-1, 9)
             tables = np.concatenate([tables, inner.reshape(-1, 3, 3)])
             visits = boxes.followed(tables)[1]
@@ -311,21 +274,6 @@ def test_every_table_of_a_box_pays_its_tolls_and_what_sharing_costs():
             gained += own.bound[row] > own.told[row] + 0.5 * (least - own.told[row])
     # Sharing explains most of the gap of a narrow box.
     assert gained >= 6
-
-
-def corners(low, high):
-    """All tables whose rows have all probabilities but one at a bound."""
-    rows = []
-    for least, most in zip(low, high, strict=True):
-        found = set()
-        for free in range(len(least)):
-            for ends in itertools.product((0, 1), repeat=len(least)):
-                row = np.where(ends, most, least)
-                row[free] += 1.0 - row.sum()
-                if least[free] - 1e-12 <= row[free] <= most[free] + 1e-12:
-                    found.add(tuple(row.round(12)))
-        rows.append([np.array(row) for row in found])
-    return np.array(list(itertools.product(*rows)))
 
 
 def test_what_policies_that_are_told_theta_cannot_beat():

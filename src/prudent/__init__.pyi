@@ -26,6 +26,7 @@ from .conformance import Conformance as Conformance
 from .engine import Banded as Banded
 from .engine import Elimination as Elimination
 from .engine import Krylov as Krylov
+from .engine import Sweeps as Sweeps
 from .episodes import ByTheorem as ByTheorem
 from .episodes import Episode as Episode
 from .episodes import Episodes as Episodes
@@ -46,7 +47,6 @@ from .evaluation import evaluate as evaluate
 from .evaluation import loss_at as loss_at
 from .events import AbstractEventFamily as AbstractEventFamily
 from .events import EventFamily as EventFamily
-from .events import Sweeps as Sweeps
 from .gradients import Adjoint as Adjoint
 from .gradients import GradientEstimator as GradientEstimator
 from .gradients import Variational as Variational

@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, require_kind, require_number, require_size
+from ..engine import level_of, plan
 from ..errors import InputError
 from ..kernels import Kernel
+from ..losses import batch_of
 from ..models import MDP
-from ..planning import level_of, plan_many
 from ..policies import TabularPolicy
 from ..records import Record
 from ..risks import worst_rows
@@ -100,7 +101,7 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
     # Given back at the end: a constant cost changes no policy, and its rounding would hide what does.
     level = level_of(cost)
     cost, whole = cost - level, level / (1.0 - discount)
-    values, iterations = cost.min(axis=1), 0
+    values, iterations, models = cost.min(axis=1), 0, batch_of(mdp)
     while True:
         ahead = values[index]
         worst = worst_rows(nominal, ahead, radii)
@@ -110,9 +111,11 @@ def robust_plan(mdp: MDP, radius: Any) -> RobustPlan:
         converged = residual <= TOLERANCE * largest
         if converged or iterations == MOST_IMPROVEMENTS:
             break
-        held, allowed = np.moveaxis(worst, 0, 2)[None], max(EVALUATED * residual, 0.5 * TOLERANCE * largest)
-        first = quality.argmin(axis=1)
-        values = plan_many(support, held, cost[None], discount, first, allowed / (1.0 - discount)).values[0]
+        allowed = max(EVALUATED * residual, 0.5 * TOLERANCE * largest)
+        held = np.moveaxis(worst, 0, 2).reshape(*models.probability.shape)
+        guess = quality.min(axis=1)[:, None]
+        found = plan(models._replace(probability=held), cost[:, :, None], allowed / (1.0 - discount), guess)
+        values = found.values[:, 0]
     best = quality <= quality.min(axis=1, keepdims=True) + TIE * np.abs(quality).max()
     return RobustPlan(
         policy=TabularPolicy.deterministic(best.argmax(axis=1), support.actions).named(support.labels),

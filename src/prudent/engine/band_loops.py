@@ -142,6 +142,16 @@ def pull(index, weight, values, found):
 
 
 @compiled
+def pull_one(index, weight, values, found):
+    """Do `pull` for one model: vectors `[S]`."""
+    for s in range(index.shape[0]):
+        total = 0.0
+        for w in range(index.shape[1]):
+            total += weight[s, w] * values[index[s, w]]
+        found[s] = total
+
+
+@compiled
 def push(index, weight, mass, found):
     """Write what arrives at each state, `sum_{s, w: index[s, w] = t} weight[s, w] mass[s]`, into `found [S, N]`."""
     states, width = index.shape

@@ -25,7 +25,7 @@ class PolicyChain(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class SparseChain:
-    """A chain along the neighbours of each state."""
+    """A chain along the neighbours of each state, or rows of pairs along their successors, to pull alone."""
 
     index: Int[np.ndarray, "S W"]
     weight: Float[np.ndarray, "S W N"]
@@ -34,8 +34,11 @@ class SparseChain:
         """Return `discount P_pi values`."""
         from . import band_loops  # Numba is slow to import
 
-        found = np.empty_like(values)
-        band_loops.pull(self.index, self.weight, values, found)
+        found = np.empty((len(self.index), values.shape[1]))
+        if values.shape[1] == 1:
+            band_loops.pull_one(self.index, self.weight[:, :, 0], values[:, 0], found[:, 0])
+        else:
+            band_loops.pull(self.index, self.weight, values, found)
         return found
 
     def push(self, mass: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:

@@ -142,19 +142,22 @@ def bicgstab(
     right: Float[np.ndarray, "S N"],
     limit: Float[np.ndarray, " N"],
     sweeps: int,
+    size: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Float[np.ndarray, "S N"]:
     """Solve `x - move(x) = right` from 0, all systems side by side; return the best iterate of each.
 
     Args:
         move: applies `discount P_pi` or its transpose.
         right: the right-hand sides.
-        limit: squared norms of the residuals that are small enough.
+        limit: sizes of the residuals that are small enough.
         sweeps: iterations at most.
+        size: of residuals; squared norms when left out.
     """
+    size = _square if size is None else size
     residual = right.copy()
     x, direction, image = np.zeros_like(right), np.zeros_like(right), np.zeros_like(right)
     rho, alpha, omega = np.ones((3, right.shape[1]))
-    best, least = x.copy(), _square(residual)
+    best, least = x.copy(), size(residual)
     for _ in range(sweeps):
         rho_next = np.einsum("sn,sn->n", right, residual)
         beta = _ratio(rho_next, rho) * _ratio(alpha, omega)
@@ -169,7 +172,7 @@ def bicgstab(
         x += alpha * direction
         x += omega * residual
         residual -= omega * turn
-        now = _square(residual)
+        now = size(residual)
         better = now < least
         least = np.minimum(now, least)
         if better.all():

@@ -55,18 +55,21 @@ class AbstractEventFamily(AbstractFamily):
     @in_float64
     def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
         """Return the models at N thetas, of which a class of pairs shares its probabilities."""
-        thetas, parts = np.asarray(thetas), []
-        for block, few in filled_blocks(len(thetas)):
-            parts.append([np.asarray(part)[:few] for part in _events_and_costs(self, thetas[block])])
-        events, cost = (np.concatenate(part) for part in zip(*parts, strict=True))
+        thetas, cost = np.asarray(thetas), self.shared_cost()
+        events = _in_blocks(_events, self, thetas)
+        costs = np.moveaxis(_in_blocks(_costs, self, thetas), 0, -1) if cost is None else np.asarray(cost)[:, :, None]
         return ModelBatch(
             self.support.index(),
             np.ascontiguousarray(self.class_table(events.shape[1]), dtype=np.int32),
             np.moveaxis(events, 0, -1),
-            np.moveaxis(cost, 0, -1),
+            costs,
             np.asarray(self.start),
             float(self.discount),
         )
+
+    def shared_cost(self) -> Float[Array, "S A"] | None:
+        """Return the costs where they are known to be the same at all thetas."""
+        return None
 
     def class_table(self, count: int) -> Int[Array, "S A"]:
         """The class of each pair, of so many."""
@@ -81,9 +84,20 @@ class AbstractEventFamily(AbstractFamily):
         return tables[count]
 
 
+def _in_blocks(function: Any, family: AbstractEventFamily, thetas: np.ndarray) -> np.ndarray:
+    """Return what a compiled function finds for all thetas."""
+    parts = [np.asarray(function(family, thetas[block]))[:few] for block, few in filled_blocks(len(thetas))]
+    return np.concatenate(parts)
+
+
 @jitted
-def _events_and_costs(family: AbstractEventFamily, thetas: Array) -> tuple[Array, Array]:
-    return jax.vmap(family.events)(thetas), jax.vmap(family.cost)(thetas)
+def _events(family: AbstractEventFamily, thetas: Array) -> Float[Array, "N C E"]:
+    return jax.vmap(family.events)(thetas)
+
+
+@jitted
+def _costs(family: AbstractEventFamily, thetas: Array) -> Float[Array, "N S A"]:
+    return jax.vmap(family.cost)(thetas)
 
 
 class EventFamily(AbstractEventFamily):
@@ -174,6 +188,10 @@ class EventFamily(AbstractEventFamily):
         self._require_cost(value.shape)
         return value if value.ndim == 2 else (value * self.probability(theta)).sum(axis=2)
 
+    def shared_cost(self) -> Float[Array, "S A"] | None:
+        """Return the costs where they are a table of pairs."""
+        return None if callable(self.cost_of) or self.cost_of.ndim != 2 else self.cost_of
+
     def _require_cost(self, shape: tuple[int, ...]) -> None:
         if shape not in (self.support.shape, self.support.shape[:2]):
             raise InputError(
@@ -200,6 +218,11 @@ class RescaledEvents(AbstractEventFamily):
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """In units."""
         return (self.family.cost(theta) - self.shift) / self.scale
+
+    def shared_cost(self) -> Float[Array, "S A"] | None:
+        """Return the family's shared costs in units."""
+        cost = self.family.shared_cost()
+        return None if cost is None else (cost - self.shift) / self.scale
 
 
 def _successors(given: Any, shape: tuple[int, int, int] | None) -> np.ndarray:

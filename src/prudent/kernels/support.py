@@ -14,69 +14,6 @@ from ..errors import InputError
 from ..records import Record, field
 from ..tables import Labels
 
-# Past this ratio of the largest to the mean in-degree, padding the transpose would waste more memory
-# than its faster gather is worth (a hub state that every state can fall back to).
-HUB_RATIO = 8
-
-# Merging parallel moves must shrink the lists at least this much to pay for the merged copy.
-MERGE_RATIO = 2
-
-
-class Graph(Record):
-    """The state graph under any policy, in the form that moves mass and values fastest.
-
-    Where actions of a state share successors, their moves are merged into one list a state (`A' = 1`);
-    where they hardly do, the lists stay as they are (`A' = A`), and no second copy of the kernel is made.
-
-    Attributes:
-        successor: `[S, A', B']` next states.
-        slot: `[S, A, B]` where entry `(s, a, b)` of the kernel lands in the flattened merged lists;
-            None when nothing was merged.
-        incoming: `[S, V]` the transpose: flattened entries that lead into each state, padded with
-            `S A' B'`; None when one state has so many that padding would not pay.
-    """
-
-    successor: Int[Array, "S E F"]
-    slot: Int[Array, "S A B"] | None
-    incoming: Int[Array, "S V"] | None
-
-    @staticmethod
-    def of(successor: Int[np.ndarray, "S A B"], listed: Bool[np.ndarray, "S A B"] | None) -> Graph:
-        states = successor.shape[0]
-        flat = successor.reshape(states, -1)
-        # Padding entries carry probability 0; pointing them at the row's first entry adds no neighbour.
-        if listed is not None:
-            flat = np.where(listed.reshape(states, -1), flat, flat[:, :1])
-        ordered = np.sort(flat, axis=1)
-        fresh = np.ones_like(ordered, dtype=bool)
-        fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-        rank = np.cumsum(fresh, axis=1) - 1
-        width = int(rank[:, -1].max()) + 1
-        if MERGE_RATIO * width > flat.shape[1]:
-            used = np.ones(flat.shape, dtype=bool) if listed is None else listed.reshape(flat.shape)
-            return Graph(successor, None, _transpose(flat, used))
-        neighbour = np.repeat(np.arange(states, dtype=np.int32)[:, None], width, axis=1)
-        np.put_along_axis(neighbour, rank, ordered, axis=1)
-        column = np.empty_like(rank)
-        np.put_along_axis(column, np.argsort(flat, axis=1, kind="stable"), rank, axis=1)
-        slot = (column + width * np.arange(states)[:, None]).reshape(successor.shape)
-        used = np.arange(width)[None, :] <= rank[:, -1:]
-        return Graph(neighbour[:, None], slot.astype(np.int32), _transpose(neighbour, used))
-
-
-def _transpose(neighbour: np.ndarray, used: np.ndarray) -> np.ndarray | None:
-    """Entries of `neighbour` that lead into each state; None if one state has far more than the others."""
-    states = len(neighbour)
-    target, source = neighbour[used], np.flatnonzero(used.ravel())
-    degree = np.bincount(target, minlength=states)
-    if degree.max() > HUB_RATIO * max(1.0, degree.mean()):
-        return None
-    order = np.argsort(target, kind="stable")
-    first = np.concatenate([[0], np.cumsum(degree)[:-1]])
-    incoming = np.full((states, int(degree.max())), neighbour.size)
-    incoming[target[order], np.arange(target.size) - first[target[order]]] = source[order]
-    return incoming.astype(np.int32)
-
 
 class Support(Record):
     """The successors a kernel may give probability to, `successor[s, a, b]`; dense is `B = S`.
@@ -92,7 +29,6 @@ class Support(Record):
     Attributes:
         successor: `[S, A, B]` next states; None for a dense support, where entry b is state b.
         listed: `[S, A, B]` False where a shorter list was padded; None when nothing was padded.
-        graph: the state graph; None for a dense support.
         states, actions, successors: the sizes S, A and B.
         observed: the lists are what a log has shown, and more may be possible; else they are known.
         labels: names of states and actions, which families, beliefs and policies along the support have from it; None
@@ -101,7 +37,6 @@ class Support(Record):
 
     successor: Int[Array, "S A B"] | None
     listed: Bool[Array, "S A B"] | None
-    graph: Graph | None
     states: int = field(static=True)
     actions: int = field(static=True)
     successors: int = field(static=True)
@@ -113,7 +48,7 @@ class Support(Record):
         """Every state can follow every pair."""
         if not all(isinstance(size, int | np.integer) and size >= 1 for size in (states, actions)):
             raise InputError(f"an MDP needs at least one state and one action, got {states!r} and {actions!r}")
-        return Support(None, None, None, states, actions, states)
+        return Support(None, None, states, actions, states)
 
     @staticmethod
     def lists(successor: Sequence | np.ndarray, states: int | None = None, observed: bool = False) -> Support:
@@ -129,7 +64,7 @@ class Support(Record):
         if array.shape[0] != size:
             raise InputError(f"successor lists cover {array.shape[0]} states but states={size}; give one row a state")
         index = require_indices("successor", array, size)
-        return Support(index, listed, Graph.of(index, listed), *index.shape, observed=bool(observed))
+        return Support(index, listed, *index.shape, observed=bool(observed))
 
     @staticmethod
     def where(allowed: Callable[[Any, int, Any], Any], states: int | Sequence[int], actions: int) -> Support:

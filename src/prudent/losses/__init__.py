@@ -13,6 +13,7 @@ from .base import (
     as_loss,
     batch_of,
     check_loss_at,
+    is_linear,
     require_finite_loss,
     require_scalar,
 )

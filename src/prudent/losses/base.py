@@ -204,6 +204,11 @@ def as_loss(loss: Any) -> Any:
     return loss if hasattr(loss, "value_and_gradient") else UserLoss(loss)
 
 
+def is_linear(loss: Any) -> bool:
+    """Return whether a loss is known to be linear in the occupancy."""
+    return isinstance(loss, ConvexLoss) and loss.is_linear
+
+
 def as_convex(loss: Any, gradient: Callable[[Any, MDP], Any] | None = None) -> ConvexLoss:
     """Return the loss itself, or the user's function as a loss that is convex in the occupancy.
 
@@ -256,7 +261,7 @@ def support_of(models: ModelBatch) -> Support:
     states, actions, successors = models.successor.shape
     if successors == states and np.all(models.successor == np.arange(states)):
         return Support.dense(states, actions)
-    return Support(np.asarray(models.successor), None, None, states, actions, successors)
+    return Support(np.asarray(models.successor), None, states, actions, successors)
 
 
 def _terms(loss: ConvexLoss) -> tuple[ConvexLoss, ...]:
@@ -373,6 +378,7 @@ def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
         raise InputError(f"the loss must return a real number, got {found.dtype}")
 
 
+@in_float64
 def check_loss_at(loss: Loss, occupancy: np.ndarray, mdp: MDP, differentiable: bool = True) -> None:
     """Refuse a loss that is not one finite number, with a finite gradient if asked, at a given occupancy."""
     require_scalar(loss, occupancy, mdp)

@@ -1,5 +1,6 @@
 """Losses at draws of theta, and what else can be done with them: the seam between models and everything after."""
 
+from ..engine import BoxPlans, cheapest_rows
 from .base import (
     Averaged,
     Averages,
@@ -16,12 +17,10 @@ from .base import (
     Weights,
     objective_of,
 )
-from .boxes import Boxes, Relaxed, Tolls
+from .boxes import Boxes, Tolls
 from .chunks import chunk_size, losses_of_pairs, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .tabular import TabularObjective
-from .tabular_boxes import cheapest_rows
 from .tabular_checks import check_models
-from .tabular_footing import costs_at, plainly
 from .tabular_plans import TabularPlans, linear_cost

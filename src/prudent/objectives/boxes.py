@@ -8,26 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array
+from ..engine import BoxPlans
 from ..records import Record
-
-
-class Relaxed(NamedTuple):
-    """The least losses of R draws over N boxes of tables, each draw with a table of its own.
-
-    Attributes:
-        least: numbers at most the least loss of each draw in each box.
-        values: of each state, from which the next relaxation begins, and which prove the bound.
-        rows: each draw's own best table.
-        quality: what an action costs a draw from each state on.
-        visits: how often each draw's table meets a state.
-    """
-
-    least: Float[Array, "N R"]
-    values: Float[Array, "N S R"]
-    rows: Float[Array, "N S A R"]
-    quality: Float[Array, "N S A R"]
-    visits: Float[Array, "N S R"]
 
 
 class Tolls(NamedTuple):
@@ -44,8 +26,8 @@ class Tolls(NamedTuple):
         paid: the values that prove D of each of the `V = 2^K - 1` sets.
     """
 
-    visits: Float[Array, "N K R"]
-    paid: Float[Array, "N V S R"]
+    visits: Float[np.ndarray, "N K R"]
+    paid: Float[np.ndarray, "N V S R"]
 
 
 class Boxes(Record):
@@ -53,24 +35,26 @@ class Boxes(Record):
 
     @abc.abstractmethod
     def relaxed(
-        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
-    ) -> Relaxed:
-        """For N boxes at once, begun at values that are nearly right."""
+        self, low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"], values: Float[np.ndarray, "N S R"]
+    ) -> BoxPlans:
+        """Return the least losses in N boxes, begun at values that are nearly right."""
 
     @abc.abstractmethod
-    def followed(self, tables: Float[Array, "N S A"]) -> tuple[Float[Array, "N R"], Float[Array, "N S R"]]:
-        """Losses and visits of N tables at every draw."""
+    def followed(
+        self, tables: Float[np.ndarray, "N S A"]
+    ) -> tuple[Float[np.ndarray, "N R"], Float[np.ndarray, "N S R"]]:
+        """Return losses and visits of N tables at every draw."""
 
     def tolls(
         self,
-        low: Float[Array, "N S A"],
-        high: Float[Array, "N S A"],
-        values: Float[Array, "N S R"],
-        state: Int[Array, "N K"],
-        counted: Bool[Array, "N R"],
-        paid: Float[Array, "N V S R"] | None = None,
+        low: Float[np.ndarray, "N S A"],
+        high: Float[np.ndarray, "N S A"],
+        values: Float[np.ndarray, "N S R"],
+        state: Int[np.ndarray, "N K"],
+        counted: Bool[np.ndarray, "N R"],
+        paid: Float[np.ndarray, "N V S R"] | None = None,
     ) -> Tolls | None:
-        """What tables of the boxes pay at some states, or for going round them; None where this is not known.
+        """Return what tables of the boxes pay at some states, or for going round them; None where this is not known.
 
         Args:
             low: of the boxes.
@@ -83,11 +67,11 @@ class Boxes(Record):
         return None
 
     def listed(self) -> dict[str, np.ndarray] | None:
-        """The models as arrays by name, from which anyone can check a bound; None where arrays do not tell the loss."""
+        """Return the models as arrays by name, for a verifier; None where arrays do not tell the loss."""
         return None
 
     def proved(
-        self, low: Float[Array, "N S A"], high: Float[Array, "N S A"], values: Float[Array, "N S R"]
-    ) -> tuple[Float[Array, "N R"], Float[Array, "N S A R"]]:
-        """What these values prove as they are, of models that can be listed; and what an action costs with them."""
+        self, low: Float[np.ndarray, "N S A"], high: Float[np.ndarray, "N S A"], values: Float[np.ndarray, "N S R"]
+    ) -> tuple[Float[np.ndarray, "N R"], Float[np.ndarray, "N S A R"]]:
+        """Return what these values prove of models that can be listed, and what an action costs with them."""
         raise NotImplementedError

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, require_kind
-from ..engine import Method
+from ..engine import Method, Sweeps
 from ..errors import InputError
-from ..events import AbstractEventFamily, RescaledEvents, Sweeps
+from ..events import AbstractEventFamily, RescaledEvents
 from ..kernels import Support
-from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex
-from ..models import AbstractFamily, TabularFamily, tables_at
-from ..occupancies import Exact, Horizon, Truncated, traced_solver
+from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, is_linear
+from ..models import AbstractFamily, TabularFamily
+from ..occupancies import Exact, Horizon, Truncated
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
@@ -24,22 +24,17 @@ from .base import Averages, ModelSlopes, Objective, Plans, Size, Table, Unit
 from .boxes import Boxes
 from .chunks import mean_visits
 from .footing import Footing
-from .tabular_boxes import ConvexBoxes, LinearBoxes, Models
+from .tabular_boxes import LARGEST_BOXES, ConvexBoxes, LinearBoxes
 from .tabular_checks import check_large, check_models, check_policy, check_start, require_loss, require_same_support
 from .tabular_footing import footing_of
 from .tabular_host import evaluate_models
-from .tabular_plans import (
-    EventAverages,
-    EventPlans,
-    TabularPlans,
-    compiled_costs,
-    is_linear,
-    linear_cost,
-    linear_models,
-)
+from .tabular_plans import EventAverages, EventPlans, TabularPlans
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4
+
+# From here on an event family is solved by sweeps; up to here its models are small as tables.
+LARGEST_TABLES = 4000
 
 # How much of the uniform policy is mixed into a plan that has to be left.
 UNIFORM_SHARE = 0.1
@@ -83,7 +78,7 @@ class TabularObjective(Objective):
         how = Exact() if occupancy is None else occupancy
         require_kind("occupancy", how, Exact | Truncated, "Exact() or Truncated(horizon)")
         events = isinstance(family, AbstractEventFamily)
-        if isinstance(how, Exact) and how.solver is None and events and Sweeps.suits(family.support):
+        if isinstance(how, Exact) and how.solver is None and events and family.support.states > LARGEST_TABLES:
             how = Exact(Sweeps.of(family.support))
         if isinstance(how, Exact) and isinstance(how.solver, Sweeps) and not events:
             raise InputError(f"Sweeps are for event families, and {type(family).__name__} is none")
@@ -183,7 +178,8 @@ class TabularObjective(Objective):
     def table(self, theta: np.ndarray) -> Table | None:
         """Points are tables; their rows are free where the parametrisation chooses them one by one."""
         rows = self.parametrisation.rows()
-        bends = not is_linear(self.loss, self.family, theta)
+        del theta
+        bends = not is_linear(self.loss)
         return Table(RowSet() if rows is None else rows, rows is not None, bends)
 
     def from_point(self, points: Float[np.ndarray, "*K S A"]) -> Any | None:
@@ -214,17 +210,11 @@ class TabularObjective(Objective):
 
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
-        family, solver = self._family(), traced_solver(self.occupancy.horizon, self.family.support)
-        if self.no_bound() or self.occupancy.horizon is not None or not solver.direct:
+        family = self._family()
+        if self.no_bound() or self.occupancy.horizon is not None or family.support.states > LARGEST_BOXES:
             return None
-        probability, cost = (np.moveaxis(part, 0, -1) for part in tables_at(family, thetas))
-        models = Models(family.support, solver, probability, np.asarray(family.start), np.asarray(family.discount))
-        if linear_cost(self.loss, family.at(thetas[0])) is None:
-            return ConvexBoxes(models, cost, as_convex(self.loss))
-        boxes = LinearBoxes(models, np.moveaxis(linear_models(family, self.loss, thetas)[1], 0, -1))
-        from .swept_boxes import SweptBoxes
-
-        return SweptBoxes.of(boxes)
+        kind = LinearBoxes if is_linear(self.loss) else ConvexBoxes
+        return kind.of(family.models(thetas), self.loss)
 
     def no_bound(self) -> str:
         """A plain function may not be convex."""
@@ -246,7 +236,7 @@ class TabularObjective(Objective):
         family = self.family
         if not isinstance(self.loss, ExpectedCost):
             return self, Unit(0.0, 1.0)
-        costs = tables_at(family, thetas)[1] if self.large is None else np.asarray(compiled_costs(family, thetas))
+        costs = family.models(thetas).cost
         shift, spread = costs.min(), np.ptp(costs)
         scale = spread if spread > 0 else 1.0
         mass = 1.0 / (1.0 - float(family.discount)) - self.truncation
@@ -255,11 +245,11 @@ class TabularObjective(Objective):
 
     def loss_range(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[float, float]:
         """Of a linear loss whose table is the same at all these draws: its least and largest entry, all the time."""
-        if linear_cost(self.loss, self.family.at(thetas[0])) is None:
+        if not is_linear(self.loss):
             return -np.inf, np.inf
-        tables = linear_models(self.family, self.loss, thetas)[1]
+        tables = as_convex(self.loss).cost_tables(self.family.models(thetas))
         mass = 1.0 / (1.0 - float(self.family.discount)) - self.truncation
-        same = len(thetas) > 1 and not np.any(np.ptp(tables, axis=0))
+        same = len(thetas) > 1 and not np.any(np.ptp(tables, axis=2))
         return (float(tables.min()) * mass, float(tables.max()) * mass) if same else (-np.inf, np.inf)
 
     def _family(self) -> AbstractFamily:

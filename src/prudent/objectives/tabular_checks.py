@@ -13,7 +13,7 @@ from ..arrays import in_float64, require_finite, to_numpy
 from ..conformance import explained
 from ..deferred import jax
 from ..errors import InputError
-from ..events import AbstractEventFamily, Engine, check_events, model_at
+from ..events import AbstractEventFamily, Engine, check_events
 from ..kernels import Kernel
 from ..losses import (
     ConvexLoss,
@@ -142,6 +142,11 @@ def check_model(family: AbstractEventFamily, thetas: Float[np.ndarray, "N ..."])
     require_finite(f"at the posterior draw theta = {_short(thetas[0])}: cost", cost)
 
 
+def _model_at(family: AbstractFamily, theta: Any) -> MDP:
+    """Return the traced model at theta, unchecked."""
+    return MDP(Kernel(family.support, family.probability(theta)), family.cost(theta), family.start, family.discount)
+
+
 @in_float64
 def check_large(
     family: AbstractEventFamily,
@@ -154,8 +159,9 @@ def check_large(
     """Refuse models that are none, and a loss that is no finite number, with its derivative, at a first policy."""
     check_model(family, thetas)
     states, actions, _ = family.support.shape
-    first = to_numpy(jax.eval_shape(lambda theta: model_at(family, theta), thetas[0]))
-    require_scalar(loss, np.ones((states, actions)), first)
+    if isinstance(as_loss(loss), UserLoss):
+        first = to_numpy(jax.eval_shape(lambda theta: _model_at(family, theta), thetas[0]))
+        require_scalar(loss, np.ones((states, actions)), first)
     if policy is None:
         return
     losses, slope, _ = Engine(family, loss, left_out).derived(np.asarray(policy), thetas[:1], np.ones_like)

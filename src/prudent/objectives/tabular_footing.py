@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..kernels import Graph, Support
-from ..losses import ExpectedCost
+from ..engine import LARGEST_DIRECT, plan
+from ..kernels import Support
+from ..losses import as_convex, is_linear
 from ..models import AbstractFamily, TabularFamily
-from ..occupancies import occupancies_on_host
-from ..planning import LARGEST_DIRECT, plan_many
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, WithCosts
 from ..risks import Risk
 from ..seeds import Stream, generator
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 
 # Share of discounted time, plain or in the tail, from which the policy leans on a pair.
 LEANS = 1e-3
-
-# Up to this many states NumPy evaluates policies at once, and nothing is compiled for it.
-LARGEST_PLAIN = 128
 
 # Draws of each other belief, fewer where their tables would take more than these bytes.
 DRAWS, FEWEST_DRAWS, BYTES = 256, 32, 2**27
@@ -218,7 +214,7 @@ def _widened(
     index = np.broadcast_to(np.arange(shape[2], dtype=np.int32), shape).copy()
     index[closed] = support.index()[closed][allowed[closed]][:, None]
     listed = ~closed[:, :, None] | (np.arange(shape[2]) == 0)
-    wide = Support(index, listed, Graph.of(index, listed), *shape) if closed.any() else Support.dense(*shape[:2])
+    wide = Support(index, listed, *shape) if closed.any() else Support.dense(*shape[:2])
     state, action, slot = np.nonzero(allowed & ~closed[:, :, None])
     place = state, action, support.index()[state, action, slot]
     spread = np.zeros(shape)
@@ -232,42 +228,12 @@ def _widened(
     return TabularFamily(wide, cost, family.start, family.discount), wide, spread, wide.allowed()
 
 
-def costs_at(family: TabularFamily, thetas: Float[np.ndarray, "M S A B"]) -> Float[np.ndarray, "M S A"]:
-    """The expected costs of pairs in each model."""
-    tables, own = np.split(thetas, [family.support.successors], axis=3)
-    cost = own if family.costs is None else np.asarray(family.costs)
-    if cost.ndim == 2:
-        return np.broadcast_to(cost, tables.shape[:3])
-    return cost[..., 0] if cost.shape[-1] == 1 < tables.shape[3] else (cost * tables).sum(axis=3)
-
-
-def is_plain(objective: TabularObjective) -> bool:
-    """Whether direct solves evaluate policies fast enough, so that nothing is compiled; nor is it for the smallest."""
-    plain = isinstance(objective.loss, ExpectedCost) and isinstance(objective.family, TabularFamily)
-    return plain and objective.occupancy.horizon is None and objective.family.support.states <= LARGEST_PLAIN
-
-
-def plainly(
-    objective: TabularObjective, table: np.ndarray, thetas: Float[np.ndarray, "M S A B"]
-) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, "M S A"]]:
-    """Losses and occupancies of one policy by NumPy."""
-    family = objective.family
-    assert isinstance(family, TabularFamily)
-    start, discount = np.asarray(family.start), float(family.discount)
-    tables = thetas[..., : family.support.successors]
-    occupancies = occupancies_on_host(family.support, tables, start, discount, table)
-    return (occupancies * costs_at(family, thetas)).sum(axis=(1, 2)), occupancies
-
-
 def _times(objective: TabularObjective, table: np.ndarray, answer: Any) -> Float[np.ndarray, "2 S A"]:
     """Shares of discounted time, the mean over the belief and under the weights of the risk."""
     share = np.asarray(answer.draws.probabilities)
     shares = np.stack([share, share * np.asarray(answer.weights)])
     thetas = answer.draws.thetas
-    if is_plain(objective):
-        visits = np.tensordot(shares, plainly(objective, table, thetas)[1], axes=1)
-    else:
-        visits = objective.mean_occupancies(table, thetas, shares)
+    visits = objective.mean_occupancies(table, thetas, shares)
     return visits / visits.sum(axis=(1, 2), keepdims=True)
 
 
@@ -286,7 +252,6 @@ def _cost_share(
     )
     if cost is None:
         return 0.0
-    cost = np.asarray(cost)
     median = np.quantile(cost, 0.5, weights=time, method="inverted_cdf")
     apart = time * np.abs(cost - median)
     return float(apart[thin].sum() / apart.sum()) if apart.sum() > ROUNDING * np.abs(cost).max(initial=0.0) else 0.0
@@ -319,7 +284,7 @@ def _others(
     means = [np.asarray(belief.mean()) for belief in beliefs.values()]
     thetas = [belief.draw(generator(words, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
     every = np.concatenate([*thetas, np.stack(means)])
-    losses = plainly(objective, table, every)[0] if is_plain(objective) else losses_on(objective, table[None], every)[0]
+    losses = losses_on(objective, table[None], every)[0]
     if not np.all(np.isfinite(losses)):
         return None
     # One limit for all, so that losses which tie with the risk are above it nowhere.
@@ -346,10 +311,9 @@ def _gain(objective: TabularObjective, mean: Float[np.ndarray, "S A B"], loss: f
     family = objective.family
     if objective.occupancy.horizon is not None or family.support.states > LARGEST_DIRECT:
         return None
-    mdp = family.at(mean)
-    cost = linear_cost(objective.loss, mdp)
-    if cost is None:
+    if not is_linear(objective.loss):
         return None
-    plans = plan_many(family.support, mean[None], np.asarray(cost)[None], float(family.discount))
-    gain = loss - float(plans.values[0] @ np.asarray(family.start))
+    models = family.models(mean[None])
+    plans = plan(models, as_convex(objective.loss).cost_tables(models))
+    gain = loss - float(models.start @ plans.values[:, 0])
     return gain if gain > ROUNDING * abs(loss) else 0.0

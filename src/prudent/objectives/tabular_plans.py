@@ -10,26 +10,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64
-from ..deferred import jax, jitted
+from .. import engine
+from ..arrays import as_float, in_float64
+from ..engine import LARGEST_DIRECT, ModelBatch
 from ..errors import InputError
-from ..events import AbstractEventFamily, Engine, model_at
-from ..kernels import Kernel
-from ..losses import ConvexLoss, ExpectedCost, LinearLoss, Loss
-from ..models import MDP, AbstractFamily, models_at, tables_at
+from ..events import AbstractEventFamily, Engine
+from ..losses import ConvexLoss, Loss, batch_of, is_linear
+from ..models import MDP, AbstractFamily
 from ..occupancies import Horizon
-from ..planning import (
-    LARGEST_DIRECT,
-    ConvexSearch,
-    costs_below,
-    least_costs,
-    plan,
-    plan_many,
-    robust_actions,
-    searched,
-)
+from ..planning import ConvexSearch, least_costs, robust_actions, searched
 from ..posteriors import Posterior, WeightedDraws
-from ..records import changed
 from .base import Averaged, Averages, Planned, Plans, Weigh, Weighted, Weights
 from .tabular_checks import check_model
 
@@ -59,16 +49,9 @@ PLANNED_BYTES = 128 * 2**20
 CONVEX_ACCURACY = 1e-4
 
 
-def linear_cost(loss: Any, mdp: MDP) -> Any:
-    """The cost table of a loss that is linear in the occupancy; None for any other."""
-    return loss.linear(mdp) if isinstance(loss, ConvexLoss) and loss.is_linear else None
-
-
-def is_linear(loss: Loss, family: AbstractFamily, theta: np.ndarray) -> bool:
-    """Whether a loss is known to be linear in the occupancy; found from shapes alone, whatever the size."""
-    if isinstance(loss, LinearLoss):
-        return True
-    return jax.eval_shape(lambda at: linear_cost(loss, model_at(family, at)), theta) is not None
+def linear_cost(loss: Any, mdp: MDP) -> np.ndarray | None:
+    """Return the cost table of a loss that is linear in the occupancy; None for any other."""
+    return loss.cost_tables(batch_of(mdp))[:, :, 0] if is_linear(loss) else None
 
 
 class TabularPlans(Plans):
@@ -85,49 +68,49 @@ class TabularPlans(Plans):
             model for model in (_model_at(family, theta) for theta in centres_of(belief, draws)) if model is not None
         ]
         states, actions = family.support.shape[:2]
-        first = family.at(thetas[0])
-        if linear_cost(self.loss, first) is None:
+        if not is_linear(self.loss):
             if states * actions > LARGEST_CONVEX:
                 return _ordered([], (states, actions))
-            models = [*centres, first][: min(3, most)]
+            models = [*centres, family.at(thetas[0])][: min(3, most)]
             plans = [searched(ConvexSearch(mdp, self.loss, None, ROUGH), ROUGH_STEPS) for mdp in models]
             return _ordered([best.policy.probabilities for best in plans], (states, actions))
         if states > LARGEST_DIRECT:
-            plans = [plan(changed(mdp, cost=linear_cost(self.loss, mdp))) for mdp in centres[:1]]
-            return _ordered([best.policy.probabilities for best in plans], (states, actions))
-        probability, cost = linear_models(family, self.loss, thetas)
-        discount = float(family.discount)
-        chosen = [robust_actions(family.support, probability, cost, discount)]
-        if centres:
-            tables = np.stack([np.asarray(mdp.kernel.probability) for mdp in centres])
-            costs = np.stack([np.asarray(linear_cost(self.loss, mdp)) for mdp in centres])
-            chosen += list(plan_many(family.support, tables, costs, discount).action)
-        plans = plan_many(family.support, probability, cost, discount)
-        chosen += list(plans.action)
+            plans = [self._plan(batch_of(mdp)) for mdp in centres[:1]]
+            return _ordered([np.eye(actions)[best.action[:, 0]] for best in plans], (states, actions))
+        models = family.models(thetas)
+        chosen = [robust_actions(models, self._tables(models))]
+        chosen += [self._plan(batch_of(mdp)).action[:, 0] for mdp in centres]
+        plans = self._plan(models)
+        chosen += list(plans.action.T)
         if actions**states <= FEW_POLICIES:
             chosen += [np.array(row) for row in itertools.product(range(actions), repeat=states)]
         different = {tuple(int(action) for action in row) for row in chosen}
-        return Planned(np.eye(actions)[np.array(sorted(different))], plans.values @ np.asarray(family.start))
+        return Planned(np.eye(actions)[np.array(sorted(different))], models.start @ plans.values)
+
+    def _tables(self, models: ModelBatch) -> Float[np.ndarray, "S A n"]:
+        """Return the cost tables of a linear loss."""
+        assert isinstance(self.loss, ConvexLoss)
+        return self.loss.cost_tables(models)
+
+    def _plan(self, models: ModelBatch) -> engine.ModelPlans:
+        return engine.plan(models, self._tables(models))
 
     def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
         """Exact plans of linear losses, less their rounding; certified lower bounds of convex ones."""
         family, thetas = self.family, draws.thetas
-        support, discount = family.support, float(family.discount)
-        linear = linear_cost(self.loss, family.at(thetas[0])) is not None
-        if not linear and self.occupancy.horizon is not None:
+        linear, horizon = is_linear(self.loss), self.occupancy.horizon
+        if not linear and horizon is not None:
             return None, "a truncated occupancy of a loss that is not linear has no planner"
-        if not linear or support.states > LARGEST_DIRECT:
+        if not linear or family.support.states > LARGEST_DIRECT:
             # A few of the draws are a sample as well; a few of the atoms are not.
             if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
                 return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
             thetas = thetas if draws.exact else thetas[:FEW_DRAWS]
         if not linear:
             return self._least_convex(thetas)
-        start, first, horizon = np.asarray(family.start), point.argmax(axis=1), self.occupancy.horizon
-        size = max(1, PLANNED_BYTES // (8 * int(np.prod(support.shape))))
-        models = (linear_models(family, self.loss, thetas[k : k + size]) for k in range(0, len(thetas), size))
-        least = [least_costs(support, *each, start, discount, horizon=horizon, first=first) for each in models]
-        return np.concatenate(least), ""
+        size = max(1, PLANNED_BYTES // (8 * int(np.prod(family.support.shape))))
+        parts = (family.models(thetas[k : k + size]) for k in range(0, len(thetas), size))
+        return np.concatenate([least_costs(models, self._tables(models), horizon) for models in parts]), ""
 
     def weighted(self, others: Sequence[Plans], thetas: Float[np.ndarray, "M ..."]) -> Weigh | None:
         """Plans of weighted sums of cost tables; by the convex planner, at few draws, where one is not linear."""
@@ -135,23 +118,21 @@ class TabularPlans(Plans):
         if not all(isinstance(each, TabularPlans) for each in plans):
             return None
         losses: list[Any] = [each.loss for each in plans]  # pyright: ignore[reportAttributeAccessIssue]
-        family, first, horizon = self.family, self.family.at(thetas[0]), self.occupancy.horizon
-        if any(linear_cost(loss, first) is None for loss in losses):
+        family, horizon = self.family, self.occupancy.horizon
+        if not all(map(is_linear, losses)):
             # One model for all losses: in units of their own they have several.
             one = all(each.family is family for each in plans)  # pyright: ignore[reportAttributeAccessIssue]
             few = one and len(thetas) <= MOST_PLANNED_ATOMS and horizon is None
             return partial(_weighed_convex, [family.at(theta) for theta in thetas], losses) if few else None
-        models = [linear_models(each.family, each.loss, thetas) for each in plans if isinstance(each, TabularPlans)]
-        probability, costs = models[0][0], np.stack([cost for _, cost in models])
-        start, discount = np.asarray(family.start), float(family.discount)
+        each_with_models = [(each, each.family.models(thetas)) for each in plans if isinstance(each, TabularPlans)]
+        models, shape = each_with_models[0][1], (*family.support.shape[:2], len(thetas))
+        costs = np.stack([np.broadcast_to(each._tables(own), shape) for each, own in each_with_models])
 
         def weigh(weights: Float[np.ndarray, "G M"]) -> Weighted:
-            cost = np.einsum("gm,gmsa->msa", weights, costs)
-            plan = plan_many(family.support, probability, cost, discount)
-            least = costs_below(plan.values, plan.error, start)
-            if horizon is not None:
-                least = least_costs(family.support, probability, cost, start, discount, horizon=horizon)
-            return Weighted(np.eye(cost.shape[2])[plan.action], least)
+            cost = np.einsum("gm,gsam->sam", weights, costs)
+            plans = engine.plan(models, cost)
+            least = plans.low if horizon is None else least_costs(models, cost, horizon)
+            return Weighted(np.eye(cost.shape[1])[plans.action.T], least)
 
         return weigh
 
@@ -168,29 +149,29 @@ class TabularPlans(Plans):
 class EventAverages(Averages):
     """By sweeps, eight draws at a time."""
 
-    engine: Engine
+    events: Engine
 
     def __init__(self, family: AbstractEventFamily, loss: Loss, left_out: float):
-        self.engine = Engine(family, loss, left_out)
+        self.events = Engine(family, loss, left_out)
 
     @in_float64
     def losses(self, point: np.ndarray, thetas: Float[np.ndarray, "R ..."]) -> Float[np.ndarray, " R"]:
         """The loss of the policy's visits."""
-        return self.engine.losses(np.asarray(point), np.asarray(thetas))
+        return self.events.losses(np.asarray(point), np.asarray(thetas))
 
     @in_float64
     def slopes(self, point: np.ndarray, thetas: Float[np.ndarray, "R ..."], weigh: Weights) -> Averaged:
         """Visits of all draws; values of those that have a weight."""
-        return Averaged(*self.engine.derived(np.asarray(point), np.asarray(thetas), weigh))
+        return Averaged(*self.events.derived(np.asarray(point), np.asarray(thetas), weigh))
 
 
 class EventPlans(Plans):
     """Modified policy iteration on eight draws at a time, for losses that are linear."""
 
-    engine: Engine
+    events: Engine
 
     def __init__(self, family: AbstractEventFamily, loss: Loss, left_out: float):
-        self.engine = Engine(family, loss, left_out)
+        self.events = Engine(family, loss, left_out)
 
     @in_float64
     def planned(self, belief: Posterior, draws: WeightedDraws, most: int, weigh: Weights | None = None) -> Planned:
@@ -199,9 +180,9 @@ class EventPlans(Plans):
         What is best on average where it matters is nearly best for the risk: what a search from elsewhere takes long to
         come to.
         """
-        family, loss, _ = self.engine
+        family, loss, _ = self.events
         states, actions, _ = family.support.shape
-        if not is_linear(loss, family, draws.thetas[0]):
+        if not is_linear(loss):
             return Planned(np.empty((0, states, actions)), None)
         centres, least = centres_of(belief, draws), None
         if weigh is not None:
@@ -209,7 +190,7 @@ class EventPlans(Plans):
             centres.insert(0, np.tensordot(weigh(least), draws.thetas, axes=1))
         wanted = np.stack([*(theta for theta in centres if self._possible(theta)), *draws.thetas])[:most]
         tables = []
-        for plans in self.engine.plans(wanted, SWEPT_ACCURACY):
+        for plans in self.events.plans(wanted, SWEPT_ACCURACY):
             tables += [np.eye(actions)[plans.action[:, n]] for n in range(plans.action.shape[1])]
         different = [table for k, table in enumerate(tables) if not any(np.array_equal(table, t) for t in tables[:k])]
         return Planned(np.stack(different) if different else np.empty((0, states, actions)), least)
@@ -217,7 +198,7 @@ class EventPlans(Plans):
     def _possible(self, theta: np.ndarray) -> bool:
         """A mean need not be a possible theta."""
         try:
-            check_model(self.engine.family, theta[None])
+            check_model(self.events.family, theta[None])
         except InputError:
             return False
         return True
@@ -225,9 +206,8 @@ class EventPlans(Plans):
     @in_float64
     def least(self, draws: WeightedDraws, point: np.ndarray) -> tuple[Float[np.ndarray, " M"] | None, str]:
         """Bounds from the residual of plans that need not be finished."""
-        family, loss, _ = self.engine
         thetas = draws.thetas
-        if not is_linear(loss, family, thetas[0]):
+        if not is_linear(self.events.loss):
             return None, "single draws of a large model are planned for where the loss is linear in the occupancy only"
         if draws.exact and len(draws) > MOST_PLANNED_ATOMS:
             return None, f"each of {len(draws)} atoms would have to be planned for by itself, which takes too long"
@@ -235,7 +215,7 @@ class EventPlans(Plans):
         return self._lows(thetas), ""
 
     def _lows(self, thetas: Float[np.ndarray, "M ..."]) -> Float[np.ndarray, " M"]:
-        return np.concatenate([plans.low for plans in self.engine.plans(np.asarray(thetas), SWEPT_ACCURACY)])
+        return np.concatenate([plans.low for plans in self.events.plans(np.asarray(thetas), SWEPT_ACCURACY)])
 
 
 def _weighed_convex(models: list[MDP], losses: list[Any], weights: Float[np.ndarray, "G M"]) -> Weighted:
@@ -271,27 +251,3 @@ def _model_at(family: AbstractFamily, theta: np.ndarray) -> MDP | None:
         return family.at(theta)
     except InputError:
         return None
-
-
-def linear_models(family: AbstractFamily, loss: Loss, thetas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Kernels `[N, S, A, B]` and the cost tables `[N, S, A]` of a linear loss, at each theta."""
-    if isinstance(loss, ExpectedCost):
-        return tables_at(family, thetas)
-    probability, cost = _linear_models(family, loss, thetas)
-    return np.asarray(probability), np.asarray(cost)
-
-
-@jitted
-def _linear_models(family: AbstractFamily, loss: Loss, thetas: Array) -> tuple[Array, Array]:
-    probability, cost = models_at(family, thetas, 0)
-
-    def table(probability: Array, cost: Array) -> Array:
-        return linear_cost(loss, MDP(Kernel(family.support, probability), cost, family.start, family.discount))
-
-    return probability, jax.vmap(table)(probability, cost)
-
-
-@jitted
-def compiled_costs(family: AbstractFamily, thetas: Any) -> Any:
-    """Cost tables `[N, S, A]`, without a kernel."""
-    return jax.vmap(family.cost)(thetas)

@@ -1,6 +1,5 @@
-"""Planners for known models, one or many at once."""
+"""Planners for known models, for expected costs and for convex losses."""
 
 from .convex import ConvexPlan, ConvexStatus, plan_convex, searched
-from .exact import LARGEST_DIRECT, Plan, costs_below, least_costs, level_of, plan, plan_many, planned, robust_actions
-from .in_order import EPSILON, DrawPlans, Moves, differing, plan_draws
+from .exact import Plan, least_costs, plan, require_tolerance, robust_actions
 from .incumbent import ConvexSearch

@@ -21,24 +21,22 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from ..arrays import Array, in_float64, require_kind, require_size
-from ..deferred import jax, jitted, jnp, lax
+from ..arrays import Array, require_kind, require_size
+from ..engine import action_futures
 from ..errors import InputError
-from ..kernels import pull_batch
-from ..losses import Loss, check_loss_at
+from ..losses import ConvexLoss, Loss, UserLoss, check_loss_at, require_finite_loss
 from ..models import MDP
-from ..occupancies import XlaKrylov
 from ..policies import TabularPolicy
 from ..programs import solve_program
-from ..records import Record, tree_map
+from ..records import Record
 from .exact import require_tolerance
-from .incumbent import Centred, ConvexSearch, Cut, balance, chain_solver, row_policy
+from .incumbent import ConvexSearch, Cut, balance, row_policy
 
 # How far the barrier is lowered at each Newton step, how close a step may come to the boundary, and the shortest.
 CENTRING, TO_BOUNDARY, SHORTEST_STEP = 0.1, 0.99, 1e-8
@@ -99,16 +97,15 @@ class ConvexPlan(Record):
     seconds: float
 
 
-@in_float64
 def plan_convex(mdp: MDP, loss: Loss, *, tolerance: float | None = None, iterations: int = 2000) -> ConvexPlan:
-    """The global optimum of a convex loss `F(lambda, P)` over the occupancies of one known model.
+    """Return the global optimum of a convex loss `F(lambda, P)` over the occupancies of one known model.
 
     The loss may have kinks; its gradient there is any subgradient. Where it has many, on models of hundreds of pairs or
     more, the gap may stop above the tolerance, and the status says so.
 
     Args:
         mdp: the known model.
-        loss: `(occupancy, mdp) -> number`, traceable by JAX and convex in the occupancy.
+        loss: `(occupancy, mdp) -> number`, convex in the occupancy; a plain function is traced by JAX.
         tolerance: the largest gap between the loss and its lower bound, > 0, in the unit of the loss. Left out, it is
             1e-7 of the loss's spread (that among the uniform policy and the best and worst plans for the gradient
             there), or what rounding leaves of it.
@@ -126,7 +123,11 @@ def plan_convex(mdp: MDP, loss: Loss, *, tolerance: float | None = None, iterati
     tolerance = require_tolerance(tolerance, "the largest gap to the optimum")
     iterations = require_size("iterations", iterations)
     search = ConvexSearch(mdp, loss, tolerance)
-    check_loss_at(loss, search.occupancy, mdp)
+    if isinstance(loss, ConvexLoss | UserLoss):
+        _, value, slope = search.slope(search.occupancy)
+        require_finite_loss(value, slope, search.occupancy)
+    else:
+        check_loss_at(loss, search.occupancy, mdp)
     return searched(search, iterations)
 
 
@@ -176,10 +177,31 @@ def _while_halving(search: ConvexSearch, steps: Iterator[int], patience: int) ->
             return
 
 
-@jitted
-def _curvature(loss: Centred, occupancy: Array, mdp: MDP) -> Array:
-    # Reverse over reverse: losses with a derivative of their own need not know forward mode.
-    return jax.jacrev(jax.grad(lambda point: loss(point, mdp)[0]))(occupancy)
+# Share of an entry by which it is moved for a difference of gradients, and entries that are moved at a time.
+MOVED, TOGETHER = 1e-6, 256
+
+
+def _curvature(search: ConvexSearch, occupancy: np.ndarray, visited: np.ndarray) -> np.ndarray:
+    """Return the second derivative by the pairs of visited states, from differences of gradients.
+
+    Each entry is moved by a share of itself, so that rounding is least in what is found from the larger of two.
+    """
+    pairs = np.flatnonzero(np.repeat(visited, occupancy.shape[1]))
+    point, models = occupancy.reshape(-1), search.models
+    here = search.slope(occupancy)[2].reshape(-1)[pairs]
+    found = np.empty((len(pairs), len(pairs)))
+    for begin in range(0, len(pairs), TOGETHER):
+        some = pairs[begin : begin + TOGETHER]
+        moved = np.repeat(point[:, None], len(some), axis=1)
+        moved[some, np.arange(len(some))] *= 1.0 + MOVED
+        copies = models._replace(
+            probability=np.broadcast_to(models.probability, (*models.probability.shape[:2], len(some)))
+        )
+        there = search.loss.evaluate(moved.reshape(*occupancy.shape, -1), copies)[2].reshape(len(point), -1)[pairs]
+        step = moved[some, np.arange(len(some))] - point[some]
+        found[:, begin : begin + len(some)] = (there - here[:, None]) / step
+    larger = point[pairs][None, :] >= point[pairs][:, None]
+    return np.where(larger, found, found.T)
 
 
 def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
@@ -200,12 +222,12 @@ def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
         return table
 
     def slope_at(point: np.ndarray) -> np.ndarray:
-        return search.slope(whole(point))[1][visited].ravel()
+        return search.slope(whole(point))[2][visited].ravel()
 
     point = search.of_policy(np.full(shape, 1.0 / shape[1]))[visited].ravel()
     slope, dual = slope_at(point), dual[visited]
     assert search.tolerance is not None
-    barrier = max(search.gap, search.tolerance) / float(search.loss.scale) / point.size
+    barrier = max(search.gap, search.tolerance) / search.loss.scale / point.size
     slack = np.maximum(slope - flow.T @ dual, barrier / point)
 
     def residual(point: np.ndarray, slope: np.ndarray, dual: np.ndarray, slack: np.ndarray, barrier: float):
@@ -213,8 +235,7 @@ def newton(search: ConvexSearch, dual: np.ndarray) -> Iterator[int]:
 
     while True:
         barrier = CENTRING * float(point @ slack) / point.size
-        curvature = np.asarray(_curvature(search.loss, whole(point), mdp))[visited][:, :, visited]
-        curvature = curvature.reshape(point.size, point.size)
+        curvature = _curvature(search, whole(point), visited)
         if not (np.all(np.isfinite(curvature)) and np.all(np.isfinite(slope))):
             return
         # Scaled by sqrt(lambda / s), the block stays well conditioned as pairs reach the boundary.
@@ -314,75 +335,46 @@ def mirror(search: ConvexSearch) -> Iterator[int]:
     shape = search.mdp.cost.shape
     # Off the boundary, from where an exponentiated step could not return.
     policy = 0.99 * row_policy(search.occupancy) + 0.01 / shape[1]
-    logits, step = np.log(policy), np.asarray(1.0)
-    solver = chain_solver(search.mdp)
-    while True:
-        logits, step, moved = _mirror_steps(solver, search.loss, search.mdp, logits, step, search.noise)
+    logits, step = np.log(policy), 1.0
+    here, moved = PolicyPoint.of(search, logits), True
+    while moved and np.all(np.isfinite(logits)):
+        moved = False
+        for _ in range(MIRROR_STEPS):
+            # Each step is longer than the last while the loss falls as predicted, shorter when it does not.
+            trial = logits - step * (here.quality - here.quality.min(axis=1, keepdims=True))
+            trial -= trial.max(axis=1, keepdims=True)
+            trial -= np.log(np.exp(trial).sum(axis=1, keepdims=True))
+            there = PolicyPoint.of(search, trial)
+            change = there.policy - here.policy
+            predicted = float((here.visits * change * here.quality).sum())
+            # Near the optimum the fall drowns in rounding; then the slope at the trial tells whether it went too far.
+            slope_there = float((there.visits * change * there.quality).sum())
+            even = there.value <= here.value + search.noise
+            accept = there.value <= here.value + 0.1 * predicted or (even and slope_there <= -0.8 * predicted)
+            if accept:
+                logits, here, moved = trial, there, moved or predicted < 0
+            step *= 1.5 if accept else 0.5
         if not np.all(np.isfinite(logits)):
             return
-        search.certify(search.of_policy(np.asarray(jnp.exp(logits))))
+        search.certify(search.of_policy(np.exp(logits)))
         yield MIRROR_STEPS
-        if not moved:
-            return
 
 
-@jitted
-def _mirror_steps(
-    solver: XlaKrylov, loss: Centred, mdp: MDP, logits: Array, step: Any, noise: float
-) -> tuple[Array, Array, Array]:
-    """`MIRROR_STEPS` steps; each longer than the last while the loss falls as predicted, shorter when it does not."""
+class PolicyPoint(NamedTuple):
+    """A policy, its visits `[S, 1]` and centred loss, and the Q of the loss's gradient."""
 
-    def at(logits: Array) -> tuple[Array, Array, Array, Array]:
-        policy = jnp.exp(logits)
-        chain = Chain.of(solver, mdp, policy)
-        visits = chain.visits()[:, None]
-        (value, _), slope = jax.value_and_grad(loss, has_aux=True)(visits * policy, mdp)
-        return policy, visits, value, chain.quality(slope)
-
-    def advance(_: int | Array, state: tuple) -> tuple:
-        logits, here, step, moved = state
-        policy, visits, value, quality = here
-        trial = jax.nn.log_softmax(logits - step * (quality - quality.min(axis=1, keepdims=True)), axis=1)
-        there = at(trial)
-        policy_there, visits_there, value_there, quality_there = there
-        change = policy_there - policy
-        predicted = (visits * change * quality).sum()
-        # Near the optimum the fall drowns in rounding; then the slope at the trial tells whether it went too far.
-        slope_there = (visits_there * change * quality_there).sum()
-        even = value_there <= value + noise
-        accept = (value_there <= value + 0.1 * predicted) | (even & (slope_there <= -0.8 * predicted))
-        logits, here = tree_map(lambda new, old: jnp.where(accept, new, old), (trial, there), (logits, here))
-        return logits, here, jnp.where(accept, 1.5 * step, 0.5 * step), moved | (accept & (predicted < 0))
-
-    logits = jnp.asarray(logits)
-    state = (logits, at(logits), jnp.asarray(step), jnp.asarray(False))
-    logits, _, step, moved = lax.fori_loop(0, MIRROR_STEPS, advance, state)
-    return logits, step, moved
-
-
-class Chain(Record):
-    """The model under one policy: its occupancy, and the Q of any cost table."""
-
-    solver: XlaKrylov
-    mdp: MDP
-    policy: Float[Array, "S A"]
-    prepared: Any
+    policy: Float[np.ndarray, "S A"]
+    visits: Float[np.ndarray, "S 1"]
+    value: float
+    quality: Float[np.ndarray, "S A"]
 
     @staticmethod
-    def of(solver: XlaKrylov, mdp: MDP, policy: Array) -> Chain:
-        kernel, axis = mdp.kernel, solver.axis()
-        probability, table = jnp.expand_dims(kernel.probability, axis), jnp.expand_dims(policy, axis)
-        prepared = solver.prepare(kernel.support, probability, table, jnp.asarray(mdp.discount))
-        return Chain(solver, mdp, policy, prepared)
-
-    def visits(self) -> Float[Array, " S"]:
-        axis = self.solver.axis()
-        visits = self.solver.forward(self.prepared, jnp.expand_dims(jnp.asarray(self.mdp.start), axis)).squeeze(axis)
+    def of(search: ConvexSearch, logits: Float[np.ndarray, "S A"]) -> PolicyPoint:
+        """Follow the policy of these logits."""
+        policy, models = np.exp(logits), search.models
+        factors = search.method.factor(models, policy[:, :, None])
         # An iterative solve may leave states that are hardly visited a rounding below zero.
-        return jnp.maximum(visits, 0.0)
-
-    def quality(self, cost: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        axis, kernel = self.solver.axis(), self.mdp.kernel
-        values = self.solver.adjoint(self.prepared, jnp.expand_dims((self.policy * cost).sum(axis=1), axis))
-        onward = pull_batch(kernel.support, jnp.asarray(kernel.probability), values.squeeze(axis))
-        return cost + self.mdp.discount * onward
+        visits = np.maximum(factors.state_visits(), 0.0)
+        value, _, slope = search.slope(visits * policy)
+        onward = action_futures(models, factors.policy_values(slope[:, :, None]))[:, :, 0]
+        return PolicyPoint(policy, visits, value, slope + models.discount * onward)

@@ -15,14 +15,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from ..arrays import Array
-from ..deferred import jax, jitted
-from ..engine import Krylov
-from ..losses import Loss
+from .. import engine
+from ..engine import EPSILON, Krylov, ModelBatch, choose_method, level_of, row_error
+from ..losses import Loss, as_loss, batch_of
 from ..models import MDP
-from ..occupancies import Exact, XlaKrylov, occupancy
-from ..records import Record
-from .exact import EPSILON, level_of, planned, row_error
 
 # State-action pairs up to which Newton's matrix is built: its solve takes about a second at this size.
 LARGEST_NEWTON = 1500
@@ -31,7 +27,7 @@ LARGEST_NEWTON = 1500
 ACCURACY = 1e-7
 
 
-class Centred(Record):
+class Centred(NamedTuple):
     """`(F - level - slope (sum lambda - 1 / (1 - discount))) / scale`, and F itself.
 
     The sum of every occupancy is `1 / (1 - discount)`, so this has the minimisers of F; level, slope and scale make
@@ -43,10 +39,13 @@ class Centred(Record):
     slope: float
     scale: float
 
-    def __call__(self, occupancy: Array, mdp: MDP) -> tuple[Any, Any]:
-        value = self.loss(occupancy, mdp)
-        excess = occupancy.sum() - 1.0 / (1.0 - mdp.discount)
-        return (value - self.level - self.slope * excess) / self.scale, value
+    def evaluate(
+        self, occupancy: Float[np.ndarray, "S A N"], models: ModelBatch
+    ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"], Float[np.ndarray, "S A N"]]:
+        """Return the centred losses, the losses, and the gradients of the first."""
+        whole, gradient = self.loss.value_and_gradient(occupancy, models)
+        excess = occupancy.sum(axis=(0, 1)) - 1.0 / (1.0 - models.discount)
+        return (whole - self.level - self.slope * excess) / self.scale, whole, (gradient - self.slope) / self.scale
 
 
 class Cut(NamedTuple):
@@ -64,8 +63,10 @@ class ConvexSearch:
 
     def __init__(self, mdp: MDP, loss: Loss, tolerance: float | None, accuracy: float = ACCURACY):
         self.mdp, self.tolerance, self.accuracy, self.begun = mdp, tolerance, accuracy, time.perf_counter()
-        # Numbers as arrays: what they are compiles nothing again.
-        self.loss = Centred(loss, *np.array([0.0, 0.0, 1.0]))
+        self.models, method = batch_of(mdp), choose_method(mdp.kernel.support)
+        # Tighter than elsewhere: near the optimum the loss changes by less than the usual residual.
+        self.method = Krylov.of(mdp.kernel.support, residual=1e-13) if isinstance(method, Krylov) else method
+        self.loss = Centred(as_loss(loss), 0.0, 0.0, 1.0)
         self.value, self.lower_bound = np.inf, -np.inf
         self.cuts: list[Cut] = []
         self.flow = balance(mdp).toarray() if mdp.cost.size <= LARGEST_NEWTON else None
@@ -81,21 +82,21 @@ class ConvexSearch:
 
     @property
     def noise(self) -> float:
-        """What rounding makes of a centred value."""
-        discount, loss = float(self.mdp.discount), self.loss
+        """Return what rounding makes of a centred value."""
+        discount, loss = self.models.discount, self.loss
         size = 1.0 + (abs(loss.level) + abs(loss.slope) / (1.0 - discount)) / loss.scale
         return EPSILON * (16.0 + self.mdp.cost.size**0.5) * float(size)
 
     def of_policy(self, policy: np.ndarray) -> np.ndarray:
-        """The policy's occupancy."""
-        method = None if self.flow is not None else Exact(Krylov.of(self.mdp.kernel.support, residual=1e-13))
+        """Return the policy's occupancy."""
         # An iterative solve may leave states that are hardly visited a rounding below zero.
-        return np.maximum(occupancy(self.mdp, policy, method), 0.0)
+        visits = np.maximum(self.method.factor(self.models, policy[:, :, None]).state_visits(), 0.0)
+        return visits * policy
 
-    def slope(self, occupancy: np.ndarray) -> tuple[float, np.ndarray]:
-        """The centred loss and its gradient."""
-        (value, _), slope = value_and_slope(self.loss, occupancy, self.mdp)
-        return float(value), np.asarray(slope)
+    def slope(self, occupancy: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """Return the centred loss, the loss, and the gradient of the first."""
+        value, whole, slope = self.loss.evaluate(occupancy[:, :, None], self.models)
+        return float(value[0]), float(whole[0]), slope[:, :, 0]
 
     def begin(self) -> np.ndarray:
         """Centre the loss, on the uniform policy and the best and worst plans for its gradient; the dual values `[S]`.
@@ -104,16 +105,16 @@ class ConvexSearch:
         losses, whose gradient is the same everywhere.
         """
         uniform = self.occupancy
-        value, slope = self.slope(uniform)
+        value, _, slope = self.slope(uniform)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return np.zeros(len(slope))
-        actions = [planned(self.mdp, cost).action[0] for cost in (slope, -slope)]
+        actions = [engine.plan(self.models, cost[:, :, None]).action[:, 0] for cost in (slope, -slope)]
         corners = [self.of_policy(np.eye(slope.shape[1])[action]) for action in actions]
         values = [value, *(found for found in (self.slope(corner)[0] for corner in corners) if np.isfinite(found))]
         spread = max(values) - min(values)
         if not spread > 64.0 * EPSILON * abs(value):
             spread = abs(value) or 1.0
-        self.loss = Centred(self.loss.loss, *np.array([value, level_of(slope), spread]))
+        self.loss = Centred(self.loss.loss, value, float(level_of(slope)), spread)
         if self.tolerance is None:
             self.tolerance = max(self.accuracy, 16.0 * self.noise) * spread
         dual = self.certify(uniform)
@@ -128,8 +129,7 @@ class ConvexSearch:
 
     def propose(self, occupancy: np.ndarray) -> Cut | None:
         """Take the occupancy if it is the best so far; the cut there, None where there is none."""
-        (value, whole), slope = value_and_slope(self.loss, occupancy, self.mdp)
-        value, whole, slope = float(value), float(whole), np.asarray(slope)
+        value, whole, slope = self.slope(occupancy)
         if whole < self.value:
             self.occupancy, self.value = occupancy, whole
         terms = slope * occupancy
@@ -142,48 +142,34 @@ class ConvexSearch:
 
     def support(self, cuts: Sequence[Cut], weights: Float[np.ndarray, " J"]) -> np.ndarray:
         """Raise the bound to the least value of an average of cuts; returns the dual values `[S]`."""
-        discount, loss = float(self.mdp.discount), self.loss
+        discount, loss = self.models.discount, self.loss
         mean = np.asarray(sum(weight * cut.slope for cut, weight in zip(cuts, weights, strict=True)))
         intercepts = np.array([cut.intercept for cut in cuts])
-        aim = None if self.tolerance is None else 0.01 * self.tolerance / float(loss.scale)
-        best = planned(self.mdp, mean, aim)
-        dual = best.values[0]
+        aim = None if self.tolerance is None else 0.01 * self.tolerance / loss.scale
+        best = engine.plan(self.models, mean[:, :, None], aim)
+        dual = best.values[:, 0]
         # What planning and rounding may be off by is taken off the bound, so that it stays one.
         size = float(np.abs(intercepts).max() + np.abs(mean).max() / (1.0 - discount))
-        least = float(self.mdp.start @ dual) - float(best.error[0])
-        low = float(weights @ intercepts) + least - EPSILON * (len(dual) + len(cuts)) * size
-        level, scale = float(loss.level), float(loss.scale)
-        error = EPSILON * (abs(level) + abs(scale * low)) + abs(float(loss.slope)) * self._drift()
-        self.lower_bound = max(self.lower_bound, level + scale * low - 4.0 * error)
+        low = float(weights @ intercepts) + float(best.low[0]) - EPSILON * (len(dual) + len(cuts)) * size
+        error = EPSILON * (abs(loss.level) + abs(loss.scale * low)) + abs(loss.slope) * self._drift()
+        self.lower_bound = max(self.lower_bound, loss.level + loss.scale * low - 4.0 * error)
         return dual
 
     def _drift(self) -> float:
-        """How far the sum of an occupancy may be off `1 / (1 - discount)`, where rows do not sum to 1 exactly."""
-        discount = float(self.mdp.discount)
-        return float(row_error(np.asarray(self.mdp.kernel.probability)).max() * discount / (1.0 - discount) ** 2)
-
-
-def chain_solver(mdp: MDP) -> XlaKrylov:
-    """The iterative solver for one model."""
-    # Tighter than elsewhere: near the optimum the loss changes by less than the usual residual.
-    return XlaKrylov(dense=mdp.kernel.support.is_dense, residual=1e-13)
+        """Return how far the sum of an occupancy may be off `1 / (1 - discount)`, as rows need not sum to 1."""
+        discount = self.models.discount
+        return float(row_error(self.models.probability).max() * discount / (1.0 - discount) ** 2)
 
 
 def row_policy(occupancy: np.ndarray) -> np.ndarray:
-    """Rows of an occupancy, normalised; uniform where a state is never visited."""
+    """Return rows of an occupancy, normalised; uniform where a state is never visited."""
     visits = occupancy.sum(axis=1, keepdims=True)
     shares = occupancy / np.where(visits > 0.0, visits, 1.0)
     return np.where(visits > 0.0, shares, 1.0 / occupancy.shape[1])
 
 
-@jitted
-def value_and_slope(loss: Centred, occupancy: Array, mdp: MDP) -> tuple[tuple[Array, Array], Array]:
-    """The centred loss and the loss, and the gradient of the first."""
-    return jax.value_and_grad(loss, has_aux=True)(occupancy, mdp)
-
-
 def balance(mdp: MDP) -> sparse.csr_matrix:
-    """`[S, S A]` what each pair's mass adds to each state's balance."""
+    """Return `[S, S A]` what each pair's mass adds to each state's balance."""
     states, actions, successors = mdp.kernel.support.shape
     shape = (states, states * actions)
     own = sparse.kron(sparse.identity(states), np.ones((1, actions)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..kernels import Graph, Support
+from ..kernels import Support
 from ..tables import LARGEST_COST, Names, RowOrder, SmallTable, entries_of, read_batches, read_table
 from .memory import require_fit
 
@@ -188,7 +188,7 @@ def laid_out(facts: Any, terminal: np.ndarray) -> Laid:
     length = np.append(sizes, 1)[pairs]
     listed = np.arange(width) < length[..., None]
     listed = None if listed.all() else listed
-    support = Support(index, listed, Graph.of(index, listed), states, actions, width)
+    support = Support(index, listed, states, actions, width)
     names = tuple(tuple(known.outcomes[w] for w in np.flatnonzero(row)) for row in used)
     return Laid(support, pairs, slot, (*names, ("",)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import InputError
-from ..kernels import Graph, Support
+from ..kernels import Support
 from .facts import Facts
 from .memory import require_fit
 from .rules import moves_of, numbers_of, widest
@@ -112,7 +112,7 @@ def support_of(facts: Facts, terminal: np.ndarray, moves: np.ndarray) -> Support
     index, listed = index.reshape(shape), (np.arange(width)[None] < length[:, None]).reshape(shape)
     listed = None if listed.all() else listed
     # The lists are made here, of what was checked: no second look at a nested list.
-    return Support(index, listed, Graph.of(index, listed), *shape, observed=support == "observed")
+    return Support(index, listed, *shape, observed=support == "observed")
 
 
 def _foreseeable(facts: Facts) -> np.ndarray:

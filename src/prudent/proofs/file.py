@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, in_float64, to_numpy
-from ..deferred import jitted
 from ..errors import InputError
 from ..files import write_whole
-from ..objectives import Boxes, Relaxed
+from ..objectives import Boxes, BoxPlans
 from ..risks import CVaR, Expectation, Mixture, Risk
 from .proving import Proof
 from .relaxation import judge_boxes, risk_of_least, shared
-from .search import BATCH, batches
+from .search import batches
 from .tree import NONE, Cuts, Tree, tightened
 
 # Up to here values keep all their digits; beyond, half of them, and the bound is what those prove.
@@ -51,9 +49,8 @@ def write_proof(proof: Proof, path: str | Path, digests: dict[str, str] | None =
     return write_whole(path, proof_file(proof, digests))
 
 
-@in_float64
 def proof_file(proof: Proof, digests: dict[str, str] | None = None) -> bytes:
-    """What `write_proof` writes."""
+    """Return what `write_proof` writes."""
     from safetensors.numpy import save
 
     parts = _tails(proof.measure)
@@ -139,16 +136,15 @@ def _arrays(
     leaves, tolls = np.array(tree.leaves()), tree.cuts().tolls
     kind = np.float64 if 8 * len(leaves) * tree.shape[0] * len(share) <= DOUBLE_BYTES else np.float32
     # Every leaf's search begins where that of the box of all tables ended.
-    shape = (BATCH, *tree.shape)
-    begin = np.asarray(boxes.relaxed(np.zeros(shape), np.ones(shape), np.zeros((*shape[:2], len(share)))).values)
+    shape = (1, *tree.shape)
+    begin = boxes.relaxed(np.zeros(shape), np.ones(shape), np.zeros((*shape[:2], len(share)))).values
 
-    @in_float64  # by thread
     def work(rows: np.ndarray) -> _Shown:
-        """Of some leaves, without those that fill up their batch, in numbers of that kind."""
-        real, state = len(leaves) - rows[0], tolls[leaves[rows]]
+        """Return what shows the bounds of some leaves, in numbers of that kind."""
+        state = tolls[leaves[rows]]
         low, high = tightened(*tree.boxes(leaves[rows]))
-        found = boxes.relaxed(low, high, begin)
-        values = np.asarray(found.values).astype(kind)
+        found = boxes.relaxed(low, high, np.repeat(begin, len(rows), axis=0))
+        values = found.values.astype(kind)
         least, quality = boxes.proved(low, high, values.astype(float))
         found = found._replace(least=least, values=values.astype(float), quality=quality)
         visits = np.zeros((*state.shape, len(share)))
@@ -160,10 +156,10 @@ def _arrays(
             again = boxes.tolls(low, high, values, state, counted, paid)
             assert again is not None
             visits = again.visits
-        told, bound, weights = to_numpy(_bounds(risk, share, low, high, found, state, visits))
+        told, bound, weights = _bounds(risk, share, low, high, found, state, visits)
         charged = (told < enough) & (bound > told)
         bound = np.where(charged, bound, told)
-        return _Shown(bound[:real], values[:real], weights[:real], charged[:real], paid[:real][charged[:real]])
+        return _Shown(bound, values, weights, charged, paid[charged])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(work, batches(len(leaves))))
@@ -178,10 +174,15 @@ def _arrays(
     }
 
 
-@jitted
 def _bounds(
-    risk: Risk, share: Array, low: Array, high: Array, found: Relaxed, state: Array, visits: Array
-) -> tuple[Float[Array, " N"], Float[Array, " N"], Float[Array, "N R"]]:
-    """Bounds of boxes without and with what sharing a table adds to them, and the weights behind the latter."""
+    risk: Risk,
+    share: Float[np.ndarray, " R"],
+    low: Float[np.ndarray, "N S A"],
+    high: Float[np.ndarray, "N S A"],
+    found: BoxPlans,
+    state: Int[np.ndarray, "N K"],
+    visits: Float[np.ndarray, "N K R"],
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"], Float[np.ndarray, "N R"]]:
+    """Return bounds of boxes without and with what sharing a table adds to them, and the weights behind the latter."""
     sharing, _, weights = shared(risk, share, low, high, found, state, visits)
     return risk_of_least(risk, share, found.least)[0], sharing, weights

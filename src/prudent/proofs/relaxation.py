@@ -18,9 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array
-from ..deferred import jax, jitted, jnp
-from ..objectives import Boxes, Relaxed, cheapest_rows
+from ..objectives import Boxes, BoxPlans, cheapest_rows
 from ..risks import Risk
 
 # Rounding of the risk of a few thousand least losses, as a share of the largest.
@@ -55,38 +53,38 @@ class Bounded(NamedTuple):
         tolls: the states at which sharing a table was counted.
     """
 
-    bound: Float[Array, " N"]
-    told: Float[Array, " N"]
-    table: Float[Array, "N S A"]
-    risk: Float[Array, " N"]
-    lost: Float[Array, "N S"]
-    unexplained: Float[Array, " N"]
-    at: Float[Array, "N S A"]
-    disagreement: Float[Array, "N S A"]
-    values: Float[Array, "N S R"]
-    tolls: Int[Array, "N K"]
+    bound: Float[np.ndarray, " N"]
+    told: Float[np.ndarray, " N"]
+    table: Float[np.ndarray, "N S A"]
+    risk: Float[np.ndarray, " N"]
+    lost: Float[np.ndarray, "N S"]
+    unexplained: Float[np.ndarray, " N"]
+    at: Float[np.ndarray, "N S A"]
+    disagreement: Float[np.ndarray, "N S A"]
+    values: Float[np.ndarray, "N S R"]
+    tolls: Int[np.ndarray, "N K"]
 
 
 class Weighed(NamedTuple):
     """The risk of each box's least losses, rounding taken off, the weights `p xi*` behind it, and their table."""
 
-    bound: Float[Array, " N"]
-    weights: Float[Array, "N R"]
-    table: Float[Array, "N S A"]
+    bound: Float[np.ndarray, " N"]
+    weights: Float[np.ndarray, "N R"]
+    table: Float[np.ndarray, "N S A"]
 
 
 class Judged(NamedTuple):
     """What boxes' least losses weigh, and the table of each: its losses, their weights `p xi*`, and its visits."""
 
     own: Weighed
-    losses: Float[Array, "N R"]
-    worst: Float[Array, "N R"]
-    visits: Float[Array, "N S R"]
+    losses: Float[np.ndarray, "N R"]
+    worst: Float[np.ndarray, "N R"]
+    visits: Float[np.ndarray, "N S R"]
 
     @property
     def weights(self) -> Float[np.ndarray, "N R"]:
         """Those of both: the draws that make the bound and those that make the table's risk need not be the same."""
-        return np.asarray(self.own.weights) + np.asarray(self.worst)
+        return self.own.weights + self.worst
 
     @property
     def counted(self) -> Bool[np.ndarray, "N R"]:
@@ -97,16 +95,16 @@ class Judged(NamedTuple):
 def bounded(
     boxes: Boxes,
     risk: Risk,
-    probabilities: Float[Array, " R"],
+    probabilities: Float[np.ndarray, " R"],
     deterministic: bool,
     low: Float[np.ndarray, "N S A"],
     high: Float[np.ndarray, "N S A"],
     values: Float[np.ndarray, "N S R"],
 ) -> Bounded:
-    """Bounds of N boxes, begun at values of the boxes they were cut from."""
-    found = boxes.relaxed(low, high, values.astype(low.dtype))
+    """Return bounds of N boxes, begun at values of the boxes they were cut from."""
+    found = boxes.relaxed(low, high, values)
     judged = judge_boxes(boxes, risk, probabilities, deterministic, high, found)
-    state = np.argsort(-np.asarray(_shares(judged.weights, found, low, high)), axis=1)[:, :TOLLS]
+    state = np.argsort(-_sharing_costs(judged.weights, found, low, high), axis=1)[:, :TOLLS]
     tolls = boxes.tolls(low, high, found.values, state, judged.counted)
     charged = np.zeros((*state.shape, len(probabilities))) if tolls is None else tolls.visits
     return _cut(risk, probabilities, low, high, found, judged, state, charged)
@@ -115,10 +113,10 @@ def bounded(
 def judge_boxes(
     boxes: Boxes,
     risk: Risk,
-    probabilities: Float[Array, " R"],
+    probabilities: Float[np.ndarray, " R"],
     deterministic: bool,
     high: Float[np.ndarray, "N S A"],
-    found: Relaxed,
+    found: BoxPlans,
 ) -> Judged:
     """Weigh the least losses of boxes, and those of the table that the weights make."""
     own = weighed(risk, probabilities, deterministic, high, found)
@@ -126,75 +124,80 @@ def judge_boxes(
     return Judged(own, losses, _weights(risk, probabilities, losses), visits)
 
 
-@jitted
-def _shares(
-    weights: Float[Array, "N R"], found: Relaxed, low: Float[Array, "N S A"], high: Float[Array, "N S A"]
-) -> Float[Array, "N S"]:
-    """What sharing a row would cost at each state, if no table went round it."""
+def _sharing_costs(
+    weights: Float[np.ndarray, "N R"],
+    found: BoxPlans,
+    low: Float[np.ndarray, "N S A"],
+    high: Float[np.ndarray, "N S A"],
+) -> Float[np.ndarray, "N S"]:
+    """Return what sharing a row would cost at each state, if no table went round it."""
     often = weights[:, None] * found.visits
-    price = (often[:, :, None] * (found.quality - found.values[:, :, None])).sum(axis=3)
-    return (_cheapest(price, low, high) * price).sum(axis=2)
+    price = _average(often, found.quality) - (often * found.values).sum(axis=2)[:, :, None]
+    return (cheapest_rows(price, low, high) * price).sum(axis=2)
 
 
-def _cheapest(price: Float[Array, "N K A"], low: Float[Array, "N K A"], high: Float[Array, "N K A"]) -> Array:
-    """The row of least price at each of a box's states."""
-    return jnp.moveaxis(cheapest_rows(*(jnp.moveaxis(part, 0, -1) for part in (price, low, high))), -1, 0)
+def _average(weights: Float[np.ndarray, "N K R"], rows: Float[np.ndarray, "N K A R"]) -> Float[np.ndarray, "N K A"]:
+    """Return the weighted sum over the draws, `sum_r weights rows`."""
+    return (rows @ weights[..., None])[..., 0]
 
 
-@jitted
-def _weights(risk: Risk, probabilities: Float[Array, " R"], losses: Float[Array, "N R"]) -> Float[Array, "N R"]:
-    """`p xi*` of each box's losses."""
-    return probabilities * risk.densities(losses, probabilities)
+def _weights(
+    risk: Risk, probabilities: Float[np.ndarray, " R"], losses: Float[np.ndarray, "N R"]
+) -> Float[np.ndarray, "N R"]:
+    """Return `p xi*` of each box's losses."""
+    return probabilities * risk.densities(losses, np.broadcast_to(probabilities, losses.shape))
 
 
 def risk_of_least(
-    risk: Risk, probabilities: Float[Array, " R"], least: Float[Array, "N R"]
-) -> tuple[Float[Array, " N"], Float[Array, "N R"]]:
-    """The risk of each box's least losses, rounding taken off, and the weights `p xi*` behind it; traced.
+    risk: Risk, probabilities: Float[np.ndarray, " R"], least: Float[np.ndarray, "N R"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N R"]]:
+    """Return the risk of each box's least losses, rounding taken off, and the weights `p xi*` behind it.
 
     Risks are monotone, so it is below the risk of any one policy of the box.
     """
     weights = _weights(risk, probabilities, least)
-    bound = (weights * least).sum(axis=1) - ROUNDING * jnp.abs(least).max(axis=1)
+    bound = (weights * least).sum(axis=1) - ROUNDING * np.abs(least).max(axis=1)
     # A loss without a finite derivative somewhere has no tangent there, and proves nothing.
-    return jnp.where(jnp.isnan(bound), -jnp.inf, bound), weights
+    return np.where(np.isnan(bound), -np.inf, bound), weights
 
 
-@jitted
 def weighed(
-    risk: Risk, probabilities: Float[Array, " R"], deterministic: bool, high: Float[Array, "N S A"], found: Relaxed
+    risk: Risk,
+    probabilities: Float[np.ndarray, " R"],
+    deterministic: bool,
+    high: Float[np.ndarray, "N S A"],
+    found: BoxPlans,
 ) -> Weighed:
-    """The bounds, and the tables that their weights make."""
+    """Return the bounds, and the tables that their weights make."""
     bound, weights = risk_of_least(risk, probabilities, found.least)
     often = weights[:, None] * found.visits
     table = _rows(often, found.rows)
     if deterministic:
-        best = jnp.argmax(jnp.where(high > 0.5, table, -1.0), axis=2)
-        table = jax.nn.one_hot(best, table.shape[2], dtype=table.dtype)
+        table = np.eye(table.shape[2])[np.where(high > 0.5, table, -1.0).argmax(axis=2)]
     return Weighed(bound, weights, table)
 
 
 def shared(
     risk: Risk,
-    probabilities: Float[Array, " R"],
-    low: Float[Array, "N S A"],
-    high: Float[Array, "N S A"],
-    found: Relaxed,
-    state: Int[Array, "N K"],
-    visits: Float[Array, "N K R"],
-) -> tuple[Float[Array, " N"], Float[Array, "N K"], Float[Array, "N R"]]:
-    """The bound of tables that all draws share, what sharing costs by state, and the weights behind both; traced.
+    probabilities: Float[np.ndarray, " R"],
+    low: Float[np.ndarray, "N S A"],
+    high: Float[np.ndarray, "N S A"],
+    found: BoxPlans,
+    state: Int[np.ndarray, "N K"],
+    visits: Float[np.ndarray, "N K R"],
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N K"], Float[np.ndarray, "N R"]]:
+    """Return the bound of tables that all draws share, what sharing costs by state, and the weights behind both.
 
     What was `found` is least losses, and the values and qualities that prove them; `visits` are those of `Tolls`.
     """
     least = found.least
-    there = (jnp.arange(len(state))[:, None], state)
+    there = (np.arange(len(state))[:, None], state)
     low, high = low[there], high[there]
     costs = visits[:, :, None] * (found.quality[there] - found.values[there][:, :, None])
 
-    def priced(weights: Array) -> tuple[Array, Array, Array]:
-        price = (weights[:, None, None] * costs).sum(axis=3)
-        rows = _cheapest(price, low, high)
+    def priced(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        price = (costs @ weights[:, None, :, None])[..., 0]
+        rows = cheapest_rows(price, low, high)
         by_state = (rows * price).sum(axis=2)
         losses = least + (rows[..., None] * costs).sum(axis=(1, 2))
         return (weights * least).sum(axis=1) + by_state.sum(axis=1), by_state, losses
@@ -206,26 +209,25 @@ def shared(
         weights = 0.5 * (weights + _weights(risk, probabilities, losses))
         bound, other, losses = priced(weights)
         better = (bound > best)[:, None]
-        by_state, best_weights = jnp.where(better, other, by_state), jnp.where(better, weights, best_weights)
-        best = jnp.maximum(best, bound)
+        by_state, best_weights = np.where(better, other, by_state), np.where(better, weights, best_weights)
+        best = np.maximum(best, bound)
     # What rounding may hide in the sums over states, actions and draws.
-    largest = jnp.abs(least).max(axis=1) + jnp.abs(costs).max(axis=(2, 3)).sum(axis=1)
+    largest = np.abs(least).max(axis=1) + np.abs(costs).max(axis=(2, 3)).sum(axis=1)
     best -= 8 * EPSILON * sum(costs.shape[1:]) * largest
-    return jnp.where(jnp.isnan(best), -jnp.inf, best), by_state, best_weights
+    return np.where(np.isnan(best), -np.inf, best), by_state, best_weights
 
 
-@jitted
 def _cut(
     risk: Risk,
-    probabilities: Float[Array, " R"],
-    low: Float[Array, "N S A"],
-    high: Float[Array, "N S A"],
-    found: Relaxed,
+    probabilities: Float[np.ndarray, " R"],
+    low: Float[np.ndarray, "N S A"],
+    high: Float[np.ndarray, "N S A"],
+    found: BoxPlans,
     judged: Judged,
-    state: Int[Array, "N K"],
-    charged: Float[Array, "N K R"],
+    state: Int[np.ndarray, "N K"],
+    charged: Float[np.ndarray, "N K R"],
 ) -> Bounded:
-    """Where following one table costs most, by state and action.
+    """Find where following one table costs most, by state and action.
 
     What a table pi loses to a draw's own best one is, by the performance difference, `sum_s mu_pi(s) <pi(s) - own(s),
     Q_own(s)>` if the loss is linear. Where a convex one bends, or its tangents are not tight, that is too little; what
@@ -234,24 +236,25 @@ def _cut(
     own, losses, worst, visits = judged
     either = own.weights[:, None] * found.visits + worst[:, None] * visits
     at = _rows(either, found.rows)
-    disagreement = (either[:, :, None] * jnp.abs(at[..., None] - found.rows)).sum(axis=3)
+    disagreement = _average(either, np.abs(at[..., None] - found.rows))
     followed = (worst * losses).sum(axis=1)
     sharing, known, _ = shared(risk, probabilities, low, high, found, state, charged)
-    bound = jnp.maximum(own.bound, sharing)
-    there = (jnp.arange(len(state))[:, None], state)
-    lost = jnp.maximum((either * ((at[..., None] - found.rows) * found.quality).sum(axis=2)).sum(axis=2), 0.0)
-    lost = jnp.maximum(lost.at[there].add(-known), 0.0)
-    gap = jnp.maximum(followed - bound, 0.0)
-    missing = jnp.maximum(gap - lost.sum(axis=1), 0.0)
-    unexplained = jnp.where(gap > 0.0, missing / jnp.where(gap > 0.0, gap, 1.0), 0.0)
+    bound = np.maximum(own.bound, sharing)
+    there = (np.arange(len(state))[:, None], state)
+    lost = np.maximum((either * ((at[..., None] - found.rows) * found.quality).sum(axis=2)).sum(axis=2), 0.0)
+    lost[there] -= known
+    lost = np.maximum(lost, 0.0)
+    gap = np.maximum(followed - bound, 0.0)
+    missing = np.maximum(gap - lost.sum(axis=1), 0.0)
+    unexplained = np.where(gap > 0.0, missing / np.where(gap > 0.0, gap, 1.0), 0.0)
     disagreement += WIDTH * unexplained[:, None, None] * either.sum(axis=2)[..., None] * (high - low)
     share = disagreement.sum(axis=2)
     total = share.sum(axis=1, keepdims=True)
-    lost += missing[:, None] * share / jnp.where(total > 0.0, total, 1.0)
+    lost += missing[:, None] * share / np.where(total > 0.0, total, 1.0)
     return Bounded(bound, own.bound, own.table, followed, lost, unexplained, at, disagreement, found.values, state)
 
 
-def _rows(weights: Float[Array, "N S R"], rows: Float[Array, "N S A R"]) -> Float[Array, "N S A"]:
-    """Rows averaged over the draws; of a state that none meets, evenly."""
-    weights = jnp.where(weights.sum(axis=2, keepdims=True) > 0, weights, 1.0)
-    return (weights[:, :, None] * rows).sum(axis=3) / weights.sum(axis=2)[..., None]
+def _rows(weights: Float[np.ndarray, "N S R"], rows: Float[np.ndarray, "N S A R"]) -> Float[np.ndarray, "N S A"]:
+    """Return rows averaged over the draws; of a state that none visits, evenly."""
+    weights = np.where(weights.sum(axis=2, keepdims=True) > 0, weights, 1.0)
+    return _average(weights, rows) / weights.sum(axis=2)[..., None]

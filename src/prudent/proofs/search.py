@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import in_float64, to_numpy
 from ..errors import InputError
 from ..objectives import Boxes, Objective, losses_on, objective_of
 from ..posteriors import Draws, Posterior, WeightedDraws
@@ -22,8 +21,8 @@ from ..solvers import SampleAverage, solve
 from .relaxation import Bounded, bounded
 from .tree import NONE, Tree, tightened
 
-# Boxes of one compiled call; how many waiting boxes are worth one more call in a round, or another round beside the
-# one that is worked on; and calls of a round for each worker at most.
+# Boxes of one batch; how many waiting boxes are worth one more batch in a round, or another round beside the
+# one that is worked on; and batches of a round for each worker at most.
 BATCH, MANY, MOST_BATCHES = 64, 1024, 4
 
 # How much a cut gains, as a share of what was lost to the average: what is believed before any was made, and how many
@@ -276,13 +275,12 @@ class BranchAndBound:
             heapq.heappush(self.queue, (self.tree.bound[node], node))
 
     def _bounded(self, low: np.ndarray, high: np.ndarray, values: np.ndarray) -> Iterable[Bounded]:
-        """Bounds of any number of boxes, in batches of one shape."""
+        """Return bounds of any number of boxes, in batches."""
         case = self.case
 
-        @in_float64  # by thread, and the executor may have threads of its own
         def work(rows: np.ndarray) -> Bounded:
             arrays = (part[rows] for part in (low, high, values))
-            found = to_numpy(bounded(case.boxes, case.risk, case.draws.probabilities, case.deterministic, *arrays))
+            found = bounded(case.boxes, case.risk, case.draws.probabilities, case.deterministic, *arrays)
             # A quarter of the digits will do where a search begins, and there are many of them.
             short = np.clip(found.values, -LARGEST_SHORT, LARGEST_SHORT).astype(np.float16)
             return found._replace(values=short)
@@ -291,8 +289,8 @@ class BranchAndBound:
 
     @staticmethod
     def _found(done: Round) -> Bounded:
-        """All batches of a round, without what filled up the last."""
-        return Bounded(*(np.concatenate(column)[: len(done.low)] for column in zip(*done.parts, strict=True)))
+        """Return all batches of a round."""
+        return Bounded(*(np.concatenate(column) for column in zip(*done.parts, strict=True)))
 
     def _consider(self, found: Bounded) -> None:
         """The best of the boxes' tables may be the new incumbent."""
@@ -308,8 +306,8 @@ class BranchAndBound:
 
 
 def batches(count: int) -> list[Int[np.ndarray, " N"]]:
-    """Rows of one compiled call each; the last is filled up with its last row."""
-    return [np.minimum(np.arange(first, first + BATCH), count - 1) for first in range(0, count, BATCH)]
+    """Return the rows of each batch."""
+    return [np.arange(first, min(first + BATCH, count)) for first in range(0, count, BATCH)]
 
 
 def check_measure(risk: Risk) -> None:
@@ -320,7 +318,6 @@ def check_measure(risk: Risk) -> None:
         raise InputError("prove bounds thousands of boxes, each a convex program under an Envelope; use CVaR or a mean")
 
 
-@in_float64
 def check_provable(model: Any, belief: Posterior, risk: Risk, loss: Any = None) -> None:
     """Refuse what `prove` would, before the work that comes before it."""
     check_measure(risk)

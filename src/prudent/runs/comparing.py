@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..engine import plan
 from ..errors import InputError
 from ..evaluation import judged
 from ..losses import ExpectedCost
-from ..objectives import costs_at, plainly
-from ..planning import plan_many
+from ..objectives import losses_on
 from ..problems import AbstractCase, Case, read_problem
 from ..records import same as same_policy
 from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
@@ -69,18 +69,16 @@ class _MeanPlan(NamedTuple):
 
 
 def _mean_plan(case: Case) -> _MeanPlan | None:
-    """None where that takes long. By NumPy, with nothing compiled, so for expected costs alone."""
+    """Return the plan at the mean and what it costs, for expected costs; None where that takes long."""
     if case.family is not None or case.shape[0] > MOST_STATES:
         return None
     arguments = case.arguments()
     if not isinstance(arguments["loss"], ExpectedCost):
         return None
     model, mean = arguments["model"], np.asarray(arguments["belief"].mean())
-    # Behind the probabilities of a theta may stand costs.
-    kernels = mean[None, ..., : model.support.successors]
-    chosen = plan_many(model.support, kernels, costs_at(model, mean[None]), float(model.discount)).action[0]
+    chosen = plan(model.models(mean[None])).action[:, 0]
     table, evaluator = np.eye(model.support.actions)[chosen], Evaluator(**arguments, evaluation=MEAN_PLAN_DRAWS)
-    losses = plainly(evaluator.objective, table, evaluator.draws.thetas)[0]
+    losses = losses_on(evaluator.objective, table[None], evaluator.draws.thetas)[0]
     return _MeanPlan(evaluator, table, judged(evaluator.risk, losses, evaluator.draws))
 
 

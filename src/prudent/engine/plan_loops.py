@@ -63,6 +63,21 @@ def sweep(index, classes, events, cost, discount, values, action, order, aim, fo
 
 
 @compiled
+def improve(successor, probability, cost, values, better, action):
+    """Write `min_a cost + sum_b probability values(successor)` of one model, and the first action of it, `[S]`."""
+    states, actions, successors = successor.shape
+    for s in range(states):
+        best, chosen = np.inf, 0
+        for a in range(actions):
+            quality = cost[s, a]
+            for b in range(successors):
+                quality += probability[s, a, b] * values[successor[s, a, b]]
+            if quality < best:
+                best, chosen = quality, a
+        better[s], action[s] = best, chosen
+
+
+@compiled
 def along(towards, share, paid, values, forward):
     """`v <- paid + share v(towards)`, one sweep: what one model's actions were reads a fraction of all."""
     states, outcomes = towards.shape

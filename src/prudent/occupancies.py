@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import as_whole, require_kind, require_size
-from ..engine import Method, ModelBatch, TruncatedSum, choose_method, table_rows
-from ..errors import InputError
-from ..kernels import Support
-from ..models import MDP
-from ..policies import action_probabilities
-from ..records import Record, field
+from .arrays import as_whole, require_kind, require_size
+from .engine import Method, ModelBatch, TruncatedSum, choose_method, table_rows
+from .errors import InputError
+from .kernels import Support
+from .models import MDP
+from .policies import action_probabilities
+from .records import Record, field
 
 
 class Exact(Record):

@@ -1,4 +1,4 @@
-"""Sweeps over all states for a few draws at a time, compiled by Numba: what large event families are solved with.
+"""Sweeps over all states for a few draws at a time, compiled by Numba: what large models are solved with.
 
 A sweep goes through the states in order and uses at once what it has just found (Gauss and Seidel), which a batch of
 vector operations cannot. All arrays `[S, N]` have the draws last: a successor is looked up once for N of them, and they
