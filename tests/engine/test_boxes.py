@@ -116,6 +116,17 @@ def test_nearest_rows_cannot_be_brought_nearer():
     np.testing.assert_allclose(np.abs(nearest_rows(inside, low, high) - inside).max(axis=2)[kept], 0.0, atol=1e-12)
 
 
+def test_rows_far_from_their_bounds_have_nearest_rows_all_the_same():
+    """At a distance of 1e18 a shift cannot tell probabilities apart."""
+    random = np.random.default_rng(6)
+    low, high = random_boxes(random, 4, 4)
+    for size in (1e6, 1e12, 1e18):
+        found = nearest_rows(size * random.normal(size=(BOXES, 4, 4, MODELS)), low, high)
+        np.testing.assert_allclose(found.sum(axis=2), 1.0, atol=1e-12)
+    whole = nearest_rows(1e18 * random.normal(size=(1, 5, 4, 3)), np.zeros((1, 5, 4)), np.ones((1, 5, 4)))
+    np.testing.assert_allclose(whole.sum(axis=2), 1.0, atol=1e-12)
+
+
 def test_cheapest_rows_are_the_best_corners_and_ties_go_to_the_first():
     random = np.random.default_rng(4)
     low, high = random_boxes(random, 3, 4)

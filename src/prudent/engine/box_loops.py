@@ -234,7 +234,9 @@ def project(rows, low, high, steps, found):
                     below = min(below, low[n, s, a] - rows[n, s, a, r])
                     above = max(above, high[n, s, a] - rows[n, s, a, r])
                 shift, total = 0.5 * (below + above), 0.0
-                for _ in range(steps):
+                for step in range(steps):
+                    if step == steps - 1:  # far from the bounds no number brings the sum nearer; it is 1 or more there
+                        shift = above
                     total, free = 0.0, 0
                     for a in range(actions):
                         moved = rows[n, s, a, r] + shift
