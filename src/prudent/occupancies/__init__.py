@@ -2,5 +2,5 @@
 
 from .elimination import XlaElimination
 from .krylov import LinearSolver, XlaKrylov, bicgstab
-from .measure import chains, measure, occupancies_on_host, traced_solver
+from .measure import chains, occupancies_on_host, traced_solver
 from .methods import Exact, Horizon, Truncated, occupancy
