@@ -23,7 +23,7 @@ import pytest
 
 import prudent as pr
 from prudent import records
-from prudent.arrays import as_float, repeated
+from prudent.arrays import as_float
 from prudent.records import (
     AbstractVar,
     Record,
@@ -273,12 +273,6 @@ def test_longer_keys_are_folded_pair_by_pair():
     words = tuple(int(word) for word in jax.random.key_data(jax.random.fold_in(key, 9)))
     assert fold_in(as_key(key), 9) == words
     assert jax.random.key_impl(jax_key(words)) == jax.random.key_impl(key)
-
-
-@pytest.mark.parametrize("axis", [0, -1])
-def test_repeated_is_repeat(axis):
-    array = jnp.arange(12.0).reshape(3, 4)
-    np.testing.assert_array_equal(repeated(array, 5, axis), jnp.repeat(array, 5, axis=axis))
 
 
 SCRIPT = """

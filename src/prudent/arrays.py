@@ -144,18 +144,6 @@ def as_whole(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def repeated(array: Array, times: int, axis: int) -> Array:
-    """Each entry along the first or last axis so many times; traced.
-
-    `jnp.repeat` gathers, so its derivative is a scatter, which takes longer than the models that it is for.
-    """
-    shape = list(array.shape)
-    shape[axis] *= times
-    behind = axis % array.ndim + 1
-    several = (*array.shape[:behind], times, *array.shape[behind:])
-    return jnp.broadcast_to(jnp.expand_dims(array, behind), several).reshape(shape)
-
-
 def unwritten_zeros(shape: tuple[int, ...]) -> np.ndarray:
     """Zeros that take memory, a page at a time, only where something else is written, if the system can do that.
 
