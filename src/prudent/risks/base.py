@@ -128,9 +128,9 @@ class Risk(Record, Mixable):
     def densities(self, losses: Any, probabilities: Any) -> Any:
         """Return the density of each sample `[..., R]`, whatever `density` is written with; in jitted code, too."""
         if is_traced(losses):
-            from .user import call_back
+            from .user import traced_densities
 
-            return call_back(self, losses, probabilities)
+            return traced_densities(self, losses, probabilities)
         if self.batched:
             return self.density(losses, probabilities)
         rows, weights = losses.reshape(-1, losses.shape[-1]), np.broadcast_to(probabilities, losses.shape)

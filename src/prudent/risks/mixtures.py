@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_number, is_concrete, require_finite
+from ..arrays import Array, as_float, as_number, is_concrete, namespace_of, require_finite
 from ..errors import InputError
 from ..records import field
 from ..settings import check_settings, number
@@ -67,8 +67,8 @@ class Mixture(Risk):
     def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """The densities of the parts, mixed."""
         parts = (risk.densities(losses, probabilities) for risk in self.risks)
-        shares = np.moveaxis(self._shares(), -1, 0)
-        mixed: Any = sum((share[..., None] * part for share, part in zip(shares, parts, strict=True)), 0.0)
+        shares = self._shares()
+        mixed: Any = sum((shares[..., k, None] * part for k, part in enumerate(parts)), 0.0)
         return mixed
 
     def influence(self, losses: Sample, probabilities: Sample) -> Sample:
@@ -77,7 +77,8 @@ class Mixture(Risk):
         return np.sum([share * np.asarray(risk.influence(losses, probabilities)) for share, risk in several], axis=0)
 
     def _shares(self) -> Float[np.ndarray, "*batch K"]:
-        return np.asarray(self.weights / self.weights.sum(axis=-1, keepdims=True))
+        shares: Any = self.weights / self.weights.sum(axis=-1, keepdims=True)
+        return shares
 
 
 class PartialMixture(Mixable):
@@ -238,7 +239,7 @@ class QuantileDeviation(Risk):
 
     def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """`1 - c (1 - b)` for every draw, and `c` for a draw in the tail."""
-        share = np.clip(self._share(), 0.0, 1.0)[..., None]
+        share = namespace_of(losses).clip(self._share(), 0.0, 1.0)[..., None]
         return 1.0 - share + share * tail_density(1.0 - self.level[..., None], losses, probabilities)
 
     def influence(self, losses: Sample, probabilities: Sample) -> Sample:

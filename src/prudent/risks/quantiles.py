@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_number, is_concrete, require_finite
+from ..arrays import Array, as_float, as_number, is_concrete, is_traced, namespace_of, require_finite
 from ..conformance import explained
 from ..deferred import float64
 from ..errors import InputError, hinted
@@ -39,7 +39,7 @@ class Expectation(ConcaveRisk):
 
     def density(self, losses: Samples, probabilities: Samples) -> Samples:
         """1 everywhere."""
-        return np.ones_like(losses)
+        return namespace_of(losses).ones_like(losses)
 
     def influence(self, losses: Sample, probabilities: Sample) -> Sample:
         """The loss."""
@@ -298,8 +298,8 @@ class SmoothedVaR(Risk):
 
 def tail_density(tail: Any, losses: Samples, probabilities: Samples) -> Samples:
     """Return the density of CVaR, the mean of the worst `tail` share."""
-    above, level = mass_above_and_level(losses, probabilities)
-    return np.clip((tail - above) / np.where(level > 0, level, 1.0), 0.0, 1.0) / tail
+    (above, level), xp = mass_above_and_level(losses, probabilities), namespace_of(losses)
+    return xp.clip((tail - above) / xp.where(level > 0, level, 1.0), 0.0, 1.0) / tail
 
 
 def tail_influence(tail: Any, losses: Sample, probabilities: Sample) -> Sample:
@@ -311,12 +311,12 @@ def tail_influence(tail: Any, losses: Sample, probabilities: Sample) -> Sample:
 def worst_density(losses: Samples, probabilities: Samples) -> Samples:
     """Return the density of the worst case."""
     at_worst = (losses == largest(losses, probabilities)) & (probabilities > 0)
-    return at_worst / np.where(at_worst, probabilities, 0.0).sum(axis=-1, keepdims=True)
+    return at_worst / namespace_of(losses).where(at_worst, probabilities, 0.0).sum(axis=-1, keepdims=True)
 
 
 def mass_above_and_level(losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
     """Return the probability of losses strictly larger than each, and of equal ones (itself included)."""
-    if losses.shape[-1] <= LARGEST_PAIRWISE:
+    if losses.shape[-1] <= LARGEST_PAIRWISE or is_traced(losses):
         weights = probabilities[..., None, :]
         larger = losses[..., None, :] > losses[..., :, None]
         equal = losses[..., None, :] == losses[..., :, None]
@@ -359,7 +359,7 @@ def excess_moments(losses: Samples, probabilities: Samples) -> tuple[Samples, Sa
 
 def largest(losses: Samples, probabilities: Samples) -> Samples:
     """Return the largest loss of positive weight of each sample, `[..., 1]`."""
-    return np.where(probabilities > 0, losses, -np.inf).max(axis=-1, keepdims=True)
+    return namespace_of(losses).where(probabilities > 0, losses, -np.inf).max(axis=-1, keepdims=True)
 
 
 def normalised(losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:

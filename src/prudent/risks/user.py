@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,17 @@ def derive_by_weights(
         return np.asarray(_slope(risk, *_filled(risk, losses, probabilities)))[: len(losses)]
 
 
-def call_back(risk: Any, losses: Any, probabilities: Any) -> Any:
-    """Return the densities of traced losses `[..., R]`, found by NumPy while the compiled code waits, held fixed."""
+def traced_densities(risk: Risk, losses: Any, probabilities: Any) -> Any:
+    """Return the densities of traced losses `[..., R]`, held fixed: traced where the density is, else called back."""
     losses, probabilities = jax.lax.stop_gradient((losses, jnp.asarray(probabilities)))
+    if risk.batched:
+        with contextlib.suppress(jax.errors.JAXTypeError):
+            return risk.density(losses, probabilities)
+    return call_back(risk, losses, probabilities)
+
+
+def call_back(risk: Any, losses: Any, probabilities: Any) -> Any:
+    """Return the densities of traced losses `[..., R]`, found by NumPy while the compiled code waits."""
     numbers, rest = eqx.partition(risk, lambda leaf: isinstance(leaf, float | np.floating | np.ndarray | jax.Array))
     parts, structure = jax.tree.flatten((numbers, losses, jnp.broadcast_to(probabilities, losses.shape)))
 
