@@ -73,6 +73,10 @@ class AtomProblem:
                 *[(0.0, None)] * atoms,
             ],
         )
+        if answer.status != 0:
+            # Within so small a radius the program's own tolerance is larger than what could be gained.
+            assert radius < 1e-6, answer.message
+            return 0.0, table
         moved = np.clip(table + answer.x[:cells].reshape(table.shape), 0.0, 1.0)
         here = float(tail_mean(losses, self.shares, self.level))
         return here - answer.fun, moved / moved.sum(axis=1, keepdims=True)

@@ -261,3 +261,25 @@ def test_weights_of_an_envelope_count_as_draws_repeated():
     one, other = risk.solve(losses, counts / 8), risk.solve(np.repeat(losses, counts))
     assert one.value == pytest.approx(other.value, abs=1e-7)
     np.testing.assert_allclose(np.repeat(one.weights, counts), other.weights, atol=1e-4)
+
+
+@pytest.mark.parametrize("radius", [1e-6, 1e-3, 0.1, 0.24])
+def test_a_loss_that_is_all_but_the_worst_counts_as_the_worst(radius):
+    """Its excess squares to 0: the ball of a small radius once gave -0.5, below the mean, with weights far outside it."""
+    losses = np.array([-1.0, 0.0, 0.0, 0.0, 1e-170])
+    value, weights = pr.ChiSquareBall(radius)(losses)
+    assert np.mean((weights - 1.0) ** 2) <= radius * (1.0 + 1e-9)
+    # With the ties as one loss: mean and spread of -1 and four times 0.
+    assert float(value) == pytest.approx(-0.2 + np.sqrt(radius * 0.16), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "risk",
+    [pr.ChiSquareBall(0.1), pr.EntropicVaR(0.5), pr.KullbackLeiblerBall(0.1), pr.MeanSemideviation(2.0)],
+    ids=lambda risk: type(risk).__name__,
+)
+def test_losses_near_the_largest_number_are_those_of_a_plain_sample(risk):
+    losses, plain = np.array([-1e307, 0.0, 1e307, 9e306]), np.array([-1.0, 0.0, 1.0, 0.9])
+    (value, weights), (expected, same) = risk(losses), risk(plain)
+    assert float(value) / 1e307 == pytest.approx(float(expected), rel=1e-12)
+    assert np.allclose(weights, same, rtol=1e-9)

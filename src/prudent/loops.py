@@ -28,12 +28,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return _kept(lambda cache: numba.njit(cache=cache, **SETTINGS)(inspect.unwrap(function)))
 
 
-def handler(function: Callable[..., Any]) -> Any:
-    """A function of the address of a frame that XLA's programs can call; compiled now, and kept likewise."""
-    signature = numba.types.intp(numba.types.intp)
-    return _kept(lambda cache: numba.cfunc(signature, cache=cache)(function))
-
-
 def _kept(make: Callable[[bool], Any]) -> Any:
     """What is made of a function, kept in a folder of the user's alone, or not at all.
 

@@ -275,6 +275,8 @@ class ChiSquareBall(ConcaveRisk):
 
         radius = self.radius[..., None]
         y, width = normalised(losses, probabilities)
+        # Excesses over losses that are all but the worst would square to 0.
+        y = np.where(y >= -TIE, 0.0, y)
         first, second = excess_moments(y, probabilities)
         active = (second > (1.0 + radius) * first * first) | (y >= 0)
         weights = np.where(active, probabilities, 0.0)
