@@ -77,9 +77,9 @@ def test_the_papers_algorithm_takes_any_objective_and_parameters_may_be_a_tree()
         within=pr.Box(-0.25, 0.25),
     )
     settings = pr.BRPG(samples=3, iterations=200, step=0.05)
-    for gradient in (pr.Adjoint(), pr.ZerothOrder(directions=20)):
+    for gradient, close in ((pr.Adjoint(), 1e-3), (pr.ZerothOrder(directions=20), 5e-3)):
         solution = pr.solve(objective, BELIEF, risk=pr.Expectation(), solver=settings, gradient=gradient)
-        assert solution.policy["a"] == pytest.approx(0.25, abs=5e-3)  # the mean, 0.25, is also the edge of the box
+        assert solution.policy["a"] == pytest.approx(0.25, abs=close)  # the mean, 0.25, is also the edge of the box
         assert np.allclose(solution.policy["b"], 0.25, atol=1e-2)
     with pytest.raises(pr.InputError, match=r"Variational.*FunctionObjective\s+has none; use Adjoint"):
         pr.solve(objective, BELIEF, solver=settings, gradient=pr.Variational())
