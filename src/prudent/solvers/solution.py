@@ -381,7 +381,7 @@ def resumable(solution: Solution, parts: tuple[tuple[str, str], ...], words: tup
 
 def checkpoint_of(solution: Solution) -> Checkpoint:
     """Return what a solution can be resumed from; refuse one that has no checkpoint."""
-    if solution.checkpoint is None and solution.plan is None and len(solution.history):
+    if solution.checkpoint is None and solution.asked is None:
         raise InputError(
             f"resume needs a Solution that solve() has returned; this one ({solution.status.name}) was loaded from a "
             "file, which keeps no checkpoint; leave resume= out, and begin at its policy with start=solution.parameters"
