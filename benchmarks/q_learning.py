@@ -6,6 +6,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 import prudent as pr
+from prudent_studies.q_learning import robust_q_learning
 
 from .measuring import console, ratio, report, side_by_side, verdict
 
@@ -56,7 +57,7 @@ def run(rounds: int) -> None:
     learned = pr.robust_plan(mdp, RADIUS).quality
     seconds = side_by_side(
         {
-            "prudent": lambda: pr.robust_q_learning(
+            "prudent": lambda: robust_q_learning(
                 mdp, RADIUS, iterations=ITERATIONS, geometric=GEOMETRIC, replications=REPLICATIONS
             ),
             "loop": lambda: plain_loop(mdp, RADIUS, FRACTION, GEOMETRIC, random, learned),

@@ -26,7 +26,7 @@ SECONDS, MEGABYTES = 5.0, 300
 
 SAID = r"""
 nan inf -inf -1 0 1 1e400 1e-400 0.5 "" [] {} [[]] true 99999999999999999999 9223372036854775807 1_0 0x10 = , " ' # [ ]
-[[ ]] { } . \\ ../ /etc/passwd minari:x log.csv costs.csv "new" "worn" run service replace state action next_state count
+[[ ]] { } . \\ ../ /etc/passwd log.csv costs.csv "new" "worn" run service replace state action next_state count
 cost listed all observed cvar level kind expectation worst-case mixture kl-ball radius imitation target family 3 null
 """
 WORDS = [

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import csv, parquet
 
 import prudent as pr
-from prudent.tables import Names, count_log, counting, reading
+from prudent.tables import Names, counting, reading
 
 STATES, ACTIONS = ["new", "worn", "broken"], ["run", "service"]
 
@@ -150,74 +150,3 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         assert read == seen == rows
         peaks.append(peak)
     assert peaks[1] < peaks[0] + 100_000, "ten times the rows, and no more than 100 MB on top"
-
-
-def dataset(name, episodes, observation_space, action_space):
-    """A Minari dataset of walks: observations, actions and rewards of each."""
-    import minari
-    from minari.data_collector import EpisodeBuffer
-
-    buffers = [
-        EpisodeBuffer(
-            id=number,
-            observations=observations,
-            actions=actions,
-            rewards=rewards,
-            terminations=[False] * (len(actions) - 1) + [True],
-            truncations=[False] * len(actions),
-        )
-        for number, (observations, actions, rewards) in enumerate(episodes)
-    ]
-    minari.create_dataset_from_buffers(
-        name,
-        buffers,
-        observation_space=observation_space,
-        action_space=action_space,
-        description="walks",
-        author="prudent",
-        algorithm_name="by hand",
-        code_permalink="https://example.org",
-        author_email="prudent@example.org",
-    )
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_minari_dataset_is_its_episodes(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    import gymnasium
-
-    episodes = [([0, 1, 2], [0, 1], [0.0, 1.0]), ([0, 0, 1, 3], [1, 0, 0], [0.0, 0.0, -2.0])]
-    dataset("small/log-v0", episodes, gymnasium.spaces.Discrete(4), gymnasium.spaces.Discrete(2))
-    log = pr.read_log("minari:small/log-v0", states=4, actions=2)
-    counts = np.zeros((4, 2, 4))
-    for states, actions, _ in episodes:
-        np.add.at(counts, (states[:-1], actions, states[1:]), 1)
-    assert np.array_equal(table_of(log), counts)
-    assert (log.rows, log.cost[0, 0], log.cost[1, 0], log.cost[1, 1]) == (5, 0.0, 2.0, -1.0)
-    with pytest.raises(pr.InputError, match="no such dataset on this machine; did you mean 'small/log-v0'"):
-        count_log(["minari:small/lgo-v0"], Names("state"), Names("action"))
-    with pytest.raises(pr.InputError, match=r"observations are not vectors of numbers .*read_log"):
-        pr.read_vector_log("minari:small/log-v0", states=["x"], actions=["u"])
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_minari_dataset_of_vectors_is_its_walks(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    from gymnasium.spaces import Box
-
-    random = np.random.default_rng(0)
-    walks = [(random.normal(size=(steps + 1, 2)), random.normal(size=(steps, 1))) for steps in (3, 5)]
-    episodes = [(list(states), list(actions), [0.0] * len(actions)) for states, actions in walks]
-    dataset("small/walk-v0", episodes, Box(-9.0, 9.0, (2,), np.float64), Box(-9.0, 9.0, (1,), np.float64))
-    log = pr.read_vector_log("minari:small/walk-v0", states=["x", "v"], actions=["u"])
-    known = pr.VectorLog.from_episodes(*zip(*walks, strict=True))
-    assert np.array_equal(log.state, known.state) and np.array_equal(log.next_state, known.next_state)
-    assert np.array_equal(log.action, known.action)
-    for columns, message in {
-        "few": ({"states": ["x"], "actions": ["u"]}, "has 2 coordinates of states and 1 of actions, and 1 and 1"),
-        "episode": ({"states": ["x", "v"], "actions": ["u"], "episode": "walk"}, "leave walk out"),
-    }.values():
-        with pytest.raises(pr.InputError, match=message):
-            pr.read_vector_log("minari:small/walk-v0", **columns)
-    with pytest.raises(pr.InputError, match=r"not whole numbers.*read_vector_log"):
-        pr.read_log("minari:small/walk-v0", states=4, actions=2)

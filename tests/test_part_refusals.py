@@ -88,16 +88,6 @@ def test_another_support_is_noticed_through_wrappers(wrap):
         pr.evaluate(np.ones((2, 1)), family, wrap(pr.Dirichlet.symmetric(theirs)))
 
 
-def test_descent_ascent_refuses_variables_it_would_get_wrong():
-    cvxpy = pytest.importorskip("cvxpy")
-
-    def constraints(xi, p):
-        return [xi <= 2.0 + cvxpy.Variable(nonpos=True)]
-
-    with pytest.raises(pr.InputError, match=r"nonpos.*Clarabel"):
-        pr.Envelope(constraints, solver=pr.DescentAscent()).solve([1.0, 2.0, 3.0, 6.0])
-
-
 def test_runs_that_stay_finished_keep_their_history_when_others_go_on():
     beliefs = [pr.Point([slip, 0.3]) for slip in (0.05, 0.3, 0.6, 0.9)]
 

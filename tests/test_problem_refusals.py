@@ -202,7 +202,6 @@ REFUSED = {
         other_log("log.jsonl", '{"state": [1], "action": "run", "next_state": "new"}\n'),
         "not names or numbers",
     ),
-    "unknown dataset": (problem(('"log.csv"', '"minari:no/such-v0"')), "there is no such dataset on this machine"),
     # the costs
     "no costs": (problem(('costs = "costs.csv"', "#")), "there are no costs; give data.costs"),
     "cost missing": (

@@ -60,10 +60,8 @@ REFUSALS = {
     "envelope": (lambda: pr.Envelope(None), r"needs a function \(xi, probabilities\)"),
     "norm bound": (lambda: pr.Envelope(lambda xi, p: [], norm_bound=0.5), r"norm_bound must lie in .*, got 0.5"),
     "norm order": (lambda: pr.Envelope(lambda xi, p: [], order=0.5), r"order must lie in.*got 0.5"),
-    "envelope solver": (lambda: pr.Envelope(lambda xi, p: [], solver="scs"), r"Clarabel\(\) or DescentAscent\(\)"),
+    "envelope solver": (lambda: pr.Envelope(lambda xi, p: [], solver="scs"), r"Clarabel\(\) or another EnvelopeSolver"),
     "clarabel": (lambda: pr.Clarabel(tolerance=0.0), r"tolerance must lie in \(0, 1\), got 0"),
-    "descent iterations": (lambda: pr.DescentAscent(iterations=0), r"iterations.*got 0"),
-    "descent step": (lambda: pr.DescentAscent(step=1.5), r"step must lie in \(0, 1\], got 1.5"),
     "traced share": (lambda: jax.jit(lambda w: (w * CVAR)(np.ones(2)).value)(0.5), r"use Mixture\(risks, weights\)"),
     "traced losses": (lambda: jax.jit(lambda losses: CVAR(losses).value)(np.ones(2)), r"assesses numbers; call it out"),
 }

@@ -22,7 +22,6 @@ RIVALS = {
     "plug-in": functools.partial(pr.plug_in, LAKE, BELIEF, **judged),
     "plug-in by gradients": functools.partial(pr.plug_in, LAKE, BELIEF, planner=SHORT, **judged),
     "robust": functools.partial(pr.robust, LAKE, BELIEF, 0.1, **judged),
-    "robust q-learning": functools.partial(pr.robust_by_q_learning, LAKE, BELIEF, 0.1, iterations=50, **judged),
     "nested": functools.partial(pr.nested, LAKE, BELIEF, pr.CVaR(0.9), 30, samples=40, **judged),
 }
 
@@ -65,7 +64,7 @@ def test_a_rival_is_judged_on_the_draws_of_solve(name):
 def test_a_rival_says_how_it_was_found_and_cannot_be_resumed(name):
     rival = solution(name)
     by_gradients = name == "plug-in by gradients"
-    expected = {"plug-in by gradients": "ITERATION_LIMIT", "robust q-learning": "LEARNED"}.get(name, "PLANNED")
+    expected = {"plug-in by gradients": "ITERATION_LIMIT"}.get(name, "PLANNED")
     assert rival.status.name == expected and rival.status.ok
     assert expected.lower().replace("_", " ") in str(rival) and "nan" not in str(rival)
     assert ("gradient norm " in str(rival).split("iterations")[-1]) == by_gradients
@@ -143,13 +142,6 @@ def test_a_multiple_of_the_cost_is_planned_as_a_cost():
     np.testing.assert_allclose(rival.plan.values, 2.0 * pr.plan(LAKE.at(TRUTH)).values, rtol=1e-10)
 
 
-def test_q_learning_gives_its_greedy_policy():
-    rival = solution("robust q-learning")
-    learned = pr.robust_q_learning(LAKE.at(BELIEF.mean()), 0.1, iterations=50, seed=SEED)
-    np.testing.assert_array_equal(rival.policy.probabilities, learned.policy().probabilities)
-    assert rival.iterations == 50
-
-
 def test_nested_gives_the_policy_of_the_first_stage():
     rival = solution("nested")
     plan = pr.nested_plan(LAKE, BELIEF, pr.CVaR(0.9), 30, samples=40, seed=SEED)
@@ -197,9 +189,6 @@ class Coins(pr.Posterior):
         (lambda: pr.plug_in(LAKE.at(TRUTH), BELIEF), "model must be a family of MDPs"),
         (lambda: pr.plug_in(LAKE, BELIEF, seed=-1), "seed must be a whole number >= 0"),
         (lambda: pr.robust(LAKE, BELIEF, -0.1), "radius of a KL ball must be >= 0, got -0.1"),
-        (lambda: pr.robust_by_q_learning(LAKE, BELIEF, -0.1), "radius of a KL ball must be >= 0, got -0.1"),
-        (lambda: pr.robust_by_q_learning(LAKE, BELIEF, [0.1, 0.2]), r"radius must be one number, got shape \(2,\)"),
-        (lambda: pr.robust_by_q_learning(LAKE, BELIEF, 0.1, iterations=0), "iterations"),
         (lambda: pr.nested(LAKE, BELIEF, None, 30), "risk must be a risk"),
         (lambda: pr.nested(LAKE, BELIEF, pr.CVaR(0.9), 0), "horizon, the number of stages, must be"),
     ],

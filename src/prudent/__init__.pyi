@@ -11,15 +11,12 @@ from .advice import limit_frontier as limit_frontier
 from .advice import worth_of_data as worth_of_data
 from .baselines import NestedPlan as NestedPlan
 from .baselines import RobustPlan as RobustPlan
-from .baselines import RobustQLearning as RobustQLearning
 from .baselines import nested as nested
 from .baselines import nested_plan as nested_plan
 from .baselines import plug_in as plug_in
 from .baselines import rivals as rivals
 from .baselines import robust as robust
-from .baselines import robust_by_q_learning as robust_by_q_learning
 from .baselines import robust_plan as robust_plan
-from .baselines import robust_q_learning as robust_q_learning
 from .cases import run_case as run_case
 from .cases import write_case as write_case
 from .conformance import Conformance as Conformance
@@ -27,12 +24,11 @@ from .engine import Banded as Banded
 from .engine import Elimination as Elimination
 from .engine import Krylov as Krylov
 from .engine import Sweeps as Sweeps
-from .episodes import ByTheorem as ByTheorem
 from .episodes import Episode as Episode
 from .episodes import Episodes as Episodes
+from .episodes import EpisodeStart as EpisodeStart
 from .episodes import GymnasiumWorld as GymnasiumWorld
 from .episodes import LinearWorld as LinearWorld
-from .episodes import Scales as Scales
 from .episodes import SimulatedWorld as SimulatedWorld
 from .episodes import StepWorld as StepWorld
 from .episodes import Trial as Trial
@@ -162,7 +158,6 @@ from .risks import Assessment as Assessment
 from .risks import ChiSquareBall as ChiSquareBall
 from .risks import Clarabel as Clarabel
 from .risks import CVaR as CVaR
-from .risks import DescentAscent as DescentAscent
 from .risks import Distortion as Distortion
 from .risks import EntropicVaR as EntropicVaR
 from .risks import Envelope as Envelope

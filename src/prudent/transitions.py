@@ -186,8 +186,8 @@ def read_log(
     Files are read in batches, so that memory grows with the distinct transitions and not with the rows.
 
     Args:
-        source: a path to a CSV, TSV, Parquet or JSON-lines file; `minari:name` for a Minari dataset (extra `gym`);
-            a frame of pandas, polars or pyarrow; or a list of any of these.
+        source: a path to a CSV, TSV, Parquet or JSON-lines file; a frame of pandas, polars or pyarrow; or a
+            list of any of these.
         states: the names in their order, or how many there are if they are numbers; a name that is not among
             them is refused. When left out, the names are those in the log: numbers in their order, others in the
             order of their first row.

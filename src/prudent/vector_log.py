@@ -11,7 +11,7 @@ from jaxtyping import Float
 from .arrays import Array, as_float, require_finite, require_kind
 from .errors import InputError
 from .records import Record, tree_leaves
-from .tables import minari_walks, read_batches
+from .tables import read_batches
 
 # Singular values below this share of the largest count as none.
 RANK = 1e-10
@@ -122,7 +122,7 @@ def read_vector_log(
     next_states: Sequence[str] | None = None,
     episode: str | None = None,
 ) -> VectorLog:
-    """A log from a CSV, TSV, Parquet or JSON-lines file, a Minari dataset, or a frame of pandas, polars or pyarrow.
+    """A log from a CSV, TSV, Parquet or JSON-lines file, or a frame of pandas, polars or pyarrow.
 
     >>> import pandas as pd, prudent as pr
     >>> frame = pd.DataFrame({"walk": [1, 1, 1, 2, 2], "x": [0.0, 1.0, 0.5, 0.0, 2.0], "u": [1.0, 0.0, 0.0, 2.0, 0.0]})
@@ -130,9 +130,9 @@ def read_vector_log(
     [1.0, 0.5, 2.0]
 
     Args:
-        source: a path, a frame, or `minari:name` for a dataset on this machine (extra `gym`); or a list of these.
-        states: names of their columns, in their order; of a dataset, what its observations' coordinates are called.
-        actions: names of their columns, or of the coordinates of a dataset's actions.
+        source: a path, a frame, or a list of these.
+        states: names of their columns, in their order.
+        actions: names of their columns.
         next_states: names of the columns of what came after. When left out, a row's next state is the state of the
             row below, within the same episode; the last row of an episode then only ends it.
         episode: column of whole numbers that tells episodes apart; without it the source is one.
@@ -147,9 +147,6 @@ def read_vector_log(
         raise InputError(f"next_states must name one column for each of the {len(states)} states, got {after}")
     logs = []
     for number, one in enumerate(source if isinstance(source, list | tuple) else [source]):
-        if isinstance(one, str) and one.startswith("minari:"):
-            logs.append(_dataset(one, len(states), len(actions), [*after, *also]))
-            continue
         batches = [
             np.stack([batch.numbers(column) for column in columns], axis=1)
             for batch in read_batches(one, (), columns, ())
@@ -163,21 +160,6 @@ def read_vector_log(
 def _stacked(logs: Sequence[VectorLog]) -> VectorLog:
     """Several logs of one system, one behind the other."""
     return VectorLog(*(np.concatenate(parts) for parts in zip(*map(tree_leaves, logs), strict=True)))
-
-
-def _dataset(source: str, n: int, m: int, others: list[str]) -> VectorLog:
-    if others:
-        raise InputError(f"{source}: a dataset knows its episodes and next states; leave {', '.join(others)} out")
-    walks = list(minari_walks(source.removeprefix("minari:")))
-    if not walks:
-        raise InputError(f"{source}: has no episode")
-    for along, acted in walks:
-        if (along.shape[1], acted.shape[1]) != (n, m):
-            raise InputError(
-                f"{source}: has {along.shape[1]} coordinates of states and {acted.shape[1]} of actions, and {n} and "
-                f"{m} are named; name each of them"
-            )
-    return VectorLog.from_episodes(*zip(*walks, strict=True))
 
 
 def _rows(table: np.ndarray, n: int, m: int, after: int) -> VectorLog:

@@ -31,7 +31,7 @@ from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..seeds import Seed, as_key
 from ..solvers import BRPG, Asked, History, Optimiser, Solution, Status, fresh_draws, solve
 from .nested_planner import nested_plan
-from .robust_planner import robust_plan, robust_q_learning
+from .robust_planner import robust_plan
 
 
 class JudgedOn(TypedDict, total=False):
@@ -134,51 +134,6 @@ def robust(
     best = robust_plan(bench.known(theta)[1], radius)
     status = Status.PLANNED if best.converged else Status.UNCERTIFIED
     return bench.verdict(best.policy, status, best.iterations, plan=best)
-
-
-@in_float64
-def robust_by_q_learning(
-    model: AbstractFamily,
-    belief: Posterior,
-    radius: Any,
-    theta: Any = None,
-    *,
-    iterations: int = 1000,
-    geometric: float = 0.6,
-    **judging: Unpack[Judging],
-) -> Solution:
-    """The greedy policy of `robust_q_learning`, run on a simulator of the kernel at theta.
-
-    It learns what `robust` plans exactly, and cannot tell how close it came: the status is `LEARNED`.
-
-    Args:
-        model: the family of MDPs.
-        belief: posterior of theta; the learner knows only its mean, or theta.
-        radius: of the KL balls, one number.
-        theta: what the simulator runs at; the posterior mean when left out.
-        iterations: updates of every state-action pair.
-        geometric: parameter of the random level, in (0, 3/4).
-        loss: what the policy is judged by, not learned for; expected discounted cost when left out.
-        risk: the same; `CVaR(0.9)` when left out.
-        occupancy: `Exact()` or `Truncated(horizon)`, for the judgement.
-        evaluation: fresh posterior draws on which the risk is reported, as in `SampleAverage`.
-        seed: of these draws and of the simulator; give that of `solve`.
-
-    >>> import prudent as pr
-    >>> lake = pr.envs.frozen_lake("SF\\nHG", discount=0.5)
-    >>> rival = pr.robust_by_q_learning(lake, lake.prior, radius=0.1, iterations=200)
-    >>> rival.status.name, rival.iterations
-    ('LEARNED', 200)
-    """
-    bench = Bench(model, belief, **judging)
-    _, mdp = bench.known(theta)
-    if np.ndim(radius):
-        raise InputError(
-            f"radius must be one number, got shape {np.shape(radius)}; robust() plans with a radius for each "
-            "state-action pair, robust_q_learning() learns for several radii side by side"
-        )
-    learned = robust_q_learning(mdp, radius, iterations=iterations, geometric=geometric, seed=bench.seed)
-    return bench.verdict(learned.policy(), Status.LEARNED, learned.iterations, plan=learned)
 
 
 @in_float64

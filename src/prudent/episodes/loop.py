@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Required, TypedDict, Unpack, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import numpy as np
 
@@ -20,9 +20,8 @@ from ..posteriors import Posterior, WithinBox
 from ..records import Record, field
 from ..risks import CVaR, Risk, check_envelope
 from ..seeds import Seed, Stream, as_key, fold_in, generator
-from ..solvers import BRPG, Optimiser, Solution, default_solver, solve_many
+from ..solvers import Optimiser, Solution, default_solver, solve_many
 from ..transitions import Trials
-from .adaptive import ByTheorem, Scales, estimate_scales
 from .worlds import World
 
 
@@ -40,14 +39,12 @@ class Episode(Record):
         log: what was observed; None if nothing was.
         belief: the posterior with this and all earlier logs.
         solution: from the deployed policy's parameters under that belief.
-        scales: D, E, L and sigma of the error bound when the episode follows the theorem, else None.
     """
 
     deployed: Any
     log: Any
     belief: Posterior
     solution: Solution
-    scales: Scales | None
 
 
 class Episodes(Record):
@@ -92,6 +89,41 @@ class Episodes(Record):
         return "\n".join(lines)
 
 
+class EpisodeStart(NamedTuple):
+    """An episode whose log is in the belief and whose policy is still to be improved.
+
+    >>> import prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> def longer(start: pr.EpisodeStart):
+    ...     return pr.BRPG(iterations=2 + len(start.episodes))
+    >>> result = pr.run_episodes(lake, lake.prior, lake.world((0.3, 0.1)), episodes=2, solver=longer)
+    >>> [episode.solution.iterations for episode in result.episodes]
+    [2, 3]
+
+    Attributes:
+        deployed: the policy that gathered the log.
+        log: what was observed; None if nothing was.
+        belief: the posterior with this and all earlier logs.
+        parameters: of the deployed policy, from which the solver starts.
+        objective: what is lost.
+        risk: that is minimised.
+        episodes: those before this one.
+        seed: of the episode's solver.
+    """
+
+    deployed: Any
+    log: Any
+    belief: Posterior
+    parameters: Any
+    objective: Objective
+    risk: Risk
+    episodes: tuple[Episode, ...]
+    seed: Seed
+
+
+ChooseSolver = Callable[[EpisodeStart], Optimiser]
+
+
 class EpisodeSettings(TypedDict, total=False):
     """How episodes are made; `run_episodes_many` has the defaults."""
 
@@ -100,8 +132,7 @@ class EpisodeSettings(TypedDict, total=False):
     loss: Any
     policy: Any
     gradient: GradientEstimator | None
-    solver: Optimiser | None
-    iterations: ByTheorem | None
+    solver: Optimiser | ChooseSolver | None
     occupancy: Horizon | None
     seed: Seed
 
@@ -131,9 +162,8 @@ def run_episodes(
         gradient: as in `solve`, `Adjoint()` when left out.
         solver: as in `solve`, `SampleAverage()` when left out; of `BRPG(...)`, the paper's algorithm, the `iterations`
             are those of each episode, and its `output` says where the next one starts: `LastIterate()` (the paper's
-            experiments) or `RandomIterate()` (the algorithm).
-        iterations: `ByTheorem(epsilon)` to choose iterations, draws, step and output of each episode by the error
-            bound; those of the solver are then not used.
+            experiments) or `RandomIterate()` (the algorithm). A function `(EpisodeStart) -> solver` chooses one for
+            each episode, once its log is in the belief.
         occupancy: as in `solve`, `Exact()` when left out.
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         resume: what an earlier call with the same arguments returned.
@@ -160,8 +190,7 @@ def run_episodes_many(
     loss: Any = None,
     policy: Any = None,
     gradient: GradientEstimator | None = None,
-    solver: Optimiser | None = None,
-    iterations: ByTheorem | None = None,
+    solver: Optimiser | ChooseSolver | None = None,
     occupancy: Horizon | None = None,
     seed: Seed = 0,
     resume: Sequence[Episodes] | None = None,
@@ -170,7 +199,7 @@ def run_episodes_many(
 
     Arguments are those of `run_episodes`, but `worlds[k]` and `resume[k]` belong to replication k. Its random
     numbers depend on the seed and on k alone, not on how many replications there are; number 0 has those of
-    `run_episodes`. With `ByTheorem` every world has its own number of iterations, and they run one by one.
+    `run_episodes`. Where `solver` is a function, every world has a solver of its own, and they run one by one.
 
     >>> import prudent as pr
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
@@ -183,16 +212,14 @@ def run_episodes_many(
     gradient = Adjoint() if gradient is None else gradient
     require_kind("risk", risk, Risk, "a risk such as CVaR(0.9)")
     require_kind("gradient", gradient, GradientEstimator, "Adjoint(), Variational() or ZerothOrder()")
-    usual = BRPG() if iterations is not None else default_solver(gradient, [risk])
-    settings = usual if solver is None else solver
+    settings = default_solver(gradient, [risk]) if solver is None else solver
     # Everything is refused before the first deployment: a world may be a real one.
-    _check(prior, worlds, episodes, iterations, resume)
-    wanted = (Optimiser, "SampleAverage(...) or BRPG(...)")
-    by_theorem = (BRPG, "BRPG(...), whose iterations ByTheorem chooses")
-    require_kind("solver", settings, *(wanted if iterations is None else by_theorem))
+    _check(prior, worlds, episodes, resume)
+    if not callable(settings):
+        require_kind("solver", settings, Optimiser, "SampleAverage(...), BRPG(...) or a function that chooses one")
     objective = objective_of(model, loss, policy, occupancy)
     check_question(objective, [prior], [risk])
-    for draws in settings.sizes():
+    for draws in settings.sizes() if isinstance(settings, Optimiser) else ():
         check_envelope(risk, draws)
     key = as_key(seed)
     results = [Episodes((), key) for _ in worlds] if resume is None else list(resume)
@@ -206,52 +233,42 @@ def run_episodes_many(
     common: dict[str, Any] = {"gradient": gradient, "progress": False, "certify": False}
     for number in range(done, done + episodes):
         begun = [
-            _begun(prior, world, result, objective, initial, generator(key, Stream.WORLD, number, replication))
+            _begin(prior, world, result, objective, risk, initial, replication)
             for replication, (world, result) in enumerate(zip(worlds, results, strict=True))
         ]
-        episode_key = fold_in(key, number)
-        if iterations is None:
-            beliefs, starts = [each.belief for each in begun], [[each.start] for each in begun]
-            grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, seed=episode_key, **common)
-            solved: list[tuple[Solution, Scales | None]] = [(row[0], None) for row in grid]
+        if isinstance(settings, Optimiser):
+            beliefs, starts = [each.belief for each in begun], [[each.parameters] for each in begun]
+            common["seed"] = fold_in(key, number)
+            grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, **common)
+            solved = [row[0] for row in grid]
         else:
             solved = []
-            for place, (each, result) in enumerate(zip(begun, results, strict=True)):
-                own = fold_in(episode_key, place)
-                thetas = each.belief.draw(generator(own, Stream.SCALES), iterations.samples)
-                [scales] = estimate_scales(objective, risk, [each.start], np.asarray(thetas)[None])
-                before = result.episodes[-1].scales if result.episodes else None
-                chosen = iterations.settings(cast(BRPG, settings), scales, scales if before is None else before)
-                start = [[each.start]]
-                grid = solve_many(objective, [each.belief], [risk], start=start, solver=chosen, seed=own, **common)
-                solved.append((grid[0][0], scales))
+            for each in begun:
+                chosen = settings(each)
+                require_kind("what solver= chooses", chosen, Optimiser, "SampleAverage(...) or BRPG(...)")
+                common |= {"start": [[each.parameters]], "seed": each.seed}
+                solved.append(solve_many(objective, [each.belief], [risk], solver=chosen, **common)[0][0])
         results = [
-            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution, scales)), key)
-            for result, each, (solution, scales) in zip(results, begun, solved, strict=True)
+            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution)), key)
+            for result, each, solution in zip(results, begun, solved, strict=True)
         ]
     return results
 
 
-class BegunEpisode(NamedTuple):
-    """An episode before its policy is improved: what was deployed, its log, the belief with it, the parameters."""
-
-    deployed: Any
-    log: Any
-    belief: Posterior
-    start: Any
-
-
-def _begun(
-    prior: Posterior, world: World, result: Episodes, objective: Objective, initial: Any, random: np.random.Generator
-) -> BegunEpisode:
-    """Deploy the newest policy."""
+def _begin(
+    prior: Posterior, world: World, result: Episodes, objective: Objective, risk: Risk, initial: Any, place: int
+) -> EpisodeStart:
+    """Deploy the newest policy in a world, whose random numbers follow from its place, and learn from its log."""
+    number = len(result)
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
     deployed = objective.policy(point_at(objective, start))
-    log = world.deploy(deployed, random)
-    if _observations(log) == 0:
-        return BegunEpisode(deployed, None, belief, start)
-    return BegunEpisode(deployed, log, belief.update(log), start)  # pyright: ignore[reportAttributeAccessIssue]
+    log = world.deploy(deployed, generator(result.key, Stream.WORLD, number, place))
+    seen = _observations(log) != 0
+    if seen:
+        belief = belief.update(log)  # pyright: ignore[reportAttributeAccessIssue]
+    seed = fold_in(fold_in(result.key, number), place)
+    return EpisodeStart(deployed, log if seen else None, belief, start, objective, risk, result.episodes, seed)
 
 
 def _observations(log: Any) -> int | None:
@@ -267,7 +284,6 @@ def _check(
     prior: Posterior,
     worlds: Sequence[World],
     episodes: int,
-    iterations: ByTheorem | None,
     resume: Sequence[Episodes] | None,
 ) -> None:
     require_size("episodes", episodes)
@@ -284,8 +300,6 @@ def _check(
         raise InputError("worlds must be a list of at least one world")
     for world in worlds:
         require_kind("world", world, World, "a world such as SimulatedWorld(model, theta)")
-    if iterations is not None:
-        require_kind("iterations", iterations, ByTheorem, "ByTheorem(epsilon); a fixed number goes into BRPG(...)")
     if resume is None:
         return
     for result in resume:

@@ -1,22 +1,18 @@
-"""A network as a policy: asked about features, those of the model's states or others, and handed on as ONNX."""
+"""A network as a policy: asked about features, those of the model's states or others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, require_finite
 from ..errors import InputError
-from ..files import write_whole
 from ..records import Record
 from .tabular_policy import TabularPolicy, chosen_by, policy_from, write_policy_file
-
-# Of the ONNX standard: old enough for every runtime, new enough for all that is used here.
-ONNX_OPSET, ONNX_VERSION = 17, 9
 
 
 class NeuralPolicy(Record):
@@ -132,42 +128,6 @@ class NeuralPolicy(Record):
     def load(path: str | Path) -> NeuralPolicy:
         """The policy that `save` wrote."""
         return policy_from(path, {"network": NeuralPolicy})
-
-    def to_onnx(self, path: str | Path, precision: Literal["float32", "float64"] = "float32") -> Path:
-        """Write the network as ONNX (extra `onnx`): input `features` `[N, F]`, output `probabilities` `[N, A]`.
-
-        Args:
-            path: the file to write.
-            precision: of weights, input and output.
-        """
-        try:
-            import onnx
-            from onnx import helper, numpy_helper
-        except ImportError:
-            raise InputError("ONNX needs the extra onnx: pip install 'prudent[onnx]'") from None
-        if precision not in ("float32", "float64"):
-            raise InputError(f"precision must be 'float32' or 'float64', got {precision!r}")
-        kind = onnx.TensorProto.FLOAT if precision == "float32" else onnx.TensorProto.DOUBLE
-        nodes, weights, last = [], [], "features"
-        for number, (weight, bias) in enumerate(self.layers):
-            names = [f"weight_{number}", f"bias_{number}"]
-            weights += [
-                numpy_helper.from_array(np.asarray(part, precision), name)
-                for part, name in zip((weight, bias), names, strict=True)
-            ]
-            nodes.append(helper.make_node("Gemm", [last, *names], [f"sum_{number}"], transB=1))
-            final = number == len(self.layers) - 1
-            last = "probabilities" if final else f"layer_{number}"
-            nodes.append(helper.make_node("Softmax" if final else "Tanh", [f"sum_{number}"], [last]))
-        ends = [
-            helper.make_tensor_value_info(name, kind, ["N", size])
-            for name, size in (("features", self.features.shape[1]), ("probabilities", self.probabilities.shape[1]))
-        ]
-        graph = helper.make_graph(nodes, "policy", ends[:1], ends[1:], weights)
-        opsets = [helper.make_opsetid("", ONNX_OPSET)]
-        model = helper.make_model(graph, producer_name="prudent", opset_imports=opsets, ir_version=ONNX_VERSION)
-        onnx.checker.check_model(model)
-        return write_whole(path, model.SerializeToString())
 
     def __repr__(self) -> str:
         sizes = [self.features.shape[1], *(len(bias) for _, bias in self.layers)]

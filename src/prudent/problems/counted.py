@@ -54,7 +54,7 @@ def counted(source: Any, log: Any, order: RowOrder, folder: Path | None = None) 
     if not isinstance(source, str | Path):
         return Counted("the frame", None, **known)
     named = str(source)
-    path = named if named.startswith("minari:") else str(((folder or Path()) / named).resolve())
+    path = str(((folder or Path()) / named).resolve())
     return Counted(named, path, **known)
 
 

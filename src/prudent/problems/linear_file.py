@@ -37,8 +37,7 @@ class LinearData(Section):
 
     log: str | list[str] | None = Field(
         default=None,
-        description="a CSV, TSV, Parquet or JSON-lines file, `minari:name`, or a list of them; may be left out where "
-        "nothing was seen",
+        description="a CSV, TSV, Parquet or JSON-lines file, or a list of them; may be left out where nothing was seen",
     )
     states: Annotated[list[str], Field(min_length=1, max_length=64)] = Field(description="columns of the state")
     actions: Annotated[list[str], Field(min_length=1, max_length=64)] = Field(description="columns of the action")
@@ -337,7 +336,7 @@ def linear_case(
     facts = LinearFacts(parse(content, str(path), text, LinearFile, changes), str(path), None)
     given, folder = facts.file.data.log, path.resolve().parent
     several = [] if given is None else [given] if isinstance(given, str) else list(given)
-    placed = [frames.get(each, each if each.startswith("minari:") else folder / each) for each in several]
+    placed = [frames.get(each, folder / each) for each in several]
     logs, known = counted_more((), placed, facts.read, ways=Ways("", "leave one of them out"))
     case = LinearCase(replace(facts, log=joined_logs(logs), counted=known))
     case.require_known("units", case.file.units, case.names)

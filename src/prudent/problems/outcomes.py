@@ -62,8 +62,6 @@ def read_outcomes(given: Any, seen: Any, names: dict[str, Names], folder: Path, 
 
 def tells_outcomes(source: Any) -> bool:
     """Whether a table has a column `outcome`."""
-    if isinstance(source, str) and source.startswith("minari:"):
-        return False
     both = ("state", "outcome")
     return any("outcome" in batch.columns for batch in islice(read_batches(source, both, (), both), 1))
 

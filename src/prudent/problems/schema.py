@@ -23,7 +23,7 @@ class Data(Section):
 
     transitions: str | Annotated[list[str], Field(min_length=1, max_length=1000)] | None = Field(
         default=None,
-        description="the log: a file, `minari:name`, or a list of them; may be left out where nothing was seen",
+        description="the log: a file, or a list of them; may be left out where nothing was seen",
     )
     columns: dict[
         Literal["state", "action", "next_state", "episode", "unit", "time", "count", "cost", "reward"],

@@ -1,9 +1,5 @@
 """Coherent risk measures of a weighted sample, with the weights that attain them; and a quantile."""
 
-from typing import TYPE_CHECKING
-
-import lazy_loader
-
 from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariationBall, worst_rows
 from .base import Assessment, Risk, assess_closely, assess_each, assess_sample, sample_interval, select_run, weights_of
 from .conformance import check_risk
@@ -21,9 +17,3 @@ from .quantiles import (
     WorstCase,
     mass_above_and_level,
 )
-
-if TYPE_CHECKING:
-    from .descent_ascent import DescentAscent
-
-# The paper's own solver of envelopes, which only those who ask for it meet.
-__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"descent_ascent": ["DescentAscent"]})

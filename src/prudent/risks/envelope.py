@@ -40,7 +40,7 @@ class Envelope(Risk):
         order: q >= 1 of that norm; `math.inf` bounds every xi.
         impose: add `xi >= 0` and `sum p xi = 1`; otherwise your constraints must imply both. This is checked beforehand
             at up to 64 draws, and of every worst density at all draws: one that is none gives NaN and its status.
-        solver: `Clarabel()`, or `DescentAscent()` as in the paper.
+        solver: `Clarabel()`, or an `EnvelopeSolver` of your own.
 
     Inside a solver's loop each assessment is a convex program of some milliseconds; the risks in closed form take
     microseconds. The program is compiled once for a number of draws and their weights.
@@ -66,7 +66,7 @@ class Envelope(Risk):
         if not callable(self.constraints):
             raise InputError(f"Envelope needs a function (xi, probabilities) -> constraints, got {self.constraints!r}")
         if not isinstance(self.solver, EnvelopeSolver):
-            raise InputError(f"Envelope's solver must be Clarabel() or DescentAscent(), got {self.solver!r}")
+            raise InputError(f"Envelope's solver must be Clarabel() or another EnvelopeSolver, got {self.solver!r}")
         require_number("Envelope order", self.order, "[1, inf]")
         if self.norm_bound is not None:
             fix = "the norm of xi = 1 is 1; leave it out for no bound"
@@ -115,7 +115,7 @@ def _solved(program: Program, losses: np.ndarray) -> EnvelopeSolution:
 def _checked(program: Program, raw: EnvelopeSolution, losses: np.ndarray) -> EnvelopeSolution:
     """With how far the worst xi is from a density; where the user's set is all there is, its worst xi must be one.
 
-    Descent-ascent never leaves the densities, so the worst xi of the user's own set is looked for besides.
+    A solver that stays within the densities does not see the rest of the user's set, so look for its worst xi here.
     """
     whole, worst = not program.densities.impose, raw
     if whole and not program.densities.solver.leaves_densities:

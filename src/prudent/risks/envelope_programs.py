@@ -34,7 +34,7 @@ class EnvelopeStatus(enum.Enum):
     INFEASIBLE = "no density satisfies the constraints; relax them"
     UNBOUNDED = "the constraints do not bound the density; use impose=True or give norm_bound"
     NOT_A_DENSITY = "the constraints allow more than densities; add xi >= 0 and probabilities @ xi == 1, or impose=True"
-    NOT_CONVERGED = "descent-ascent has not converged; give more iterations, another step, or use Clarabel()"
+    NOT_CONVERGED = "the solver has not converged; give more iterations or use Clarabel()"
     FAILED = "the solver failed; check the losses for NaN and the constraints for extreme numbers"
 
     @property
@@ -74,7 +74,7 @@ class EnvelopeSolution(NamedTuple):
 
 
 class EnvelopeSolver(Record):
-    """What finds the worst density of an envelope: `Clarabel()`, or the paper's `DescentAscent()`."""
+    """What finds the worst density of an envelope: `Clarabel()`, or a subclass of your own."""
 
     # Whether it finds a worst xi that is no density, where the user's constraints allow one.
     leaves_densities: ClassVar[bool] = True

@@ -70,7 +70,6 @@ class Status(enum.Enum):
         "confidence= is aimed at with more to spare"
     )
     PLANNED = "planned exactly; there was nothing to iterate"
-    LEARNED = "all updates of the learner were made; it cannot tell how close they came, so compare more iterations="
     UNCERTIFIED = (
         "planning ended before its error bound came down; the best policy found is returned; the solution's plan "
         "holds the bound"

@@ -1,7 +1,6 @@
 """Tables from files, frames and datasets: read in batches, checked by row, counted. Imports no JAX."""
 
 from .counting import LARGEST_COST, LogCounts, LogForm, count_log
-from .minari_datasets import minari_walks
 from .names import KINDS, LONGEST_NAME, MOST_NAMES, Labels, Names, guarded, suggest, suggest_file
 from .reading import read_batches
 from .repeats import RowDigests, RowOrder

@@ -107,7 +107,7 @@ def count_log(
     """Read and count logs, one after the other.
 
     Args:
-        sources: paths, `minari:name`, or frames; see `read_batches`.
+        sources: paths or frames; see `read_batches`.
         states: their names, declared or to be collected as they are met.
         actions: the same for actions.
         folder: where relative paths begin.

@@ -143,7 +143,7 @@ def read_batches(
     """The rows of a file or a frame in batches that hold the columns asked for and nothing else.
 
     Args:
-        source: a path, `minari:name` for a Minari dataset, or a frame of pandas, polars or pyarrow.
+        source: a path, or a frame of pandas, polars or pyarrow.
         names: columns whose cells are names.
         numbers: columns whose cells are numbers.
         optional: which of both may be missing.
@@ -166,11 +166,6 @@ def read_batches(
 
 def _batches(source: Any, wanted: _Wanted, folder: Path | None) -> Iterator[Batch]:
     """The rows in batches."""
-    if isinstance(source, str) and source.startswith("minari:"):
-        from .minari_datasets import minari_batches
-
-        yield from minari_batches(source.removeprefix("minari:"), wanted.names, wanted.numbers)
-        return
     if not isinstance(source, str | Path):
         yield from _of_frame(source, wanted)
         return

@@ -10,11 +10,11 @@ from jaxtyping import Float
 import prudent as pr
 from prudent.arrays import Array
 from prudent.envs import FrozenLake, frozen_lake
-from prudent.episodes import estimate_scales
 from prudent.seeds import Stream, as_key, generator
 
 from .curves import curve_rows
 from .lake import BLOCK, LEVELS, PAPER, ROBUST_RADII, Setting, actions_of, planned_losses, truth_curves, truth_losses
+from .theorem import estimate_scales
 from .work import RunFolder, Unit
 
 SETTING = Setting(20, "episodic", 0.02, 0)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from prudent import CVaR, Expectation, plan, robust_plan, robust_q_learning
+from prudent import CVaR, Expectation, plan, robust_plan
 
 from .lake import (
     BLOCK,
@@ -29,6 +29,7 @@ from .lake import (
     published,
     truth_losses,
 )
+from .q_learning import robust_q_learning
 from .work import RunFolder, Unit
 
 # Updates of every pair. The paper gives no number; the variants try fewer.

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from prudent import BRPG, CVaR, Objective, Posterior, Sobol, plan, solve_many
 from prudent.arrays import Array, in_float64
 from prudent.envs import frozen_lake
-from prudent.episodes import estimate_scales
 from prudent.gradients import Adjoint, SampledRisk
 from prudent.seeds import jax_key
 
@@ -21,6 +20,7 @@ from .episodic import PLANS
 from .episodic import SETTING as EPISODIC
 from .estimators import sweeps
 from .lake import LEVELS, SETTINGS, Setting, data_sets, truth_losses
+from .theorem import estimate_scales
 from .work import RunFolder, Unit
 
 SAMPLES = (10, 32, 100, 316, 1000)

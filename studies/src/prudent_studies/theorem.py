@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
-from ..errors import InputError
-from ..gradients import Adjoint, RiskOfLosses, SampledRisk
-from ..objectives import Objective
-from ..records import Record, field, tree_map
-from ..risks import Expectation, Risk
-from ..solvers import BRPG, RandomIterate, flat, unflat
+from prudent import BRPG, Adjoint, EpisodeStart, Expectation, InputError, Objective, Posterior, RandomIterate, Risk
+from prudent.arrays import Array, as_float, as_whole, in_float64, is_concrete, require_size
+from prudent.gradients import RiskOfLosses, SampledRisk
+from prudent.records import Record, field, tree_map
+from prudent.seeds import Stream, generator
+from prudent.solvers import flat, unflat
 
 # Length of the step along which the gradient's change is measured.
 PROBE = 1e-3
@@ -27,8 +26,8 @@ class Scales(NamedTuple):
     The paper takes suprema over all policies and the distance to the truth; here the truth is a posterior
     draw and the policy the one the episode starts from.
 
-    >>> import prudent as pr
-    >>> pr.Scales(loss_gap=2.0, gradient_gap=3.0, smoothness=0.5, noise=4.0).loss_gap
+    >>> from prudent_studies.theorem import Scales
+    >>> Scales(loss_gap=2.0, gradient_gap=3.0, smoothness=0.5, noise=4.0).loss_gap
     2.0
 
     Attributes:
@@ -46,7 +45,7 @@ class Scales(NamedTuple):
 
 
 class ByTheorem(Record):
-    """Episodes of BR-PG as the finite-episode error bound has them, for a mean gradient norm of epsilon.
+    """Choose the solver of each episode by the finite-episode error bound, for a mean gradient norm of epsilon.
 
     Its proof needs, in episode i, `t = Theta(L_i (E_{i-1} + D_i) / epsilon^2)` iterations of step `1 / (2 L_i)` on `r =
     12 sigma / epsilon^2` fresh draws each, and an output drawn from all iterates. All four are set; L and r are rounded
@@ -55,9 +54,9 @@ class ByTheorem(Record):
     first policy, where the theorem has suprema over all policies. Where `most` or `most_draws` cuts an answer short,
     the theorem says nothing.
 
-    >>> import prudent as pr
-    >>> rule = pr.ByTheorem(epsilon=0.5, most=200)
-    >>> now, before = pr.Scales(2.0, 3.0, 0.5, noise=1.0), pr.Scales(4.0, 5.0, 0.5, noise=1.0)
+    >>> from prudent_studies.theorem import ByTheorem, Scales
+    >>> rule = ByTheorem(epsilon=0.5, most=200)
+    >>> now, before = Scales(2.0, 3.0, 0.5, noise=1.0), Scales(4.0, 5.0, 0.5, noise=1.0)
     >>> rule.iterations(now, before), rule.draws(now), rule.step(now)
     (14, 64, 1.0)
 
@@ -67,6 +66,7 @@ class ByTheorem(Record):
         least, most: bounds on the iterations.
         samples: posterior draws the scales are estimated from.
         most_draws: bound on r.
+        solver: whose other settings each episode has.
     """
 
     epsilon: Float[Array, ""] = field(converter=as_float)
@@ -75,6 +75,7 @@ class ByTheorem(Record):
     most: int = field(static=True, converter=as_whole, default=1000)
     samples: int = field(static=True, converter=as_whole, default=64)
     most_draws: int = field(static=True, converter=as_whole, default=1024)
+    solver: BRPG = field(static=True, default=BRPG())
 
     def __check_init__(self) -> None:
         for name in ("epsilon", "factor"):
@@ -86,10 +87,23 @@ class ByTheorem(Record):
         if self.least > self.most:
             raise InputError(f"ByTheorem needs least <= most, got {self.least} and {self.most}")
 
-    def settings(self, solver: BRPG, now: Scales, before: Scales) -> BRPG:
-        """The solver with the theorem's iterations, draws, step and output."""
+    def __call__(self, start: EpisodeStart) -> BRPG:
+        """Return the solver of an episode, as `solver=` of `run_episodes`; D, E, L and sigma are estimated here."""
+        now = self._scales(start, start.parameters, start.belief, 0)
+        if not start.episodes:
+            return self.settings(now, now)
+        earlier, last = start.episodes[:-1], start.episodes[-1]
+        first = earlier[-1].solution.parameters if earlier else start.objective.initial()
+        return self.settings(now, self._scales(start, first, last.belief, 1))
+
+    def _scales(self, start: EpisodeStart, parameters: Any, belief: Posterior, number: int) -> Scales:
+        thetas = belief.draw(generator(start.seed, Stream.SCALES, number), self.samples)
+        return estimate_scales(start.objective, start.risk, [parameters], np.asarray(thetas)[None])[0]
+
+    def settings(self, now: Scales, before: Scales) -> BRPG:
+        """Return BR-PG with the theorem's iterations, draws, step and output."""
         changes = {"iterations": self.iterations(now, before), "samples": self.draws(now), "step": self.step(now)}
-        return dataclasses.replace(solver, output=RandomIterate(), **changes)
+        return dataclasses.replace(self.solver, output=RandomIterate(), **changes)
 
     def iterations(self, now: Scales, before: Scales) -> int:
         """t_i, within its bounds; the first episode has no episode before it and uses its own E."""

@@ -4,20 +4,27 @@ import numpy as np
 import pytest
 
 import prudent as pr
+from prudent_studies.q_learning import robust_q_learning
 
-from .problems import random_mdp
+
+def random_mdp(seed):
+    """Four states, two actions, three successors a pair."""
+    random = np.random.default_rng(seed)
+    successor = np.argsort(random.random((4, 2, 4)), axis=2)[:, :, :3]
+    kernel = pr.Kernel(pr.Support.lists(successor), random.dirichlet(np.ones(3), size=(4, 2)))
+    return pr.MDP(kernel, random.uniform(size=(4, 2)), random.dirichlet(np.ones(4)), 0.6)
 
 
 @pytest.fixture(scope="module")
 def mdp():
-    return random_mdp(np.random.default_rng(5), 4, 2, 3, discount=0.6)
+    return random_mdp(5)
 
 
 @pytest.mark.long
 def test_the_limit_is_the_robust_plan(mdp):
     """Within three standard errors of 24 runs, in all 24 cells; by chance a seed in forty misses that at a radius."""
     radii = [0.0, 0.1, 0.8]
-    learned = pr.robust_q_learning(mdp, radii, iterations=20_000, replications=24, seed=7)
+    learned = robust_q_learning(mdp, radii, iterations=20_000, replications=24, seed=7)
     assert learned.quality.shape == (3, 24, 4, 2)
     for number, radius in enumerate(radii):
         limit, runs = pr.robust_plan(mdp, radius).quality, learned.quality[number]
@@ -30,7 +37,7 @@ def test_the_limit_is_the_robust_plan(mdp):
 
 def test_only_the_start_is_left_without_noise(mdp):
     """The mean of many short runs is Q-learning with exact expectations from the same start, 0."""
-    runs = pr.robust_q_learning(mdp, 0.0, iterations=300, replications=400, seed=7).quality[0]
+    runs = robust_q_learning(mdp, 0.0, iterations=300, replications=400, seed=7).quality[0]
     kernel, quality = mdp.kernel.table(), np.zeros((4, 2))
     for t in range(1, 301):
         step = 1 / (1 + 0.4 * t)
@@ -42,12 +49,12 @@ def test_only_the_start_is_left_without_noise(mdp):
 
 
 def test_a_longer_run_begins_with_the_shorter_one_and_runs_differ(mdp):
-    short, long = (pr.robust_q_learning(mdp, 0.1, iterations=n, replications=24, seed=2) for n in (1, 2))
+    short, long = (robust_q_learning(mdp, 0.1, iterations=n, replications=24, seed=2) for n in (1, 2))
     # Q = 0 at first, so that the first update knows the cost alone: its step is 1 / (1 + (1 - 0.6)).
     np.testing.assert_allclose(short.quality[0], np.broadcast_to(mdp.cost / 1.4, (24, 4, 2)), rtol=1e-12)
     first = np.unique((long.quality - short.quality * (1 - 1 / 1.8))[0, :, 0, 0])
     assert len(first) > 2
-    again = pr.robust_q_learning(mdp, 0.1, iterations=2, replications=24, seed=2)
+    again = robust_q_learning(mdp, 0.1, iterations=2, replications=24, seed=2)
     np.testing.assert_array_equal(again.quality, long.quality)
     np.testing.assert_array_equal(long.policy(replication=3).greedy(), long.quality[0, 3].argmin(axis=1))
 
@@ -55,7 +62,7 @@ def test_a_longer_run_begins_with_the_shorter_one_and_runs_differ(mdp):
 def test_models_are_learned_side_by_side():
     lake = pr.envs.frozen_lake("SF\nHG", discount=0.5)
     models = [lake.at((0.0, 1.0)), lake.at((0.2, 0.0))]
-    learned = pr.robust_q_learning(models, 0.3, iterations=2000, replications=2)
+    learned = robust_q_learning(models, 0.3, iterations=2000, replications=2)
     # Nothing is random in the first model: only the start from 0 is left, which fades like 1 / iterations.
     np.testing.assert_allclose(learned.quality[0, 0], pr.robust_plan(models[0], 0.3).quality, rtol=0, atol=5e-3)
     np.testing.assert_array_equal(learned.quality[0, 0], learned.quality[0, 1])
@@ -81,12 +88,12 @@ def test_models_are_learned_side_by_side():
 def test_bad_input_is_refused(mdp, change, message):
     call = {"mdp": mdp, "radius": 0.1, "iterations": 10} | change
     with pytest.raises(pr.InputError, match=message):
-        pr.robust_q_learning(call.pop("mdp"), call.pop("radius"), **call)
+        robust_q_learning(call.pop("mdp"), call.pop("radius"), **call)
 
 
 def test_models_must_share_a_support(mdp):
-    other = random_mdp(np.random.default_rng(6), 4, 2, 3, discount=0.6)
+    other = random_mdp(6)
     with pytest.raises(pr.InputError, match="mdp 1 has another support"):
-        pr.robust_q_learning([mdp, other], 0.1, iterations=10)
+        robust_q_learning([mdp, other], 0.1, iterations=10)
     with pytest.raises(pr.InputError, match="one for each of 2 models"):
-        pr.robust_q_learning([mdp, mdp], [0.1, 0.2, 0.3], iterations=10)
+        robust_q_learning([mdp, mdp], [0.1, 0.2, 0.3], iterations=10)

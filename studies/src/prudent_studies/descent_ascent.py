@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import require_number, require_size
-from ..errors import InputError
-from ..records import field
-from .envelope_programs import KEPT_PROGRAMS, EnvelopeSolution, EnvelopeSolver, EnvelopeStatus, Program
+from prudent import EnvelopeSolution, EnvelopeStatus, InputError
+from prudent.arrays import require_number, require_size
+from prudent.records import field
+from prudent.risks.envelope_programs import KEPT_PROGRAMS, EnvelopeSolver, Program
 
 # Iterations between two looks at residual and gap.
 CHECKED_EVERY = 64
@@ -33,7 +33,8 @@ class DescentAscent(EnvelopeSolver):
         tolerance: of residual and gap, in units of the range of the losses.
 
     >>> import prudent as pr
-    >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0], solver=pr.DescentAscent()).solve([1.0, 2.0, 3.0, 6.0])
+    >>> from prudent_studies.descent_ascent import DescentAscent
+    >>> solution = pr.Envelope(lambda xi, p: [xi <= 2.0], solver=DescentAscent()).solve([1.0, 2.0, 3.0, 6.0])
     >>> solution.status.ok, round(solution.value, 2)
     (True, 4.5)
     """
