@@ -105,7 +105,6 @@ class BRPG(Optimiser):
         objective: Objective,
         gradient: GradientEstimator,
         draws: JobDraws,
-        before: Sequence[Solution] | None,
         progress: Shown,
         watch: Watch | None = None,
         limits: LimitsAsked | None = None,
@@ -114,7 +113,8 @@ class BRPG(Optimiser):
         runs = len(draws.jobs)
         risk = stacked([job.risk for job in draws.jobs])
         beginning = self.first_state(stacked([job.start for job in draws.jobs]), runs)
-        if before is None:
+        before = [job.before for job in draws.jobs if job.before is not None]
+        if not before:
             state, histories, start = beginning, [np.empty((0, 3))] * runs, 0
             going = np.ones(runs, dtype=bool)
         else:
@@ -137,7 +137,7 @@ class BRPG(Optimiser):
             made = (int(state.steps[g]) - start + int(state.finished[g] != GOING)) * int(going[g])
             history = np.concatenate([histories[g], trace[: max(0, made), :, g]])
             passed = tree_map(lambda rows, g=g, made=made: rows[: max(0, made), g], iterates)
-            if before is not None and before[g].iterates is not None and passed is not None:
+            if before and before[g].iterates is not None and passed is not None:
                 passed = tree_map(lambda *rows: np.concatenate(rows), before[g].iterates, passed)
             ended = Status.GRADIENT_VANISHED if state.finished[g] == VANISHED else Status.ITERATION_LIMIT
             found.append(

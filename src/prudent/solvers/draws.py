@@ -14,6 +14,7 @@ from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, draw_sets,
 from ..records import tree_map
 from ..risks import Risk
 from ..seeds import Stream, generator, stream
+from .solution import Solution
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks.
 # A unit depends on one run alone, so that a run's draws are the same in any batch.
@@ -32,6 +33,7 @@ class Job(NamedTuple):
         words: of its random key.
         start: its first parameters.
         given: whether the user chose them; then nothing worse on held-out draws is returned.
+        before: the solution to go on from.
     """
 
     belief: Posterior
@@ -39,6 +41,7 @@ class Job(NamedTuple):
     words: tuple[int, ...]
     start: Any
     given: bool = False
+    before: Solution | None = None
 
 
 class Randomness(NamedTuple):

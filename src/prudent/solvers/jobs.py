@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from ..records import same_structure, tree_leaves, tree_map
 from ..risks import CVaR, Risk, check_envelope
 from ..seeds import Key, Seed, as_key, fold_in
 from ..workers import mapped, workers
-from .batches import alike, batches_of
 from .brpg import BRPG
 from .certificates import Certificate, judge_closely
 from .certificates import certify as certified
@@ -248,31 +248,45 @@ def solve_grid(
     def first(i: int, j: int) -> Any:
         return initial if start is None else start_at(start[i][j], initial, objective)
 
+    # In the order of the grid, row by row.
     jobs = [
-        (i, j, Job(belief, risk, key, first(i, j), start is not None))
+        Job(belief, risk, key, first(i, j), start is not None, None if resume is None else resume[i][j])
         for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
         for j, risk in enumerate(risks)
     ]
-    groups = alike(jobs)
+    groups = _group_jobs(jobs)
     for group in groups:
-        thetas = JobDraws([job for _, _, job in group]).first(4)
+        thetas = JobDraws([jobs[place] for place in group]).first(4)
         if resume is None:
-            objective.check(thetas, group[0][2].start, differentiable=not parts.gradient.by_values)
-            _check_limits(parts, group[0][2].start, thetas)
+            objective.check(thetas, jobs[group[0]].start, differentiable=not parts.gradient.by_values)
+            _check_limits(parts, jobs[group[0]].start, thetas)
         parts.settings.check(objective, parts.gradient, thetas[0])
     parts.evaluation = parts.settings.evaluation or _usual_evaluation(parts, risks)
-    grid: list[list[Any]] = [[None] * len(risks) for _ in beliefs]
-    batches = [batch for group in groups for batch in batches_of(group, parts.settings.jobs_at_once(objective))]
-    fanned_out = len(batches) > 1 and workers() > 1
-    work = Work(parts, False if fanned_out else progress, None if fanned_out else keep)
-    items = [
-        JobBatch([job for _, _, job in batch], None if resume is None else [resume[i][j] for i, j, _ in batch])
-        for batch in batches
-    ]
-    for batch, solutions in zip(batches, mapped(_solve_batch, work, items), strict=True):
-        for (i, j, _), solution in zip(batch, solutions, strict=False):
-            grid[i][j] = solution
-    return grid
+    fit = parts.settings.jobs_at_once(objective)
+    batches = [batch.tolist() for group in groups for batch in np.array_split(group, -(-len(group) // fit))]
+    if len(batches) > 1 and workers() > 1:
+        progress, keep = False, None
+    items = [[jobs[place] for place in batch] for batch in batches]
+    work = partial(_solve_batch, progress=progress, keep=keep)
+    solved = [solution for solutions in mapped(work, parts, items) for solution in solutions]
+    places = [place for batch in batches for place in batch]
+    in_order = [solution for _, solution in sorted(zip(places, solved, strict=True), key=lambda pair: pair[0])]
+    return [in_order[i : i + len(risks)] for i in range(0, len(jobs), len(risks))]
+
+
+def _group_jobs(jobs: Sequence[Job]) -> list[list[int]]:
+    """Return the places of jobs that can share one call: risks of one structure, beliefs with as many atoms."""
+    groups: list[tuple[Job, Any, list[int]]] = []
+    for place, job in enumerate(jobs):
+        atoms = job.belief.as_atoms()
+        sizes = (None if atoms is None else len(atoms), [np.shape(leaf) for leaf in tree_leaves(job.risk)])
+        for first, theirs, places in groups:
+            if theirs == sizes and same_structure(first.risk, job.risk):
+                places.append(place)
+                break
+        else:
+            groups.append((job, sizes, [place]))
+    return [places for _, _, places in groups]
 
 
 def _check_limits(parts: Parts, start: Any, thetas: np.ndarray) -> None:
@@ -312,27 +326,12 @@ def start_at(start: Any, initial: Any, objective: Objective) -> Any:
     return to_numpy(projected(objective.within, start))
 
 
-class Work(NamedTuple):
-    """What all batches of a call share."""
-
-    parts: Parts
-    progress: Shown
-    keep: Keep | None
-
-
-class JobBatch(NamedTuple):
-    """Jobs that are worked on together, and what they go on from."""
-
-    jobs: Sequence[Job]
-    before: list[Solution] | None
-
-
 @in_float64
-def _solve_batch(work: Work, batch: JobBatch) -> list[Solution]:
-    parts, keep, jobs, before = work.parts, work.keep, batch.jobs, batch.before
+def _solve_batch(parts: Parts, jobs: Sequence[Job], progress: Shown, keep: Keep | None) -> list[Solution]:
     clock = time.perf_counter()
-    for solution, job in zip(before or (), jobs, strict=False):
-        resumable(solution, parts.digests(job.risk), job.words)
+    for job in jobs:
+        if job.before is not None:
+            resumable(job.before, parts.digests(job.risk), job.words)
 
     def reached(outcome: Callable[[], Outcome]) -> None:
         assert keep is not None
@@ -340,9 +339,9 @@ def _solve_batch(work: Work, batch: JobBatch) -> list[Solution]:
 
     watch = None if keep is None else reached
     if parts.limits:
-        return [_solve_limited(parts, jobs[0], before, work.progress, watch, clock)]
-    outcomes = parts.settings.optimise(parts.objective, parts.gradient, JobDraws(jobs), before, work.progress, watch)
+        return [_solve_limited(parts, jobs[0], progress, watch, clock)]
     solutions = []
+    outcomes = parts.settings.optimise(parts.objective, parts.gradient, JobDraws(jobs), progress, watch)
     for outcome, job in zip(outcomes, jobs, strict=True):
         point = point_at(parts.objective, outcome.parameters)
         answer, certificate = _judged(point, job, outcome, parts)
@@ -360,9 +359,7 @@ class Judgement(NamedTuple):
     hopeless: bool = False
 
 
-def _solve_limited(
-    parts: Parts, job: Job, before: list[Solution] | None, progress: Shown, watch: Any, clock: float
-) -> Solution:
+def _solve_limited(parts: Parts, job: Job, progress: Shown, watch: Any, clock: float) -> Solution:
     """Return the cheapest policy that was found to keep the limits, with what can be said of it."""
     objectives, limits, own = parts.objectives, parts.limits, parts.objective
     fresh = fresh_draws(job.belief, job.words, parts.evaluation)
@@ -371,7 +368,7 @@ def _solve_limited(
     # What no policy keeps is searched for all the same, for the policy that breaks it least.
     proofs = infeasible(objectives, limits, fresh, np.asarray(point_at(own, job.start)))
     asked = LimitsAsked(limits, parts.others, proofs.proved, parts.evaluation)
-    (outcome,) = parts.settings.optimise(own, parts.gradient, JobDraws([job]), before, progress, watch, limits=asked)
+    (outcome,) = parts.settings.optimise(own, parts.gradient, JobDraws([job]), progress, watch, limits=asked)
     assert outcome.limits is not None
     phase("certifying" if parts.certify else "judging")
     point = np.asarray(point_at(own, outcome.parameters))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..objectives import Objective
 from ..records import AbstractVar, Record
 from .draws import JobDraws
 from .progress import Shown
-from .solution import Solution, Status
+from .solution import Status
 from .states import Arrays
 
 if TYPE_CHECKING:
@@ -103,7 +103,6 @@ class Optimiser(Record):
         objective: Objective,
         gradient: GradientEstimator,
         draws: JobDraws,
-        before: Sequence[Solution] | None,
         progress: Shown,
         watch: Watch | None = None,
         limits: LimitsAsked | None = None,
@@ -113,8 +112,7 @@ class Optimiser(Record):
         Args:
             objective: what is minimised.
             gradient: how its gradient is found.
-            draws: the jobs, with their starts and posterior draws.
-            before: solutions to go on from.
+            draws: the jobs, with their starts, posterior draws and solutions to go on from.
             progress: whether to show a bar, or who is told of every iteration.
             watch: called between iterations with what gives the first job's outcome so far.
             limits: that the policy has to keep.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -181,7 +180,6 @@ class SampleAverage(Optimiser):
         objective: Objective,
         gradient: GradientEstimator,
         draws: JobDraws,
-        before: Sequence[Solution] | None,
         progress: Shown,
         watch: Watch | None = None,
         limits: LimitsAsked | None = None,
@@ -189,8 +187,9 @@ class SampleAverage(Optimiser):
         """Return the answer of the one job there is."""
         del gradient
         problem = self._problem(objective, draws, limits)
-        search = self._begin(problem) if before is None else self._resume(before[0])
-        history = [] if before is None else before[0].history.lines()
+        before = problem.job.before
+        search = self._begin(problem) if before is None else self._resume(before)
+        history = [] if before is None else before.history.lines()
         most = search.iterations + self.iterations
         with Progress(progress, search.iterations, most) as bar:
             while search.done == GOING and search.iterations < most:
