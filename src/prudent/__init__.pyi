@@ -106,9 +106,11 @@ from .objectives import Footing as Footing
 from .objectives import FunctionObjective as FunctionObjective
 from .objectives import Objective as Objective
 from .objectives import OtherPrior as OtherPrior
+from .objectives import RelativeObjective as RelativeObjective
 from .objectives import Soundness as Soundness
 from .objectives import TabularObjective as TabularObjective
 from .objectives import ThinPair as ThinPair
+from .objectives import relative_objective as relative_objective
 from .occupancies import Exact as Exact
 from .occupancies import Truncated as Truncated
 from .occupancies import occupancy as occupancy

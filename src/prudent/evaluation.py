@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from .arrays import Array, as_float, in_float64, require_finite, require_kind, require_size
 from .errors import InputError, hinted
-from .objectives import Footing, Objective, losses_on, objective_of, replicates_on
+from .objectives import Footing, Objective, losses_on, objective_of, relative_objective, replicates_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
 from .records import Record
 from .risks import (
@@ -307,6 +307,7 @@ def evaluate(
     risk: Risk | None = None,
     loss: Any = None,
     occupancy: Any = None,
+    relative_to: Any = None,
     samples: int | None = None,
     seed: Seed = 1,
 ) -> Evaluation:
@@ -319,6 +320,7 @@ def evaluate(
         risk: `CVaR(0.9)` when left out.
         loss: expected discounted cost when left out.
         occupancy: `Exact()` or `Truncated(horizon)`.
+        relative_to: a policy whose loss is taken off at each draw, or "best" for the least loss of each draw.
         samples: number of draws; when left out, 1000, or as many as put a hundred into the risk's tail where that is
             cheap. The atoms of a posterior that is a few of them are used whole, whatever is said here.
         seed: policies evaluated under one seed meet the same draws, so their differences are sharp.
@@ -331,6 +333,8 @@ def evaluate(
     """
     risk = CVaR(0.9) if risk is None else risk
     objective = objective_of(model, loss=loss, occupancy=occupancy)
+    if relative_to is not None:
+        objective = relative_objective(objective, relative_to)
     check_question(objective, [belief], [risk])
     objective = objective.holding(policy)
     point = objective.point_from(policy)

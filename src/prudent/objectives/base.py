@@ -270,6 +270,10 @@ class Objective(Record):
         del points, thetas, sloped
         return None
 
+    def offsets(self, thetas: Float[np.ndarray, "R ..."]) -> Float[np.ndarray, " R"] | None:
+        """What is taken off the losses of each draw; None where that is nothing."""
+        return None
+
     def averages(self) -> Averages | None:
         """Losses and derivatives found by the objective itself, where its models are large."""
         return None

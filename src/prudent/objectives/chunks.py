@@ -108,12 +108,20 @@ def losses_of_pairs(
     own = objective.averages()
     if own is None:
         parts = [found.losses for found in _mapped(_losses_of, objective, points, thetas, which, draws)]
-        return np.concatenate(parts)
-    found = np.empty(len(which))
+        return _less_offsets(objective, thetas, draws, np.concatenate(parts))
+    found, every = np.empty(len(which)), np.arange(len(thetas))
     for k in np.unique(which):
         rows = which == k
-        found[rows] = own.losses(points[k], thetas[draws[rows]])
+        found[rows] = own.losses(points[k], thetas if np.array_equal(draws[rows], every) else thetas[draws[rows]])
     return found
+
+
+def _less_offsets(
+    objective: Objective, thetas: Float[np.ndarray, "R ..."], draws: Int[np.ndarray, " M"], losses: np.ndarray
+) -> Float[np.ndarray, " M"]:
+    """Return losses less what is taken off at each draw, where anything is."""
+    offsets = objective.offsets(thetas)
+    return losses if offsets is None else losses - offsets[draws]
 
 
 def slopes_on(
@@ -125,7 +133,8 @@ def slopes_on(
 ) -> ModelSlopes:
     """Losses and derivatives of M models: point `which[m]` at draw `draws[m]`."""
     columns = zip(*_mapped(_slopes_of, objective, points, thetas, which, draws), strict=True)
-    return ModelSlopes(*(np.concatenate(column) for column in columns))
+    found = ModelSlopes(*(np.concatenate(column) for column in columns))
+    return found._replace(losses=_less_offsets(objective, thetas, draws, found.losses))
 
 
 def replicates_on(

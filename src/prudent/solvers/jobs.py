@@ -14,7 +14,7 @@ from ..arrays import as_float, in_float64, require_finite, require_kind, to_nump
 from ..errors import InputError, hinted
 from ..evaluation import Evaluation, cheap_draws, check_question, judge, usual_draws
 from ..gradients import Adjoint, GradientEstimator
-from ..objectives import Objective, objective_of, point_at
+from ..objectives import Objective, objective_of, point_at, relative_objective
 from ..parameter_sets import projected
 from ..phases import phase, status_line
 from ..posteriors import Posterior, WeightedDraws
@@ -70,6 +70,7 @@ def solve(
     gradient: GradientEstimator | None = None,
     solver: Optimiser | None = None,
     occupancy: Any = None,
+    relative_to: Any = None,
     seed: Seed = 0,
     start: Any = None,
     resume: Solution | None = None,
@@ -90,6 +91,8 @@ def solve(
         solver: `SampleAverage()` when left out; `BRPG()` is the paper's algorithm, and the one used when left out
             for the other gradient estimators and for an `Envelope`, whose risk is a convex program.
         occupancy: `Exact()` or `Truncated(horizon)`.
+        relative_to: a policy, such as today's practice: the loss of each draw is then the difference to that policy's
+            loss. "best" stands for the best policy of each draw, so that the loss is the regret.
         seed: whole number or `jax.random.key`; the same seed gives the same bits.
         start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
@@ -110,6 +113,8 @@ def solve(
     risks = [CVaR(0.9) if risk is None else risk]
     progress = checked_progress(progress)
     objective = objective_of(model, loss, policy, occupancy)
+    if relative_to is not None:
+        objective = relative_objective(objective, relative_to)
     with status_line(shown_on(progress)):
         phase("compiling")
         limits = checked_limits(subject_to) if subject_to else ()

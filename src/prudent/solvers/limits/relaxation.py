@@ -13,13 +13,13 @@ together.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from ...objectives import slopes_on
+from ...objectives import slopes_on, weigh_together
 from ...programs import solve_program
 from ..question import Question
 
@@ -121,16 +121,15 @@ def relaxed(
         feasibility: whether the objective is left out, so that a bound above 0 proves that no policy keeps all limits.
         rounds: at most.
     """
-    plans = [objective.plans() for objective in question.objectives]
-    if any(each is None for each in plans) or not all(r.coherent and r.monotone for r in question.risks):
+    plans = [plan for plan in (objective.plans() for objective in question.objectives) if plan is not None]
+    if len(plans) < len(question.objectives) or not all(r.coherent and r.monotone for r in question.risks):
         return None
-    lead: Any = plans[0]
     draws, groups = len(question.draws), len(plans)
     columns = Columns(question, point)
     if len(columns.owner) < draws:
         return None
     # A plan of each loss by itself: the objective's would be best without limits, a limit's keeps it best.
-    weigh = lead.weighted(plans[1:], question.draws.thetas)
+    weigh = weigh_together(plans, question.draws.thetas)
     if weigh is None:
         return None
     for g in range(groups):
