@@ -124,12 +124,14 @@ from .planning import Plan as Plan
 from .planning import plan as plan
 from .planning import plan_convex as plan_convex
 from .policies import Direct as Direct
+from .policies import LoggedPolicy as LoggedPolicy
 from .policies import Neural as Neural
 from .policies import NeuralPolicy as NeuralPolicy
 from .policies import Parametric as Parametric
 from .policies import Parametrisation as Parametrisation
 from .policies import Softmax as Softmax
 from .policies import TabularPolicy as TabularPolicy
+from .policies import policy_of_log as policy_of_log
 from .posteriors import MCMC as MCMC
 from .posteriors import Beta as Beta
 from .posteriors import Dirichlet as Dirichlet

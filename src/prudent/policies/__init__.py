@@ -1,5 +1,6 @@
 """Policies: what a user is given and deploys, and the parametrisations that solvers move in."""
 
+from .logged import LoggedPolicy, policy_of_log
 from .networks import NeuralPolicy
 from .parametrisations import LOWEST_LOGIT, Direct, Neural, Parametric, Parametrisation, Softmax, action_tables
 from .tabular_policy import TabularPolicy, action_probabilities, picked, policy_from, write_policy_file
