@@ -204,7 +204,7 @@ def robust_q_learning(
         iterations: updates of every pair.
         geometric: parameter of the level, in (0, 3/4).
         replications: independent runs of each model.
-        seed: of the simulator, a whole number or a `jax.random.key`.
+        seed: of the simulator, a whole number.
 
     >>> import prudent as pr
     >>> coin = pr.Kernel.dense([[[0.5, 0.5]], [[0.0, 1.0]]])

@@ -19,7 +19,7 @@ from ..parameter_sets import projected
 from ..posteriors import Posterior, WithinBox
 from ..records import Record, field
 from ..risks import CVaR, Risk, check_envelope
-from ..seeds import Seed, Stream, as_key, fold_in, generator
+from ..seeds import Seed, Stream, as_seed, child, generator
 from ..solvers import BRPG, Optimiser, Solution, default_solver, solve_many
 from ..transitions import Trials
 from .adaptive import ByTheorem, Scales, estimate_scales
@@ -62,11 +62,11 @@ class Episodes(Record):
 
     Attributes:
         episodes: in order.
-        key: the key of the random key.
+        seed: of the draws.
     """
 
     episodes: tuple[Episode, ...]
-    key: tuple[int, ...] = field(static=True)
+    seed: Seed = field(static=True)
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -135,7 +135,7 @@ def run_episodes(
         iterations: `ByTheorem(epsilon)` to choose iterations, draws, step and output of each episode by the error
             bound; those of the solver are then not used.
         occupancy: as in `solve`, `Exact()` when left out.
-        seed: whole number or `jax.random.key`; the same seed gives the same bits.
+        seed: whole number; the same seed gives the same bits.
         resume: what an earlier call with the same arguments returned.
 
     >>> import prudent as pr
@@ -194,30 +194,30 @@ def run_episodes_many(
     check_question(objective, [prior], [risk])
     for draws in settings.sizes():
         check_envelope(risk, draws)
-    key = as_key(seed)
-    results = [Episodes((), key) for _ in worlds] if resume is None else list(resume)
-    if any(result.key != key for result in results):
+    seed = as_seed(seed)
+    results = [Episodes((), seed) for _ in worlds] if resume is None else list(resume)
+    if any(result.seed != seed for result in results):
         raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     initial = to_numpy(projected(objective.within, objective.initial()))
     done = len(results[0])
     if done == 0:
-        first = prior.draw(generator(key, Stream.SCALES), 4)
+        first = prior.draw(generator(seed, Stream.SCALES), 4)
         objective.check(first, initial, differentiable=not gradient.by_values)
     common: dict[str, Any] = {"gradient": gradient, "progress": False, "certify": False}
     for number in range(done, done + episodes):
         begun = [
-            _begun(prior, world, result, objective, initial, generator(key, Stream.WORLD, number, replication))
+            _begun(prior, world, result, objective, initial, generator(seed, Stream.WORLD, number, replication))
             for replication, (world, result) in enumerate(zip(worlds, results, strict=True))
         ]
-        episode_key = fold_in(key, number)
+        episode_seed = child(seed, number)
         if iterations is None:
             beliefs, starts = [each.belief for each in begun], [[each.start] for each in begun]
-            grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, seed=episode_key, **common)
+            grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, seed=episode_seed, **common)
             solved: list[tuple[Solution, Scales | None]] = [(row[0], None) for row in grid]
         else:
             solved = []
             for place, (each, result) in enumerate(zip(begun, results, strict=True)):
-                own = fold_in(episode_key, place)
+                own = child(episode_seed, place)
                 thetas = each.belief.draw(generator(own, Stream.SCALES), iterations.samples)
                 [scales] = estimate_scales(objective, risk, [each.start], np.asarray(thetas)[None])
                 before = result.episodes[-1].scales if result.episodes else None
@@ -226,7 +226,7 @@ def run_episodes_many(
                 grid = solve_many(objective, [each.belief], [risk], start=start, solver=chosen, seed=own, **common)
                 solved.append((grid[0][0], scales))
         results = [
-            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution, scales)), key)
+            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution, scales)), seed)
             for result, each, (solution, scales) in zip(results, begun, solved, strict=True)
         ]
     return results
