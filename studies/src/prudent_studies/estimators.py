@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 import prudent as pr
 from prudent import CVaR, ExpectedCost, Imitation, NegativeEntropy
 from prudent.arrays import Array, in_float64
+from prudent.autodiff import jnp
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.gradients import Adjoint, GradientEstimator, SampledRisk, ZerothOrder, directions
 from prudent.losses import Loss
