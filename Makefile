@@ -50,7 +50,7 @@ test-long: .venv/dev  ## checks that take minutes
 test-cluster: .venv/cluster  ## the dask and ray backends, each on two local workers
 	RAY_worker_niceness=0 $(BIN)/python -m pytest -m long -k "cluster or backends" studies/tests/test_reproduction.py tests/test_workers.py
 
-reproduction: .venv/base  ## every table and figure of the paper, and the page that shows them
+reproduction: .venv/dev  ## every table and figure of the paper, and the page that shows them
 	$(BIN)/prudent reproduce all --out reproduction
 	$(BIN)/python docs/write_reproduction.py reproduction
 

@@ -24,10 +24,10 @@ STAGES = [
     ("phases",),
     ("workers",),
     ("tables",),
-    ("deferred",),
     ("records",),
     ("seeds",),
     ("arrays",),
+    ("autodiff",),
     ("settings",),
     ("programs",),
     ("loops",),
@@ -253,6 +253,18 @@ def test_an_example_is_written_and_what_is_no_problem_file_is_refused_without_ja
     called = f"from prudent.cli import app; code = app({command.format(tmp_path).split()}, standalone_mode=False)"
     said = run(f"import sys; {called}; print(code, {{'jax', 'scipy'}} & set(sys.modules))").splitlines()[-1]
     assert said == ("None set()" if command.startswith("init") else "2 set()")
+
+
+def test_one_module_imports_jax_and_equinox():
+    found = {}
+    for path in modules():
+        for node in imports_of(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if {name.split(".")[0] for name in names} & {"jax", "jaxlib", "equinox"}:
+                found.setdefault(path.name, []).append(ast.unparse(node))
+    # The other is for type checkers.
+    assert set(found) == {"autodiff.py", "arrays.py"} and found["arrays.py"] == ["import jax"]
+    assert "if TYPE_CHECKING:\n    import jax\n" in (PACKAGE / "arrays.py").read_text(encoding="utf-8")
 
 
 def test_numba_compiles_only_where_it_is_told_where_to_keep_code():

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import prudent as pr
 from prudent.arrays import filled_blocks, in_float64
-from prudent.models import models_at
+from prudent.autodiff import each as compiled
 from prudent.objectives import chunks, losses_on, mean_visits, slopes_on
 from prudent.objectives.tabular import Rescaled
 
@@ -129,7 +129,7 @@ def test_tables_that_are_theta_itself_are_those_of_the_traced_family():
     for each in (family, rescaled):
         found = each.tables(thetas)
         assert found is not None
-        for ours, theirs in zip(found, models_at(each, thetas, 0), strict=True):
+        for ours, theirs in zip(found, compiled(each, ("probability", "cost"), thetas), strict=True):
             np.testing.assert_array_equal(ours, theirs)
         for ours, theirs in zip((each.at(thetas[1]).kernel.probability, each.at(thetas[1]).cost), found, strict=True):
             np.testing.assert_array_equal(ours, theirs[1])
@@ -139,7 +139,7 @@ def test_tables_that_are_theta_itself_are_those_of_the_traced_family():
     for each, draws in ((moves, thetas), *((unknown, given) for given in wider)):
         found = each.tables(draws)
         assert found is not None
-        for ours, theirs in zip(found, models_at(each, draws, 0), strict=True):
+        for ours, theirs in zip(found, compiled(each, ("probability", "cost"), draws), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-14)
     assert family.tables(thetas[:, :2]) is None and unknown.tables(thetas) is None
     certain = pr.TabularFamily(pr.Support.lists([[[1]], [[0]]]), [[[2.0]], [[3.0]]], start=0, discount=0.9)

@@ -14,6 +14,7 @@ from prudent.gradients import Adjoint, SampledRisk
 from prudent.objectives import slopes_on
 from prudent.planning import least_costs, robust_actions
 from prudent.posteriors import equally_weighted
+from prudent.seeds import child
 from prudent.solvers import question as question_module
 from prudent.solvers.descent import CONVERGED, DROPPED, GOING, HELD, begin, halved
 from prudent.solvers.limits.adjusting import first_adjustment
@@ -292,8 +293,7 @@ def test_many_runs_agree_with_single_ones():
     grid = pr.solve_many(FAMILY, [BELIEF, BELIEF], risks, solver=QUICK, seed=4)
     for i in range(2):
         for j, risk in enumerate(risks):
-            key = jax.random.fold_in(jax.random.key(4), i)
-            single = pr.solve(FAMILY, BELIEF, risk=risk, solver=QUICK, seed=key)
+            single = pr.solve(FAMILY, BELIEF, risk=risk, solver=QUICK, seed=child(4, i))
             assert grid[i][j].status is single.status
             assert grid[i][j].risk == pytest.approx(single.risk, rel=1e-6)
             assert grid[i][j].certificate.gap == pytest.approx(single.certificate.gap, abs=1e-6)

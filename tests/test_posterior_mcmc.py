@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 import prudent as pr
-from prudent.posteriors.points import Settings, _diagnose, _status
+from prudent.posteriors.chains import diagnose
+from prudent.posteriors.points import Settings, _status
 
 LAKE = pr.envs.frozen_lake()
 TRIALS = pr.Trials([[4, 11], [2, 13]])
@@ -115,7 +116,7 @@ def test_a_table_of_any_shape_in_a_short_run_is_refused_for_its_few_draws_and_le
 
 
 def record(draws: np.ndarray, divergences: int = 0) -> pr.MCMC:
-    rhat, effective = _diagnose(draws)
+    rhat, effective = diagnose(draws)
     flat, status = draws.reshape(-1, *draws.shape[2:]), _status(rhat, effective, divergences)
     return pr.MCMC(
         flat, rhat, effective, divergences, status, LAKE, UNIT_SQUARE, None, Settings(1, draws.shape[1], 4, 0, 0.8)
@@ -156,6 +157,7 @@ def test_faults_of_chains_are_noticed(draws, divergences, status):
 
 
 def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "prudent.posteriors.chains", raising=False)
     monkeypatch.setitem(sys.modules, "numpyro", None)
     with pytest.raises(pr.InputError, match=r'pip install "prudent\[mcmc\]"'):
         pr.MCMC.run(LAKE, LOG, UNIT_SQUARE)

@@ -1,4 +1,4 @@
-"""Records, their trees and the random keys are the same whether JAX is imported or not, which `solve` may not need."""
+"""Records and their trees, which are also trees to JAX once `autodiff` is imported; and seeds."""
 
 import copy
 import dataclasses
@@ -22,21 +22,20 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent import records
 from prudent.arrays import as_float
+from prudent.autodiff import raveled
 from prudent.records import (
     AbstractVar,
     Record,
     changed,
     field,
-    raveled,
     same,
     same_structure,
     tree_leaves,
     tree_map,
     tree_paths,
 )
-from prudent.seeds import as_key, fold_in, generator, jax_key
+from prudent.seeds import as_seed, child, generator
 
 
 class Part(Record):
@@ -95,17 +94,12 @@ TREES = [
     [np.zeros(2), None, Pair(1.0, ())],
     None,
     5.0,
+    eqx.nn.Linear(2, 1, key=jax.random.key(0)),
 ]
 
 
-@pytest.fixture
-def without_jax(monkeypatch):
-    """Trees are taken apart as they are before JAX is imported."""
-    monkeypatch.setattr(records, "loaded", lambda: False)
-
-
 @pytest.mark.parametrize("tree", TREES, ids=range(len(TREES)))
-def test_trees_are_those_of_jax(tree, without_jax):
+def test_trees_are_those_of_jax(tree):
     leaves, structure = jax.tree.flatten(tree)
     assert same(tree_leaves(tree), leaves)
     theirs = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
@@ -121,7 +115,7 @@ def test_trees_are_those_of_jax(tree, without_jax):
         assert same_structure(tree, other) == (structure == jax.tree.structure(other))
 
 
-def test_structures_differ_in_static_fields_keys_and_lengths(without_jax):
+def test_structures_differ_in_static_fields_keys_and_lengths():
     assert same_structure(Part([1.0]), Part([2.0, 3.0]))
     assert not same_structure(Part([1.0]), Part([1.0], name="other"))
     assert not same_structure({"a": 1.0}, {"b": 1.0})
@@ -241,10 +235,10 @@ def test_a_class_that_is_sent_to_a_worker_keeps_its_fields_to_jax():
     assert subprocess.run([sys.executable, "-c", script], input=sent, capture_output=True, check=True).stdout == b"1\n"
 
 
-@pytest.mark.parametrize("seed", [(), (1,), (1, 2, 3), (2**40, 1), (True, False), (-1, 2), ("a", "b"), (1.5, 2)])
-def test_words_that_are_no_key_are_refused(seed):
-    with pytest.raises(pr.InputError, match="seed as words must be"):
-        as_key(seed)
+@pytest.mark.parametrize("seed", [(), (1, 2), "a", 1.5, True, -1, 2**64, np.ones(2, int), jax.random.key(0), None])
+def test_what_is_no_whole_number_is_no_seed(seed):
+    with pytest.raises(pr.InputError, match="seed must be a whole number"):
+        as_seed(seed)
 
 
 def test_annotations_can_be_evaluated():
@@ -252,27 +246,19 @@ def test_annotations_can_be_evaluated():
         assert {"seed", "key"} & typing.get_type_hints(function).keys()
 
 
-@pytest.mark.parametrize("seed", [0, 7, 2**32 + 5, 2**63 - 1])
-def test_keys_made_of_their_words_are_those_of_jax(seed):
+@pytest.mark.parametrize("seed", [0, 7, 2**32 + 5, 2**63 - 1, 2**64 - 1])
+def test_children_of_a_seed_differ_and_stay_what_they_are(seed):
+    numbers = (0, 1, 50, 2**20, 2**32 - 1)
+    children = [child(seed, number) for number in numbers]
+    assert len({seed, *children}) == len(numbers) + 1
+    # Results of many runs rest on this mixing, Threefry-2x32, which `jax.random.fold_in` has, too.
     with jax.enable_x64(True):
-        theirs = jax.random.key(seed)
-
-    def words(key):
-        return tuple(int(word) for word in jax.random.key_data(key).ravel())
-
-    assert as_key(seed) == as_key(theirs) == words(theirs) == words(jax_key(seed)) == words(jax_key(as_key(seed)))
-    for number in (0, 1, 50, 2**20, 2**32 - 1):
-        assert fold_in(as_key(seed), number) == words(jax.random.fold_in(theirs, np.uint32(number)))
-    assert fold_in(as_key(seed), np.uint8(250)) == fold_in(as_key(seed), 250)
-    draws = [generator(each, 3, 1).integers(2**60) for each in (seed, theirs, as_key(seed))]
-    assert len(set(draws)) == 1
-
-
-def test_longer_keys_are_folded_pair_by_pair():
-    key = jax.random.key(5, impl="rbg")
-    words = tuple(int(word) for word in jax.random.key_data(jax.random.fold_in(key, 9)))
-    assert fold_in(as_key(key), 9) == words
-    assert jax.random.key_impl(jax_key(words)) == jax.random.key_impl(key)
+        key = jax.random.wrap_key_data(np.array([seed >> 32, seed % 2**32], np.uint32), impl="threefry2x32")
+        for number, ours in zip(numbers, children, strict=True):
+            high, low = (int(word) for word in jax.random.key_data(jax.random.fold_in(key, np.uint32(number))))
+            assert ours == high << 32 | low
+    assert child(seed, np.uint8(250)) == child(seed, 250)
+    assert generator(seed, 3, 1).integers(2**60) == generator(np.uint64(seed), 3, 1).integers(2**60)
 
 
 SCRIPT = """
@@ -282,7 +268,7 @@ SCRIPT = """
     pr.write_example({folder!r})
     run = pr.solve_problem({folder!r} + "/problem.toml", {folder!r} + "/run", progress=False)
     there = sorted(name for name in ("jax", "equinox") if name in sys.modules)
-    import jax, jax.numpy as jnp
+    import prudent.autodiff, jax, jax.numpy as jnp
     leaves = jax.tree.leaves(run.solution.policy)
     print(json.dumps([there, run.solution.risk.hex(), len(leaves), str(jnp.ones(1).dtype)]))
 """
@@ -296,65 +282,74 @@ def test_a_small_solve_needs_no_jax_and_says_the_same_with_it(tmp_path):
         said[name] = json.loads(ran.stdout.splitlines()[-1])
     assert said["without"][0] == []
     assert said["with"][0] == ["equinox", "jax"]
-    # Records made before JAX was there are trees to it, too, and its flag is the user's.
+    # Records made before `autodiff` was there are trees to JAX, too, and its flag is the user's.
     assert said["without"][1:] == said["with"][1:]
     assert said["with"][3] == "float32"
 
 
 LATE = """
     import prudent as pr
-    from prudent.deferred import float64, loaded
-    with float64():
-        with float64():
-            assert not loaded()
-            import jax.numpy as jnp
-            assert loaded()
-            inner = str(jnp.ones(1).dtype)
-        middle = str(jnp.ones(1).dtype)
-    print(inner, middle, jnp.ones(1).dtype)
+    def loss(occupancy, mdp):
+        import jax.numpy as jnp  # for the first time
+        said.add(str(jnp.asarray(1.0).dtype))
+        return (occupancy**2).sum()
+    said = set()
+    lake = pr.envs.frozen_lake("SF\\nHG")
+    pr.solve(lake, lake.prior, loss=loss, solver=pr.BRPG(iterations=2))
+    import jax.numpy as jnp
+    print(*said, jnp.ones(1).dtype)
 """
 
 
-def test_jax_imported_in_the_middle_of_a_call_computes_in_float64_until_its_end():
+def test_users_functions_compute_in_float64_though_jax_is_imported_in_the_middle_of_a_call():
     ran = subprocess.run([sys.executable, "-c", textwrap.dedent(LATE)], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["float64", "float64", "float32"]
+    assert ran.stdout.split() == ["float64", "float32"]
 
 
 THREADS = """
     import threading
-    import numpy as np
     import prudent as pr
-    from prudent.deferred import eqx, jax, jnp, lax
     wrong, ready = [], threading.Barrier(4)
-    def first(module, name):
+    lake = pr.envs.frozen_lake("SF\\nHG")
+    def one():
         try:
             ready.wait()
-            getattr(module, name)
+            pr.solve(lake, lake.prior, loss=lambda occupancy, mdp: (occupancy**2).sum(), solver=pr.BRPG(iterations=2))
         except Exception as error:
             wrong.append(error)
-    pairs = [(jax, "jit"), (jnp, "iinfo"), (lax, "scan"), (eqx, "filter_jit")]
-    threads = [threading.Thread(target=first, args=pair) for pair in pairs]
+    threads = [threading.Thread(target=one) for _ in range(4)]
     [thread.start() for thread in threads], [thread.join() for thread in threads]
     assert not wrong, wrong
 """
 
 
-def test_threads_that_ask_for_jax_at_once_wait_for_the_first():
+def test_threads_that_need_jax_at_once_wait_for_the_first():
     subprocess.run([sys.executable, "-c", textwrap.dedent(THREADS)], check=True)
 
 
-LOOKING = """
-    import importlib.util
-    from prudent import deferred, records
-    assert importlib.util.find_spec("jax") is not None
-    assert not deferred.loaded()
-    import jax
-    assert deferred.loaded()
+WITHOUT = """
+    import sys
+    for name in ("jax", "equinox", "optax"):
+        sys.modules[name] = None
+    import prudent as pr
+    envs = pr.envs
+    for family in (envs.frozen_lake("SF\\nHG"), envs.river_swim(), envs.machine_replacement(), envs.inventory()):
+        for solver in (pr.SampleAverage(), pr.BRPG(iterations=5)):
+            assert pr.solve(family, family.prior, solver=solver).risk > 0
+    try:
+        pr.solve(family, family.prior, loss=lambda occupancy, mdp: (occupancy**2).sum())
+    except pr.InputError as error:
+        print(error)
+    try:
+        pr.SimulatedFamily
+    except pr.InputError as error:
+        print(error)
 """
 
 
-def test_looking_for_jax_is_not_importing_it():
-    subprocess.run([sys.executable, "-c", textwrap.dedent(LOOKING)], check=True)
+def test_without_jax_the_librarys_own_parts_run_and_what_needs_it_names_the_extra():
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(WITHOUT)], capture_output=True, text=True, check=True)
+    assert ran.stdout.count("prudent[jax]") == 2
 
 
 def test_a_part_shows_its_numbers():

@@ -15,7 +15,7 @@ from prudent.cli import app
 from prudent.report.record import message_of
 from prudent.runs.checkpoint import KIND
 from prudent.runs.tensors import packed, unpacked
-from prudent.seeds import as_key, fold_in
+from prudent.seeds import child
 from prudent.solvers import named_leaves
 
 from .run_folders import adopt, read_checkpoint
@@ -235,7 +235,7 @@ def test_the_next_episode_learns_from_what_was_observed_since(problem, run):
     # As if the posterior had been updated by hand and the solver started from the policy there was.
     case = pr.read_problem(problem).with_log(more)
     assert case.digest() == later.case.digest() != run.case.digest()
-    arguments = case.arguments() | {"seed": fold_in(as_key(0), 1)}
+    arguments = case.arguments() | {"seed": child(0, 1)}
     by_hand = pr.solve(**arguments, start=run.solution.parameters)
     assert by_hand.risk == later.solution.risk
     again = pr.continue_run(out, data=more, again=True, out=problem.parent / "episode-2", report=False)

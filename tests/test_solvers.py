@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import chisquare
 
 import prudent as pr
+from prudent.seeds import child
 
 # Not symmetric: on a symmetric map rounding alone decides which of two equal ways a run takes.
 LAKE = pr.envs.frozen_lake("SFF\nFFH\nFFG")
@@ -194,11 +195,9 @@ def test_a_cautious_policy_is_not_called_diverged_for_a_lucky_first_sample():
 def test_training_data_and_fresh_draws_come_from_different_streams():
     from prudent.solvers import Job, JobDraws, fresh_draws
 
-    key = jax.random.key(1)
-    words = tuple(int(word) for word in jax.random.key_data(key))
-    draws = JobDraws([Job(BELIEF, pr.Expectation(), words, None)])
-    fresh = fresh_draws(BELIEF, words, 50).thetas
-    seen = [draws.first(50), draws.held_out(50)[0].thetas, fresh, BELIEF.sample(key, 50)]
+    draws = JobDraws([Job(BELIEF, pr.Expectation(), 1, None)])
+    fresh = fresh_draws(BELIEF, 1, 50).thetas
+    seen = [draws.first(50), draws.held_out(50)[0].thetas, fresh, BELIEF.sample(1, 50)]
     for i, left in enumerate(seen):
         for right in seen[i + 1 :]:
             assert not np.isin(left, right).any()
@@ -257,7 +256,7 @@ def test_many_runs_agree_with_single_ones_and_share_draws_over_risks():
     grid = pr.solve_many(LAKE, beliefs, risks, solver=settings(), seed=5)
     for i, belief in enumerate(beliefs):
         for j, risk in enumerate(risks):
-            alone = pr.solve(LAKE, belief, risk=risk, solver=settings(), seed=jax.random.fold_in(jax.random.key(5), i))
+            alone = pr.solve(LAKE, belief, risk=risk, solver=settings(), seed=child(5, i))
             np.testing.assert_array_equal(alone.thetas, grid[i][j].thetas)
             np.testing.assert_allclose(alone.policy.probabilities, grid[i][j].policy.probabilities, atol=1e-9)
             assert alone.risk == pytest.approx(grid[i][j].risk, rel=1e-9)

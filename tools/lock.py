@@ -20,7 +20,7 @@ OWN = ("prudent", "prudent-studies")
 # By level: the one it stands on, as the Makefile installs them, of both packages the extras, and what is needed beside
 # them. Packages of the first build the two.
 LEVELS = {
-    "base": (None, {"prudent": ["report"], "prudent-studies": []}, ["editables"]),
+    "base": (None, {"prudent": ["report"]}, ["editables"]),
     "dev": ("base", {"prudent": ["dev"], "prudent-studies": ["gym"]}, []),
     "bench": ("dev", {"prudent": ["bench"]}, []),
     "cluster": ("dev", {"prudent-studies": ["dask", "ray"]}, []),

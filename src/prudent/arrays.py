@@ -1,39 +1,54 @@
 """Arrays at the edge of the library: float64 inside, NumPy outside, whatever JAX's global flag says.
 
 A JAX float64 array that leaves the float64 context of a public call would quietly fall to float32 in the next
-operation; so what is handed back is NumPy's.
+operation; so what is handed back is NumPy's. JAX is not imported here: where nobody has, no array is its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import mmap
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from jaxtyping import Int
 
-from .deferred import float64, jax, jnp, loaded
 from .errors import InputError
-from .records import tree_map
-from .seeds import is_jax_key
+from .records import tree_leaves, tree_map
 
-if TYPE_CHECKING or loaded():
+if TYPE_CHECKING:
+    import jax
+
     Array = np.ndarray | jax.Array
     """What a record's array field holds: NumPy outside a compiled function, a JAX tracer inside."""
 else:
-    Array = np.ndarray
+    Array = np.ndarray | sys.modules["jax"].Array if sys.modules.get("jax") else np.ndarray
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+def loaded() -> Any:
+    """JAX, if the user or the library has imported it, else None; another thread may be about to."""
+    found = sys.modules.get("jax")
+    return found if hasattr(found, "enable_x64") else None
+
+
+def float64() -> contextlib.AbstractContextManager[Any]:
+    """Have JAX compute in float64, in this thread, and leave the user's flag as it was; nothing where JAX is not."""
+    jax = loaded()
+    return jax.enable_x64(True) if jax else contextlib.nullcontext()
+
+
 def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run `function` with JAX in float64, leave the caller's flag as it was, hand back NumPy.
 
-    Inside someone's compiled function the result is still being traced and is left alone.
+    A user's functions may use JAX; where it is not imported there is nothing to do. Inside someone's compiled function
+    the result is still being traced and is left alone.
     """
 
     @functools.wraps(function)
@@ -46,37 +61,40 @@ def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, R
 
 def to_numpy(tree: Any) -> Any:
     """Copy every computed JAX array of a pytree (random keys excepted) to NumPy."""
-    if not loaded():
+    jax = loaded()
+    if not jax:
         return tree
 
-    def leaf(value: Any) -> Any:
-        return np.asarray(value) if is_jax_array(value) and not is_traced(value) and not is_jax_key(value) else value
+    def computed(value: Any) -> bool:
+        own = is_jax_array(value) and not is_traced(value)
+        return own and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
-    return tree_map(leaf, tree)
+    if not any(map(computed, tree_leaves(tree))):
+        return tree
+    return tree_map(lambda value: np.asarray(value) if computed(value) else value, tree)
 
 
 def is_jax_array(value: Any) -> bool:
     """Whether `value` is an array of JAX's, computed or traced."""
-    return loaded() and isinstance(value, jax.Array)
+    jax = loaded()
+    return bool(jax) and isinstance(value, jax.Array)
 
 
 def is_traced(value: Any) -> bool:
     """Whether `value` stands for an array in a function that is being compiled or differentiated."""
-    if not loaded():
-        return False
-    from jax.core import Tracer
-
-    return isinstance(value, Tracer)
+    jax = loaded()
+    return bool(jax) and isinstance(value, jax.core.Tracer)
 
 
 def namespace_of(value: Any) -> Any:
     """The module whose functions take `value`: `jax.numpy` for an array of JAX's, else `numpy`."""
-    return jnp if is_jax_array(value) else np
+    return value.__array_namespace__() if is_jax_array(value) else np
 
 
 def is_placeholder(value: Any) -> bool:
     """Whether `value` has a shape and no numbers: traced, or what `jax.eval_shape` makes."""
-    return is_traced(value) or (loaded() and isinstance(value, jax.ShapeDtypeStruct))
+    jax = loaded()
+    return is_traced(value) or (bool(jax) and isinstance(value, jax.ShapeDtypeStruct))
 
 
 def is_concrete(value: Any) -> bool:

@@ -25,7 +25,7 @@ from .risks import (
     sample_interval,
     widened,
 )
-from .seeds import Seed, as_key
+from .seeds import Seed, as_seed
 
 # Fresh draws of which a risk is reported: these, or as many as put this many into its tail where that is cheap: by what
 # their draws take together, what is worked through, and their number.
@@ -341,7 +341,7 @@ def evaluate(
     draws = belief.as_atoms()
     if draws is None:
         count = usual_draws(objective, risk) if samples is None else samples
-        draws = equally_weighted(belief.sample(as_key(seed), count), belief.behind)
+        draws = equally_weighted(belief.sample(as_seed(seed), count), belief.behind)
     elif samples is not None:
         require_size("the number of draws", samples)
     objective.check(draws.thetas)
@@ -353,7 +353,7 @@ def evaluate(
         worst = int(np.argmax(~np.isfinite(result.losses)))
         where, value = draws.thetas[worst], result.losses[worst]
         raise InputError(f"the loss is {value} at the posterior draw theta = {where}; check the loss")
-    footing = objective.footing(belief, risk, point, result, as_key(seed))
+    footing = objective.footing(belief, risk, point, result, as_seed(seed))
     return dataclasses.replace(result, footing=footing, notes=notes)
 
 

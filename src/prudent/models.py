@@ -16,12 +16,12 @@ from .arrays import (
     filled_blocks,
     in_float64,
     is_concrete,
+    namespace_of,
     require_distribution,
     require_finite,
     require_kind,
     require_number,
 )
-from .deferred import jax, jitted, jnp
 from .engine import ModelBatch, table_rows
 from .errors import InputError, hinted
 from .kernels import Kernel, Support
@@ -90,7 +90,7 @@ class MDP(Record):
 class AbstractFamily(Record):
     """MDPs that share states, actions and support, and differ by an unknown parameter theta.
 
-    A concrete family has the fields below and the two methods, both traceable by JAX.
+    A concrete family has the fields below and the two methods, both traceable by JAX; one with `tables` needs no JAX.
     """
 
     support: AbstractVar[Support]
@@ -106,13 +106,9 @@ class AbstractFamily(Record):
         """Expected immediate cost."""
 
     def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Kernels and costs of N thetas where nothing is computed for them, and so nothing compiled; else None."""
+        """Kernels and costs of N thetas where NumPy finds them; None where JAX compiles the family's functions."""
         del thetas
         return None
-
-    def kernels(self, thetas: Array, axis: int) -> Array:
-        """Kernels of many thetas; both sides keep the batch of models along `axis` (0 or -1). Traced."""
-        return jax.vmap(self.probability, in_axes=axis, out_axes=axis)(thetas)
 
     @in_float64
     def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
@@ -166,14 +162,8 @@ class AbstractFamily(Record):
         """
         theta = np.array(as_float(theta))
         require_finite("theta", theta)
-        found = self.tables(theta[None])
-        probability, cost = _evaluate(self, theta) if found is None else (part[0] for part in found)
-        return MDP(Kernel(self.support, np.asarray(probability)), np.asarray(cost), self.start, self.discount)
-
-
-@jitted
-def _evaluate(family: AbstractFamily, theta: Array) -> tuple[Array, Array]:
-    return family.probability(theta), family.cost(theta)
+        probability, cost = (part[0] for part in tables_at(self, theta[None]))
+        return MDP(Kernel(self.support, probability), cost, self.start, self.discount)
 
 
 @hinted
@@ -228,16 +218,24 @@ class Family(AbstractFamily):
             return super().name_of(place, shape)
         return self.unknowns[place[0]]
 
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
+        """The arrays given, where both are."""
+        if callable(self.probability_of) or callable(self.cost_of):
+            return None
+        found = self.probability(thetas[0]), self.cost(thetas[0])
+        probability, cost = (np.broadcast_to(part, (len(thetas), *part.shape)) for part in found)
+        return probability, cost
+
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Transition probabilities along the support."""
-        value = jnp.asarray(_at(self.probability_of, theta))
+        value = namespace_of(theta).asarray(_at(self.probability_of, theta))
         if value.shape != self.support.shape:
             raise InputError(f"the probability function returned shape {value.shape}, expected {self.support.shape}")
         return value
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost."""
-        value = _at(self.cost_of, theta)
+        value = namespace_of(theta).asarray(_at(self.cost_of, theta))
         _require_cost_shape(value.shape, self.support)
         return value if value.ndim == 2 else (value * self.probability(theta)).sum(axis=2)
 
@@ -331,18 +329,15 @@ def tables_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> tup
     """Kernels `[N, S, A, B]` and costs `[N, S, A]` of many thetas."""
     found = family.tables(thetas)
     if found is None:
-        parts = []
-        for block, few in filled_blocks(len(thetas)):
-            parts.append([np.asarray(part)[:few] for part in _models(family, thetas[block])])
-        found = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        found = compiled_at(family, ("probability", "cost"), thetas)
     return np.asarray(found[0]), np.asarray(found[1])
 
 
-@jitted
-def _models(family: AbstractFamily, thetas: Array) -> tuple[Array, Array]:
-    return models_at(family, thetas, 0)
+def compiled_at(
+    family: AbstractFamily, methods: tuple[str, ...], thetas: Float[np.ndarray, "N ..."]
+) -> list[np.ndarray]:
+    """What methods of a family find at many thetas, compiled for batches of a few sizes."""
+    from .autodiff import each  # imports JAX
 
-
-def models_at(family: AbstractFamily, thetas: Array, axis: int) -> tuple[Array, Array]:
-    """Kernels and costs of many thetas; both sides keep the batch of models along `axis` (0 or -1)."""
-    return family.kernels(thetas, axis), jax.vmap(family.cost, in_axes=axis, out_axes=axis)(thetas)
+    parts = [[part[:few] for part in each(family, methods, thetas[block])] for block, few in filled_blocks(len(thetas))]
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]

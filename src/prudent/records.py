@@ -1,4 +1,4 @@
-"""Immutable records that JAX sees as trees of arrays, and such trees while JAX is not there.
+"""Immutable records, and trees of arrays that are made of them.
 
 Each part that can vary, and each result, is a `Record`: a dataclass that is either abstract or final.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import functools
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
-
-from .deferred import flatten_util, jax, loaded, when_loaded
 
 # In the fields of a record while it is constructed.
 OPEN = "_open"
@@ -66,112 +65,70 @@ def layout_of(kind: type) -> RecordLayout:
     return kind._layout  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@dataclass_transform(field_specifiers=(dataclasses.field, field))
-class _RecordType(abc.ABCMeta):
-    """Makes dataclasses of subclasses, and finishes their instances: converted, checked, never changed again."""
-
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
-        made: Any = super().__new__(cls, name, bases, namespace, **options)
-        annotations = inspect.get_annotations(made)
-        asked = {each for each, kind in annotations.items() if _is_abstract(kind)}
-        made.__annotations__ = {each: kind for each, kind in annotations.items() if each not in asked}
-        # A subclass keeps the constructor that was written for its parent.
-        written = next((each for each in made.__mro__ if "__init__" in vars(each)), object)
-        generated = written is object or (
-            written is not made and isinstance(written, _RecordType) and layout_of(written).generated
-        )
-        made = dataclasses.dataclass(eq=False, repr=False, init=generated)(made)
-        fields = dataclasses.fields(made)
-        if generated:
-            # What a converter is given need not be what it makes, to those who check calls against annotations.
-            given = {each.name: Any for each in fields if each.init and "converter" in each.metadata}
-            made.__init__.__annotations__.update(given)
-        asked = asked.union(*(layout_of(base).missing for base in bases if isinstance(base, _RecordType)))
-        names = tuple(each.name for each in fields)
-        static = tuple(each.name for each in fields if each.metadata.get("static", False))
-        made._layout = RecordLayout(
-            names=names,
-            static=static,
-            dynamic=tuple(each for each in names if each not in static),
-            converters=tuple(
-                (each.name, each.metadata["converter"]) for each in fields if "converter" in each.metadata
-            ),
-            checks=tuple(vars(each)["__check_init__"] for each in made.__mro__ if "__check_init__" in vars(each)),
-            missing=frozenset(each for each in asked if each not in names and not hasattr(made, each)),
-            generated=generated,
-        )
-        when_loaded(lambda: _register(made))
-        return made
-
-    # Hidden from type checkers, which read from the fields what a call takes and gives.
-    if not TYPE_CHECKING:
-
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            known = cls._layout
-            if known.missing:
-                raise TypeError(f"{cls.__name__} is abstract: it has no {', '.join(sorted(known.missing))}")
-            made = cls.__new__(cls, *args, **kwargs)
-            own = made.__dict__
-            own[OPEN] = True
-            made.__init__(*args, **kwargs)
-            for name in known.names:
-                if name not in own:
-                    if not hasattr(cls, name):
-                        raise TypeError(f"{cls.__name__}.__init__ gave its field {name} no value")
-                    own[name] = getattr(cls, name)
-            for name, converter in known.converters:
-                own[name] = converter(own[name])
-            for check in known.checks:
-                check(made)
-            del own[OPEN]
-            return made
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        signature = inspect.signature(cls.__init__)
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
 def _is_abstract(kind: Any) -> bool:
     """Whether an annotation is `AbstractVar`, or one of equinox's of that meaning."""
     name = kind if isinstance(kind, str) else getattr(getattr(kind, "__origin__", kind), "__name__", "")
     return name.split("[")[0].split(".")[-1] in ("AbstractVar", "AbstractClassVar")
 
 
-def _register(kind: Any) -> None:
-    """Tell JAX what a record is a tree of.
-
-    The layout is asked for each time: cloudpickle makes a class first, and gives it its fields afterwards.
-    """
-    from jax.tree_util import GetAttrKey, register_pytree_with_keys
-
-    def flatten(record: Any) -> tuple[tuple, tuple]:
-        own, known = record.__dict__, kind._layout
-        return tuple([own[name] for name in known.dynamic]), tuple([own[name] for name in known.static])
-
-    def flatten_with_keys(record: Any) -> tuple[tuple, tuple]:
-        children, rest = flatten(record)
-        return tuple(zip(map(GetAttrKey, kind._layout.dynamic), children, strict=True)), rest
-
-    def unflatten(rest: tuple, children: Iterable[Any]) -> Any:
-        record = object.__new__(kind)
-        own, known = record.__dict__, kind._layout
-        for name, value in zip(known.dynamic, children):  # noqa: B905 (a call of JAX's for every compiled function)
-            own[name] = value
-        for name, value in zip(known.static, rest):  # noqa: B905
-            own[name] = value
-        return record
-
-    register_pytree_with_keys(kind, flatten_with_keys, unflatten, flatten)
+# What is told of every kind of records.
+_told: list[Callable[[type], None]] = []
 
 
-class Record(metaclass=_RecordType):
-    """An immutable record, which is also a tree of the arrays in its fields.
+def tell_of_kinds(function: Callable[[type], None]) -> None:
+    """Call a function with each kind of records that there is, and with each that is made later."""
+    _told.append(function)
+    kinds = Record.__subclasses__()
+    while kinds:
+        kind = kinds.pop()
+        function(kind)
+        kinds += kind.__subclasses__()
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field, field))
+class Record(abc.ABC):
+    """An immutable record: every subclass is a dataclass, whose instances are converted, checked, and never change.
 
     >>> import prudent as pr
     >>> pr.CVaR(0.9)
     CVaR(level=0.9)
     """
+
+    _layout: ClassVar[RecordLayout]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        annotations = inspect.get_annotations(cls)
+        asked = {each for each, kind in annotations.items() if _is_abstract(kind)}
+        cls.__annotations__ = {each: kind for each, kind in annotations.items() if each not in asked}
+        # A subclass keeps the constructor that was written for its parent.
+        written = next(each for each in cls.__mro__ if "__init__" in vars(each))
+        known = vars(written).get("_layout")
+        generated = written is object or (known is not None and known.generated)
+        dataclasses.dataclass(eq=False, repr=False, init=generated)(cls)
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        if generated:
+            # What a converter is given need not be what it makes, to those who check calls against annotations.
+            given = {each.name: Any for each in fields if each.init and "converter" in each.metadata}
+            cls.__init__.__annotations__.update(given)
+        if generated or known is None:
+            cls.__init__ = _finishing(cls.__init__)
+        asked = asked.union(*(layout_of(base).missing for base in cls.__bases__ if hasattr(base, "_layout")))
+        names = tuple(each.name for each in fields)
+        static = tuple(each.name for each in fields if each.metadata.get("static", False))
+        cls._layout = RecordLayout(
+            names=names,
+            static=static,
+            dynamic=tuple(each for each in names if each not in static),
+            converters=tuple(
+                (each.name, each.metadata["converter"]) for each in fields if "converter" in each.metadata
+            ),
+            checks=tuple(vars(each)["__check_init__"] for each in cls.__mro__ if "__check_init__" in vars(each)),
+            missing=frozenset(each for each in asked if each not in names and not hasattr(cls, each)),
+            generated=generated,
+        )
+        for function in tuple(_told):
+            function(cls)
 
     if not TYPE_CHECKING:
 
@@ -192,6 +149,34 @@ class Record(metaclass=_RecordType):
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={_short(self.__dict__.get(name))}" for name in layout_of(type(self)).names)
         return f"{type(self).__name__}({inside})"
+
+
+def _finishing(construct: Callable[..., None]) -> Callable[..., None]:
+    """Return the constructor that fills, converts and checks the fields after another one, and closes the record."""
+
+    @functools.wraps(construct)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        kind, own = type(self), self.__dict__
+        if OPEN in own:  # called by the constructor of a subclass
+            construct(self, *args, **kwargs)
+            return
+        known = layout_of(kind)
+        if known.missing:
+            raise TypeError(f"{kind.__name__} is abstract: it has no {', '.join(sorted(known.missing))}")
+        own[OPEN] = True
+        construct(self, *args, **kwargs)
+        for name in known.names:
+            if name not in own:
+                if not hasattr(kind, name):
+                    raise TypeError(f"{kind.__name__}.__init__ gave its field {name} no value")
+                own[name] = getattr(kind, name)
+        for name, converter in known.converters:
+            own[name] = converter(own[name])
+        for check in known.checks:
+            check(self)
+        del own[OPEN]
+
+    return made
 
 
 # Of an array, as many numbers are shown as can be read.
@@ -218,76 +203,76 @@ def changed(record: Kind, **fields: Any) -> Kind:
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
 
 
+class Node(NamedTuple):
+    """A node of a tree: its children with their names in a path, what it says besides, what makes one of others."""
+
+    children: list[Any]
+    names: list[str]
+    rest: Any
+    rebuilt: Callable[[list[Any]], Any]
+
+
+# How nodes come apart that are none of these: JAX's, once it is there.
+OTHER_NODES: list[Callable[[Any], Node | None]] = []
+
+
 def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of a tree, as `jax.tree.leaves` has them."""
-    if loaded():
-        return jax.tree.leaves(tree, is_leaf=is_leaf)
-    parts = None if is_leaf is not None and is_leaf(tree) else _parts(tree)
-    return [tree] if parts is None else [leaf for part in parts[0] for leaf in tree_leaves(part, is_leaf)]
+    """The leaves of a tree: of records, dictionaries, lists, tuples and None, and what JAX knows besides."""
+    node = None if is_leaf is not None and is_leaf(tree) else _node(tree)
+    return [tree] if node is None else [leaf for part in node.children for leaf in tree_leaves(part, is_leaf)]
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any, is_leaf: IsLeaf = None) -> Any:
-    """The tree with what a function makes of each leaf and those of other trees, as `jax.tree.map` does."""
-    if loaded():
-        return jax.tree.map(function, tree, *others, is_leaf=is_leaf)
-    parts = None if is_leaf is not None and is_leaf(tree) else _parts(tree)
-    if parts is None:
+    """The tree with what a function makes of each leaf and those of other trees."""
+    node = None if is_leaf is not None and is_leaf(tree) else _node(tree)
+    if node is None:
         return function(tree, *others)
-    children, rebuilt, _ = parts
     theirs = []
     for other in others:
-        found = _parts(other)
-        if found is None or not _alike(tree, other) or len(found[0]) != len(children):
+        found = _node(other)
+        if found is None or not _alike(tree, node, other, found):
             raise ValueError(f"trees differ: {type(tree).__name__} and {type(other).__name__}")
-        theirs.append(found[0])
-    return rebuilt([tree_map(function, *several, is_leaf=is_leaf) for several in zip(children, *theirs, strict=True)])
+        theirs.append(found.children)
+    several = zip(node.children, *theirs, strict=True)
+    return node.rebuilt([tree_map(function, *each, is_leaf=is_leaf) for each in several])
 
 
 def tree_paths(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a tree with their paths, such as `.iterates.value`."""
-    if loaded():
-        return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    parts = _parts(tree)
-    if parts is None:
+    node = _node(tree)
+    if node is None:
         return [("", tree)]
-    return [
-        (f"{name}{path}", leaf)
-        for name, child in zip(parts[2], parts[0], strict=True)
-        for path, leaf in tree_paths(child)
-    ]
+    named = zip(node.names, node.children, strict=True)
+    return [(f"{name}{path}", leaf) for name, child in named for path, leaf in tree_paths(child)]
 
 
 def same_structure(one: Any, other: Any) -> bool:
     """Whether two trees differ in their leaves only."""
-    if loaded():
-        return jax.tree.structure(one) == jax.tree.structure(other)
-    parts, theirs = _parts(one), _parts(other)
-    if parts is None or theirs is None:
-        return parts is theirs
-    return _alike(one, other) and len(parts[0]) == len(theirs[0]) and all(map(same_structure, parts[0], theirs[0]))
+    node, theirs = _node(one), _node(other)
+    if node is None or theirs is None:
+        return node is theirs
+    return _alike(one, node, other, theirs) and all(map(same_structure, node.children, theirs.children))
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(one: Any, node: Node, other: Any, theirs: Node) -> bool:
     """Whether two nodes differ in their children only."""
-    if type(one) is not type(other) or (isinstance(one, dict) and one.keys() != other.keys()):
-        return False
-    static = layout_of(type(one)).static if isinstance(one, Record) else ()
-    return all(same(one.__dict__[name], other.__dict__[name]) for name in static)
+    return type(one) is type(other) and len(node.children) == len(theirs.children) and same(node.rest, theirs.rest)
 
 
-def raveled(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The leaves of a tree in a row, and what makes a tree of such a row; traced."""
-    return flatten_util.ravel_pytree(tree)
-
-
-def _parts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], list[str]] | None:
-    """The children of a node, what makes a node of others, and their names in a path; None of a leaf."""
+def _node(tree: Any) -> Node | None:
+    """The node at the root of a tree; None of a leaf."""
     if tree is None:
-        return [], lambda children: None, []
+        return Node([], [], None, lambda children: None)
+    if isinstance(tree, np.ndarray | np.generic | float | int | str):
+        return None
     if isinstance(tree, Record):
-        names = layout_of(type(tree)).dynamic
-        children = [tree.__dict__[name] for name in names]
-        return children, lambda new: changed(tree, **dict(zip(names, new, strict=True))), [f".{each}" for each in names]
+        own, known = tree.__dict__, layout_of(type(tree))
+        return Node(
+            [own[name] for name in known.dynamic],
+            [f".{name}" for name in known.dynamic],
+            [own[name] for name in known.static],
+            lambda new: changed(tree, **dict(zip(known.dynamic, new, strict=True))),
+        )
     if type(tree) in (dict, OrderedDict, defaultdict):
         keys = list(tree) if isinstance(tree, OrderedDict) else sorted(tree)
 
@@ -296,13 +281,16 @@ def _parts(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], list[str]]
             made.update(zip(keys, new, strict=True))
             return made
 
-        return [tree[key] for key in keys], rebuilt, [f"[{key!r}]" for key in keys]
+        return Node([tree[key] for key in keys], [f"[{key!r}]" for key in keys], keys, rebuilt)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         named: Any = tree
-        return list(tree), named._make, [f".{name}" for name in named._fields]
+        # One may have a length of its own, as a sample has.
+        children = list(tuple.__iter__(tree))
+        return Node(children, [f".{name}" for name in named._fields], None, lambda new: type(tree)(*new))
     if type(tree) in (list, tuple):
-        return list(tree), type(tree), [f"[{place}]" for place in range(len(tree))]
-    return None
+        return Node(list(tree), [f"[{place}]" for place in range(len(tree))], None, type(tree))
+    found = (other(tree) for other in OTHER_NODES)
+    return next((node for node in found if node is not None), None)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -317,7 +305,7 @@ def same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if hasattr(one, "dtype"):
         return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
-    parts, theirs = _parts(one), _parts(other)
-    if parts is None or theirs is None:
+    node, theirs = _node(one), _node(other)
+    if node is None or theirs is None:
         return bool(one == other) or bool(one != one and other != other)
-    return _alike(one, other) and len(parts[0]) == len(theirs[0]) and all(map(same, parts[0], theirs[0]))
+    return _alike(one, node, other, theirs) and all(map(same, node.children, theirs.children))

@@ -10,11 +10,21 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .arrays import Array, as_float, in_float64, require_finite, require_indices, require_kind, require_size
-from .deferred import jax, jitted, jnp
+from .arrays import (
+    Array,
+    as_float,
+    filled_blocks,
+    in_float64,
+    is_concrete,
+    namespace_of,
+    require_finite,
+    require_indices,
+    require_kind,
+    require_size,
+)
 from .errors import InputError
 from .kernels import Support
-from .models import AbstractFamily
+from .models import AbstractFamily, compiled_at
 from .records import Record, field, tree_leaves
 from .tables import KINDS, LogCounts, LogForm, Names, count_log
 
@@ -265,14 +275,19 @@ class Evidence(Record):
         row, slot = np.nonzero(match)
         return Evidence(pair[row] * width + slot, row, count)
 
-    def log_likelihood(self, probability: Float[Array, "S A B"]) -> Float[Array, ""]:
+    def log_likelihood(self, probability: Float[Array, "*N S A B"]) -> Float[Array, "*N"]:
         """`sum_k count_k log P(s'_k | s_k, a_k)`, -inf where a transition seen has no probability."""
-        entries = jnp.ravel(probability)[self.entry]
-        chance = jax.ops.segment_sum(entries, self.row, num_segments=len(self.count), indices_are_sorted=True)
+        xp = namespace_of(probability)
+        entries = probability.reshape(*probability.shape[:-3], -1)[..., self.entry]
+        if xp is np:
+            starts = np.flatnonzero(np.diff(self.row, prepend=-1))
+            chance = np.add.reduceat(entries, starts, axis=-1) if len(starts) else entries
+        else:
+            chance = xp.zeros(len(self.count)).at[self.row].add(entries, indices_are_sorted=True)
         # The inner `where` keeps the gradient of transitions never seen, or impossible, from being NaN.
         possible, seen = chance > 0, self.count > 0
-        logs = jnp.where(possible, jnp.log(jnp.where(possible, chance, 1.0)), -jnp.inf)
-        return jnp.where(seen, self.count * jnp.where(seen, logs, 0.0), 0.0).sum()
+        logs = xp.where(possible, xp.log(xp.where(possible, chance, 1.0)), -np.inf)
+        return xp.where(seen, self.count * xp.where(seen, logs, 0.0), 0.0).sum(axis=-1)
 
 
 @in_float64
@@ -295,31 +310,50 @@ def log_likelihood(family: AbstractFamily, theta: Any, log: Transitions) -> Any:
     -2.6311
     """
     require_kind("family", family, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
-    return _log_likelihood(family, jnp.asarray(as_float(theta, "theta")), Evidence.of(family.support, log))
-
-
-@jitted
-def _log_likelihood(family: AbstractFamily, theta: Array, evidence: Evidence) -> Array:
+    theta, evidence = as_float(theta, "theta"), Evidence.of(family.support, log)
+    if is_concrete(theta):
+        return evidence.log_likelihood(_kernels_at(family, theta[None]))[0]
     return evidence.log_likelihood(kernel_at(family, theta))
+
+
+def _kernels_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, "N S A B"]:
+    """The family's probabilities at many thetas, refused when these do not give tables along the support."""
+    found = family.tables(thetas) or compiled_at(family, ("probability",), thetas)
+    _require_shape(family, thetas.shape[1:], found[0].shape[1:])
+    return found[0]
 
 
 def kernel_at(family: AbstractFamily, theta: Array) -> Float[Array, "S A B"]:
     """The family's probabilities, refused when theta does not give a table along the support."""
     probability = family.probability(theta)
-    if jnp.shape(probability) != family.support.shape:
-        raise InputError(
-            f"theta of shape {jnp.shape(theta)} gives probabilities of shape {jnp.shape(probability)}, "
-            f"the family's support has {family.support.shape}"
-        )
+    _require_shape(family, np.shape(theta), probability.shape)
     return probability
 
 
+def _require_shape(family: AbstractFamily, theta: tuple[int, ...], found: tuple[int, ...]) -> None:
+    if found != family.support.shape:
+        raise InputError(
+            f"theta of shape {theta} gives probabilities of shape {found}, the family's support has "
+            f"{family.support.shape}"
+        )
+
+
 class Likelihood(Record):
-    """`log p(log | theta)` up to a constant, traced; without a log it is 0."""
+    """`log p(log | theta)` up to a constant; without a log it is 0."""
 
     @abc.abstractmethod
     def value(self, theta: Array) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """The log-likelihood, and whether there is a model at theta."""
+        """The log-likelihood, and whether there is a model at theta; traced."""
+
+    def values(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Float[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
+        """Those of many thetas."""
+        from .autodiff import each  # imports JAX
+
+        parts = [
+            [part[:few] for part in each(self, ("value",), thetas[at])[0]] for at, few in filled_blocks(len(thetas))
+        ]
+        value, proper = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return value, proper
 
     @property
     @abc.abstractmethod
@@ -335,9 +369,16 @@ class _OfKernel(Likelihood):
     evidence: Evidence | None
 
     def value(self, theta: Array) -> tuple[Array, Array]:
-        probability = kernel_at(self.family, theta)
-        proper = jnp.all(probability >= 0) & jnp.all(jnp.abs(probability.sum(axis=-1) - 1.0) < 1e-8)
-        return jnp.zeros(()) if self.evidence is None else self.evidence.log_likelihood(probability), proper
+        return self._of(kernel_at(self.family, theta))
+
+    def values(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Float[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
+        return self._of(_kernels_at(self.family, thetas))
+
+    def _of(self, probability: Float[Array, "*N S A B"]) -> tuple[Any, Any]:
+        xp, lead = namespace_of(probability), probability.shape[:-3]
+        close = xp.abs(probability.sum(axis=-1) - 1.0) < 1e-8
+        proper = xp.all(probability >= 0, axis=(-3, -2, -1)) & xp.all(close, axis=(-2, -1))
+        return xp.zeros(lead) if self.evidence is None else self.evidence.log_likelihood(probability), proper
 
     @property
     def bytes(self) -> int:
@@ -349,8 +390,9 @@ class _OfVectors(Likelihood):
     log: Any
 
     def value(self, theta: Array) -> tuple[Array, Array]:
-        value = jnp.zeros(()) if self.log is None else self.family.log_likelihood(theta, self.log)
-        return value, ~jnp.isnan(value)
+        xp = namespace_of(theta)
+        value = xp.zeros(()) if self.log is None else self.family.log_likelihood(theta, self.log)
+        return value, ~xp.isnan(value)
 
     @property
     def bytes(self) -> int:

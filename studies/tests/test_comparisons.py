@@ -1,6 +1,5 @@
 """The studies that compare: families, worth of data, Gymnasium, the paper's cells, and the commands that print them."""
 
-import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,6 +7,7 @@ from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
+from prudent.seeds import child
 from prudent_studies import families, gymnasium, tables, worth
 from prudent_studies.limits import limit_frontier_figure
 
@@ -37,10 +37,9 @@ def test_the_study_judges_all_policies_on_the_same_draws():
     # One of the rivals by hand: the plans at the three maximum-likelihood models.
     risks, losses = [], []
     for i in range(3):
-        key = jax.random.fold_in(jax.random.key(1), i)
-        belief = RIVER.prior.update(RIVER.trials(5, seed=key))
+        belief = RIVER.prior.update(RIVER.trials(5, seed=child(1, i)))
         policy = pr.plan(RIVER.at(belief.maximum_likelihood())).policy
-        thetas = pr.plug_in(RIVER, belief, evaluation=200, seed=key).thetas
+        thetas = pr.plug_in(RIVER, belief, evaluation=200, seed=child(1, i)).thetas
         values = np.sort([by_hand(RIVER.at(theta), policy) for theta in thetas])
         risks.append(values[-20:].mean())
         losses.append(pr.loss_at(policy, RIVER, RIVER.truth))

@@ -21,7 +21,7 @@ from ..policies import Parametrisation
 from ..posteriors import Posterior, WeightedDraws
 from ..records import Record, field
 from ..risks import CVaR, Expectation, Risk
-from ..seeds import Key, Seed, as_key, fold_in
+from ..seeds import Seed, as_seed, child
 from ..solvers import (
     Job,
     JobDraws,
@@ -167,14 +167,14 @@ def frontier(
     require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
     tail = CVaR(0.9) if tail is None else tail
     require_kind("tail", tail, Risk, "a risk such as CVaR(0.9)")
-    key = as_key(seed)
+    seed = as_seed(seed)
     parts: dict[str, Any] = {"loss": loss, "policy": policy, "occupancy": occupancy}
     objective: Objective = model.objective(**parts)
     if solver.evaluation is None:
         most = max(usual_draws(objective, risk) for risk in [*risks, tail])
         solver = dataclasses.replace(solver, evaluation=most)
-    solutions = solve_many(model, [belief], risks, solver=solver, seed=key, **parts)[0]
-    own = fold_in(key, 0)
+    solutions = solve_many(model, [belief], risks, solver=solver, seed=seed, **parts)[0]
+    own = child(seed, 0)
     solutions = _competed(objective, model, belief, risks, solutions, solver, own, parts)
     known, draws = solutions[0], solutions[0].evaluation.draws
     points = tuple(
@@ -201,12 +201,12 @@ def _competed(
     risks: Sequence[Risk],
     solutions: list[Solution],
     solver: SampleAverage,
-    key: Key,
+    seed: Seed,
     parts: dict[str, Any],
 ) -> list[Solution]:
     """For each risk the best policy of all, after a warm start where another risk's policy was better."""
     pool = list(solutions)
-    draws = JobDraws([Job(belief, risks[0], key, None)]).held_out(COMPETITION)[0]
+    draws = JobDraws([Job(belief, risks[0], seed, None)]).held_out(COMPETITION)[0]
 
     def losses(run: Solution) -> np.ndarray:
         return losses_on(objective, objective.point_from(run.policy)[None], draws.thetas)[0]
@@ -222,7 +222,7 @@ def _competed(
     for j, risk in enumerate(risks):
         best, better = ahead(j)
         if better > 1e-6 * float(np.ptp(scores[j])):
-            pool.append(solve(model, belief, risk=risk, solver=again, seed=key, start=best.parameters, **parts))
+            pool.append(solve(model, belief, risk=risk, solver=again, seed=seed, start=best.parameters, **parts))
             scores.append(losses(pool[-1]))
     leaders = [ahead(j) for j in range(len(risks))]
     return [

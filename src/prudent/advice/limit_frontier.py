@@ -14,7 +14,7 @@ from ..objectives import losses_on, objective_of
 from ..posteriors import Posterior
 from ..records import Record, changed
 from ..risks import Risk
-from ..seeds import Seed, as_key
+from ..seeds import Seed, as_seed
 from ..solvers import Limit, Solution, checked_limits, level_shown, limit_answer, solve
 from .frontier import in_table
 
@@ -138,7 +138,7 @@ def limit_frontier(
         raise InputError(f"which is {which}; there are {len(limits)} limits, numbered from 0")
     limit = limits[which]
     asked: dict[str, Any] = {"risk": risk, "loss": loss, "policy": policy, "occupancy": occupancy}
-    asked |= {"solver": solver, "seed": as_key(seed)}
+    asked |= {"solver": solver, "seed": as_seed(seed)}
     objective = objective_of(model, limit.loss, policy, occupancy)
 
     def at(level: float) -> Limit:

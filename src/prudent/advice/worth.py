@@ -22,7 +22,7 @@ from ..policies import Parametrisation
 from ..posteriors import Beta, Posterior
 from ..records import Record, field, tree_leaves
 from ..risks import CVaR, Risk
-from ..seeds import Key, Seed, Stream, as_key, fold_in, generator
+from ..seeds import Seed, Stream, as_seed, child, generator
 from ..solvers import Job, JobDraws, Parts, SampleAverage, Solution, solve_grid
 from ..transitions import Transitions, Trials
 from .frontier import in_table
@@ -141,18 +141,18 @@ def worth_of_data(
     replications = require_size("replications", replications)
     solver = NESTED if solver is None else solver
     require_kind("solver", solver, SampleAverage, "SampleAverage(...)")
-    key = as_key(seed)
+    seed = as_seed(seed)
     places = _checked_places(model, belief, places)
     objective = objective_of(model, loss, policy, occupancy)
-    question = WorthQuestion(objective, belief, CVaR(0.9) if risk is None else risk, key, solver)
+    question = WorthQuestion(objective, belief, CVaR(0.9) if risk is None else risk, seed, solver)
     simulated = not (isinstance(belief, Beta) and observations < replications)
     if isinstance(belief, Beta) and not simulated:
         chances = np.stack([outcome_chances(belief, place, observations) for place in places])
         beliefs = outcome_beliefs(belief, places, observations)
     else:
-        thetas = belief.draw(generator(key, Stream.WORLD), replications)
+        thetas = belief.draw(generator(seed, Stream.WORLD), replications)
         beliefs = [
-            update(_observed(model, belief, theta, place, observations, generator(key, Stream.WORLD, number + 1, m)))
+            update(_observed(model, belief, theta, place, observations, generator(seed, Stream.WORLD, number + 1, m)))
             for number, place in enumerate(places)
             for m, theta in enumerate(thetas)
         ]
@@ -203,14 +203,14 @@ class WorthQuestion:
         model: AbstractFamily | Objective,
         belief: Posterior,
         risk: Risk,
-        key: Key,
+        seed: Seed,
         solver: SampleAverage = NESTED,
     ):
         """Of a family's expected costs, or any `Objective`."""
-        self.belief, self.risks, self.key, self.solver = belief, [risk], key, solver
+        self.belief, self.risks, self.seed, self.solver = belief, [risk], seed, solver
         self.objective = objective_of(model)
         self.parts = Parts(self.objective, self.risks, None, solver, False)
-        self.base = solve_grid([belief], self.risks, [key], self.parts, None, None, False)[0][0]
+        self.base = solve_grid([belief], self.risks, [seed], self.parts, None, None, False)[0][0]
         self.table = np.asarray(self.base.policy.probabilities)
         self.risk_now = _optimum(self.base)
         self.mean_now = self._mean(belief)
@@ -229,15 +229,15 @@ class WorthQuestion:
         different = dict(zip(names, zip(beliefs, answers, strict=True), strict=True))
         rows = []
         for number in range(RESAMPLES):
-            key = fold_in(self.key, number)
-            nets = {name: self._net(belief, answer.policy, key) for name, (belief, answer) in different.items()}
-            rows.append(self._net(self.belief, self.table, key) - np.array([nets[name] for name in names]))
+            seed = child(self.seed, number)
+            nets = {name: self._net(belief, answer.policy, seed) for name, (belief, answer) in different.items()}
+            rows.append(self._net(self.belief, self.table, seed) - np.array([nets[name] for name in names]))
         return np.stack(rows)
 
-    def _net(self, belief: Posterior, table: np.ndarray, key: Key) -> float:
+    def _net(self, belief: Posterior, table: np.ndarray, seed: Seed) -> float:
         """A policy's risk under a belief, less the present policy's mean loss."""
-        value = self.risks[0](self._losses(belief, table, key)).value
-        return float(value) - float(self._losses(belief, self.table, key).mean())
+        value = self.risks[0](self._losses(belief, table, seed)).value
+        return float(value) - float(self._losses(belief, self.table, seed).mean())
 
     def answers(self, beliefs: Sequence[Posterior]) -> list[Answer]:
         """What would be done under each belief."""
@@ -245,8 +245,8 @@ class WorthQuestion:
         # Observations that come out alike leave the same belief, which is solved once.
         different = dict(zip(names, beliefs, strict=True))
         some, count = list(different.values()), len(different)
-        starts, keys = [[self.base.parameters]] * count, [self.key] * count
-        grid = solve_grid(some, self.risks, keys, self.parts, starts, None, False)
+        starts, seeds = [[self.base.parameters]] * count, [self.seed] * count
+        grid = solve_grid(some, self.risks, seeds, self.parts, starts, None, False)
         after = {
             name: Answer(_optimum(run), self._mean(belief), np.asarray(run.policy.probabilities))
             for (name, belief), [run] in zip(different.items(), grid, strict=True)
@@ -255,10 +255,10 @@ class WorthQuestion:
 
     def _mean(self, belief: Posterior) -> float:
         """The present policy's mean loss under a belief, on the draws of its solve."""
-        return float(self._losses(belief, self.table, self.key).mean())
+        return float(self._losses(belief, self.table, self.seed).mean())
 
-    def _losses(self, belief: Posterior, table: np.ndarray, key: Key) -> np.ndarray:
-        job = Job(belief, self.risks[0], key, None)
+    def _losses(self, belief: Posterior, table: np.ndarray, seed: Seed) -> np.ndarray:
+        job = Job(belief, self.risks[0], seed, None)
         draws = JobDraws([job]).evenly(job, self.solver.size(0), Stream.SAMPLE, 1)
         return losses_on(self.objective, table[None], draws.thetas)[0]
 

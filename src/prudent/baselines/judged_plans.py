@@ -28,7 +28,7 @@ from ..planning import plan, plan_convex
 from ..policies import TabularPolicy
 from ..posteriors import Dirichlet, Point, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk, check_envelope
-from ..seeds import Seed, as_key
+from ..seeds import Seed, as_seed
 from ..solvers import BRPG, Asked, History, Optimiser, Solution, Status, fresh_draws, solve
 from .nested_planner import nested_plan
 from .robust_planner import robust_plan
@@ -199,7 +199,7 @@ class Bench:
             require_size("evaluation, the number of fresh draws,", evaluation)
         check_envelope(risk, evaluation or USUAL_DRAWS)
         count = evaluation or usual_draws(self.objective, risk)
-        self.draws = fresh_draws(belief, as_key(seed), count)
+        self.draws = fresh_draws(belief, as_seed(seed), count)
         self.objective.check(self.draws.thetas[:4])
 
     def known(self, theta: Any) -> tuple[np.ndarray, MDP]:
@@ -244,7 +244,7 @@ class Bench:
             parameters=policy.probabilities if parameters is None else parameters,
             checkpoint=None,
             plan=plan,
-            asked=Asked(self.objective, self.belief, self.risk, as_key(self.seed)),
+            asked=Asked(self.objective, self.belief, self.risk, as_seed(self.seed)),
         )
 
     def verdict_on(self, run: Solution) -> Solution:

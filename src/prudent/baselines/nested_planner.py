@@ -84,7 +84,7 @@ def nested_plan(
         risk: taken over the draws at every stage, for every pair.
         horizon: stages T.
         samples: posterior draws.
-        seed: of the draws, a whole number or a `jax.random.key`.
+        seed: of the draws, a whole number.
     """
     check_question(objective_of(family), [belief], [risk])
     horizon = require_size("horizon, the number of stages,", horizon)

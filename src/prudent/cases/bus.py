@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array
-from ..deferred import jnp
+from ..arrays import Array, namespace_of
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily
@@ -95,12 +94,17 @@ class Fleet(AbstractFamily):
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """The law of the gains, from every state by either action."""
-        return jnp.broadcast_to(theta[:GAINS], (STATES, 2, GAINS))
+        return namespace_of(theta).broadcast_to(theta[:GAINS], (STATES, 2, GAINS))
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Running grows with mileage; a new engine runs as one of 0 miles."""
-        running = 0.001 * theta[GAINS] * jnp.arange(STATES)
-        return jnp.stack([running, jnp.full(STATES, self.replacement)], axis=1)
+        running, xp = 0.001 * theta[GAINS] * np.arange(STATES), namespace_of(theta)
+        return xp.stack([running, xp.full(STATES, self.replacement)], axis=1)
+
+    def tables(self, thetas: Float[np.ndarray, "N 5"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return kernels and costs of N thetas."""
+        probability, cost = zip(*((self.probability(theta), self.cost(theta)) for theta in thetas), strict=True)
+        return np.stack(probability), np.stack(cost)
 
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """Gains and the growth of costs by name."""

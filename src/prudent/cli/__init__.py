@@ -1,4 +1,4 @@
-"""The command line. Parses, calls, prints; jax is imported only once a command runs."""
+"""The command line. Parses, calls, prints; what a command needs is imported once it runs."""
 
 from __future__ import annotations
 

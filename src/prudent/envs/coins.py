@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, as_float, require_number, require_size
-from ..deferred import jnp
+from ..arrays import Array, as_float, namespace_of, require_number, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily
@@ -24,7 +23,7 @@ def check_theta(theta: Any, names: tuple[str, ...], family: str) -> None:
     """Refuse a theta of another length: JAX clamps an index out of bounds, and would read an entry twice."""
     if np.shape(theta)[:1] != (len(names),):
         raise InputError(
-            f"theta of {family} is ({', '.join(names)}), {COUNTS[len(names)]} numbers; got shape {np.shape(theta)}"
+            f"theta of {family} is ({', '.join(names)}), {COUNTS[len(names)]} numbers; got shape {np.shape(theta)[:1]}"
         )
 
 
@@ -77,7 +76,12 @@ class CoinFamily(AbstractFamily):
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """The cost of one action, whatever theta is."""
-        return jnp.asarray(self.costs)
+        return self.costs
+
+    def tables(self, thetas: Float[np.ndarray, "N D"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return kernels and costs of N thetas."""
+        probability = np.moveaxis(np.asarray(self.probability(np.ascontiguousarray(thetas.T))), -1, 0)
+        return probability, np.broadcast_to(self.costs, (len(thetas), *np.shape(self.costs)))
 
     def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """By the names of the coordinates."""
@@ -127,14 +131,14 @@ class RiverSwim(CoinFamily):
 
     names: ClassVar[tuple[str, ...]] = ("advance", "swept")
 
-    def probability(self, theta: Float[Array, 2]) -> Float[Array, "S A 3"]:
+    def probability(self, theta: Float[Array, "2 ..."]) -> Float[Array, "S A 3 ..."]:
         """Along the successors (right, hold, back); drifting lists its one successor three times."""
         check_theta(theta, self.names, "a river swim")
-        advance, swept = theta[0], theta[1]
-        zero = jnp.zeros_like(advance)
-        drift = jnp.stack([zero, zero, zero + 1.0])
-        swim = jnp.stack([advance, (1.0 - advance) * (1.0 - swept), (1.0 - advance) * swept])
-        return jnp.broadcast_to(jnp.stack([drift, swim]), self.support.shape)
+        (advance, swept), xp = theta, namespace_of(theta)
+        zero = xp.zeros_like(advance)
+        drift = xp.stack([zero, zero, zero + 1.0])
+        swim = xp.stack([advance, (1.0 - advance) * (1.0 - swept), (1.0 - advance) * swept])
+        return xp.broadcast_to(xp.stack([drift, swim]), (*self.support.shape, *theta.shape[1:]))
 
 
 def river_swim(states: int = 6, near: float = 0.4, discount: float = 0.95, truth: Any = (0.3, 1.0 / 7.0)) -> RiverSwim:
@@ -185,17 +189,17 @@ class MachineReplacement(CoinFamily):
 
     names: ClassVar[tuple[str, ...]] = ("wear", "breakdown", "repair")
 
-    def probability(self, theta: Float[Array, 3]) -> Float[Array, "S A 3"]:
+    def probability(self, theta: Float[Array, "3 ..."]) -> Float[Array, "S A 3 ..."]:
         """Along the successors (as it was, one level worse, broken) of running, (as it was, new, -) of the others."""
         check_theta(theta, self.names, "machine replacement")
-        wear, breakdown, repair = theta[0], theta[1], theta[2]
-        zero = jnp.zeros_like(wear)
-        run = jnp.stack([1.0 - wear, wear * (1.0 - breakdown), wear * breakdown])
-        mend = jnp.stack([1.0 - repair, repair, zero])
-        replace = jnp.stack([zero, zero + 1.0, zero])
-        used = jnp.stack([run, mend, replace])
-        new = jnp.broadcast_to(run, used.shape)
-        return jnp.where(jnp.arange(self.support.states)[:, None, None] == 0, new, used)
+        (wear, breakdown, repair), xp = theta, namespace_of(theta)
+        zero = xp.zeros_like(wear)
+        run = xp.stack([1.0 - wear, wear * (1.0 - breakdown), wear * breakdown])
+        mend = xp.stack([1.0 - repair, repair, zero])
+        replace = xp.stack([zero, zero + 1.0, zero])
+        used = xp.stack([run, mend, replace])
+        level = np.arange(self.support.states).reshape(-1, *(1,) * used.ndim)
+        return xp.where(level == 0, xp.broadcast_to(run, used.shape), used)
 
     def tied(self) -> Int[np.ndarray, "S A"]:
         """Only that a new machine runs whatever is done to it is known of its table.

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_distribution, require_kind, require_number, require_size
-from ..deferred import jnp
+from ..arrays import Array, as_float, namespace_of, require_distribution, require_kind, require_number, require_size
 from ..errors import InputError
 from ..kernels import Support
 from ..models import AbstractFamily
@@ -48,17 +47,24 @@ class Inventory(AbstractFamily):
 
     def probability(self, theta: Array) -> Float[Array, "S A B"]:
         """Along the successors, from no demand to the most."""
-        shape = jnp.shape(theta)
+        shape = np.shape(theta)
         if shape not in ((self.most_demand + 1,), self.support.shape):
             raise InputError(
                 f"theta of an inventory is a distribution of demand, shape {(self.most_demand + 1,)}, or a table of "
                 f"them, shape {self.support.shape}; got shape {shape}"
             )
-        return jnp.broadcast_to(theta, self.support.shape)
+        return namespace_of(theta).broadcast_to(theta, self.support.shape)
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Mean cost of a period."""
         return (self.costs * self.probability(theta)).sum(axis=2)
+
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray]:
+        """Return kernels and costs of N thetas."""
+        self.probability(thetas[0])
+        rows = thetas if thetas.ndim == 4 else thetas[:, None, None]
+        probability = np.broadcast_to(rows, (len(thetas), *self.support.shape))
+        return probability, (np.asarray(self.costs) * probability).sum(axis=3)
 
     def trials(self, n: int, truth: Any = None, seed: Any = 0) -> Transitions:
         """The log of `n` demands, as transitions from a full store without an order.

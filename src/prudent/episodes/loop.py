@@ -19,7 +19,7 @@ from ..parameter_sets import projected
 from ..posteriors import Posterior, WithinBox
 from ..records import Record, field
 from ..risks import CVaR, Risk, check_envelope
-from ..seeds import Seed, Stream, as_key, fold_in, generator
+from ..seeds import Seed, Stream, as_seed, child, generator
 from ..solvers import Optimiser, Solution, default_solver, solve_many
 from ..transitions import Trials
 from .worlds import World
@@ -59,11 +59,11 @@ class Episodes(Record):
 
     Attributes:
         episodes: in order.
-        key: the key of the random key.
+        seed: of the draws.
     """
 
     episodes: tuple[Episode, ...]
-    key: tuple[int, ...] = field(static=True)
+    seed: Seed = field(static=True)
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -165,7 +165,7 @@ def run_episodes(
             experiments) or `RandomIterate()` (the algorithm). A function `(EpisodeStart) -> solver` chooses one for
             each episode, once its log is in the belief.
         occupancy: as in `solve`, `Exact()` when left out.
-        seed: whole number or `jax.random.key`; the same seed gives the same bits.
+        seed: whole number; the same seed gives the same bits.
         resume: what an earlier call with the same arguments returned.
 
     >>> import prudent as pr
@@ -221,14 +221,14 @@ def run_episodes_many(
     check_question(objective, [prior], [risk])
     for draws in settings.sizes() if isinstance(settings, Optimiser) else ():
         check_envelope(risk, draws)
-    key = as_key(seed)
-    results = [Episodes((), key) for _ in worlds] if resume is None else list(resume)
-    if any(result.key != key for result in results):
+    seed = as_seed(seed)
+    results = [Episodes((), seed) for _ in worlds] if resume is None else list(resume)
+    if any(result.seed != seed for result in results):
         raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     initial = to_numpy(projected(objective.within, objective.initial()))
     done = len(results[0])
     if done == 0:
-        first = prior.draw(generator(key, Stream.SCALES), 4)
+        first = prior.draw(generator(seed, Stream.SCALES), 4)
         objective.check(first, initial, differentiable=not gradient.by_values)
     common: dict[str, Any] = {"gradient": gradient, "progress": False, "certify": False}
     for number in range(done, done + episodes):
@@ -238,7 +238,7 @@ def run_episodes_many(
         ]
         if isinstance(settings, Optimiser):
             beliefs, starts = [each.belief for each in begun], [[each.parameters] for each in begun]
-            common["seed"] = fold_in(key, number)
+            common["seed"] = child(seed, number)
             grid = solve_many(objective, beliefs, [risk], start=starts, solver=settings, **common)
             solved = [row[0] for row in grid]
         else:
@@ -249,7 +249,7 @@ def run_episodes_many(
                 common |= {"start": [[each.parameters]], "seed": each.seed}
                 solved.append(solve_many(objective, [each.belief], [risk], solver=chosen, **common)[0][0])
         results = [
-            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution)), key)
+            Episodes((*result.episodes, Episode(each.deployed, each.log, each.belief, solution)), seed)
             for result, each, solution in zip(results, begun, solved, strict=True)
         ]
     return results
@@ -263,11 +263,11 @@ def _begin(
     start = result.episodes[-1].solution.parameters if result.episodes else initial
     belief = result.belief if result.episodes else prior
     deployed = objective.policy(point_at(objective, start))
-    log = world.deploy(deployed, generator(result.key, Stream.WORLD, number, place))
+    log = world.deploy(deployed, generator(result.seed, Stream.WORLD, number, place))
     seen = _observations(log) != 0
     if seen:
         belief = belief.update(log)  # pyright: ignore[reportAttributeAccessIssue]
-    seed = fold_in(fold_in(result.key, number), place)
+    seed = child(child(result.seed, number), place)
     return EpisodeStart(deployed, log if seen else None, belief, start, objective, risk, result.episodes, seed)
 
 

@@ -11,20 +11,19 @@ from jaxtyping import Float, Int
 from ..arrays import (
     Array,
     as_float,
-    filled_blocks,
     in_float64,
     is_concrete,
+    namespace_of,
     require_finite,
     require_indices,
     require_number,
     require_size,
 )
 from ..conformance import explained
-from ..deferred import jax, jitted, jnp
 from ..engine import ModelBatch
 from ..errors import InputError
 from ..kernels import Support
-from ..models import AbstractFamily, start_distribution
+from ..models import AbstractFamily, compiled_at, start_distribution
 from ..records import AbstractVar, field
 
 
@@ -45,27 +44,25 @@ class AbstractEventFamily(AbstractFamily):
     def probability(self, theta: Array) -> Float[Array, "S A E"]:
         """Along the successors, event by event."""
         events = self.events(theta)
-        return jnp.asarray(events)[self.class_table(len(events))]
-
-    def kernels(self, thetas: Array, axis: int) -> Array:
-        """With the models last they are gathered pair by pair, all models of one behind another."""
-        events = jax.vmap(self.events, in_axes=axis, out_axes=-1)(thetas)
-        return jnp.moveaxis(events[self.class_table(len(events))], -1, axis)
+        return namespace_of(events).asarray(events)[self.class_table(len(events))]
 
     @in_float64
     def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
         """Return the models at N thetas, of which a class of pairs shares its probabilities."""
         thetas, cost = np.asarray(thetas), self.shared_cost()
-        events = _in_blocks(_events, self, thetas)
-        costs = np.moveaxis(_in_blocks(_costs, self, thetas), 0, -1) if cost is None else np.asarray(cost)[:, :, None]
+        events = self.found_at("events", thetas)
         return ModelBatch(
             self.support.index(),
             np.ascontiguousarray(self.class_table(events.shape[1]), dtype=np.int32),
             np.moveaxis(events, 0, -1),
-            costs,
+            np.moveaxis(self.found_at("cost", thetas), 0, -1) if cost is None else np.asarray(cost)[:, :, None],
             np.asarray(self.start),
             float(self.discount),
         )
+
+    def found_at(self, method: str, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, "N ..."]:
+        """Return what a method finds at N thetas, compiled."""
+        return compiled_at(self, (method,), thetas)[0]
 
     def shared_cost(self) -> Float[Array, "S A"] | None:
         """Return the costs where they are known to be the same at all thetas."""
@@ -82,22 +79,6 @@ class AbstractEventFamily(AbstractFamily):
             states * actions: np.arange(states * actions, dtype=np.int32).reshape(states, actions),
         }
         return tables[count]
-
-
-def _in_blocks(function: Any, family: AbstractEventFamily, thetas: np.ndarray) -> np.ndarray:
-    """Return what a compiled function finds for all thetas."""
-    parts = [np.asarray(function(family, thetas[block]))[:few] for block, few in filled_blocks(len(thetas))]
-    return np.concatenate(parts)
-
-
-@jitted
-def _events(family: AbstractEventFamily, thetas: Array) -> Float[Array, "N C E"]:
-    return jax.vmap(family.events)(thetas)
-
-
-@jitted
-def _costs(family: AbstractEventFamily, thetas: Array) -> Float[Array, "N S A"]:
-    return jax.vmap(family.cost)(thetas)
 
 
 class EventFamily(AbstractEventFamily):
@@ -166,7 +147,7 @@ class EventFamily(AbstractEventFamily):
     def events(self, theta: Array) -> Float[Array, "C E"]:
         """The user's probabilities, a row for each class."""
         given = self.probability_of
-        value = jnp.asarray(given(theta) if callable(given) else given)
+        value = namespace_of(theta).asarray(given(theta) if callable(given) else given)
         states, actions, events = self.support.shape
         if self.classes is None:
             known = {(events,), (1, events), (actions, events), (states, actions, events)}
@@ -184,9 +165,17 @@ class EventFamily(AbstractEventFamily):
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
         """Expected immediate cost."""
-        value = jnp.asarray(self.cost_of(theta) if callable(self.cost_of) else self.cost_of)
+        value = namespace_of(theta).asarray(self.cost_of(theta) if callable(self.cost_of) else self.cost_of)
         self._require_cost(value.shape)
         return value if value.ndim == 2 else (value * self.probability(theta)).sum(axis=2)
+
+    def found_at(self, method: str, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, "N ..."]:
+        """Return what a method finds at N thetas; nothing is compiled where no function of theta is asked."""
+        asked = [self.probability_of, self.cost_of] if method == "cost" else [self.probability_of]
+        if any(map(callable, asked)):
+            return super().found_at(method, thetas)
+        found = np.asarray(getattr(self, method)(thetas[0]))
+        return np.broadcast_to(found, (len(thetas), *found.shape))
 
     def shared_cost(self) -> Float[Array, "S A"] | None:
         """Return the costs where they are a table of pairs."""
@@ -210,6 +199,16 @@ class RescaledEvents(AbstractEventFamily):
     family: AbstractEventFamily
     shift: Float[Array, ""]
     scale: Float[Array, ""]
+
+    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+        """Return those of the family, with costs in units."""
+        models = self.family.models(thetas)
+        return models._replace(cost=(models.cost - self.shift) / self.scale)
+
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Those of the family, with costs in units."""
+        found = self.family.tables(thetas)
+        return None if found is None else (found[0], (found[1] - self.shift) / self.scale)
 
     def events(self, theta: Array) -> Float[Array, "C E"]:
         """As they are."""

@@ -1,10 +1,8 @@
-"""Linear systems with quadratic costs, or any convex loss of their occupancy: a model of its own at the seam."""
+"""Linear systems with quadratic costs, or any convex loss of their occupancy: a model of its own at the seam.
 
-from .beliefs import CutOff, LinearBelief, MatrixNormal, MatrixNormalInverseWishart, Share
-from .losses import ConvexMoments, GaussianTarget, InputLimit, LinearQuadraticCost, MomentLoss, VariancePenalty
-from .moments import LinearOccupancy, lyapunov
-from .objective import LinearObjective, linear_occupancy
-from .plans import LinearPlan, linear_plan, robust_gain
-from .policies import LinearGain, LinearGaussianPolicy, point_of
-from .stability import Stability
-from .systems import LinearFamily, LinearSystem, covariance, require_log, root
+Its parts are imported when they are asked for: objectives and plans need JAX, systems, beliefs and policies do not.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

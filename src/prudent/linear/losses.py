@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, require_finite, require_number
-from ..deferred import jnp
+from ..arrays import Array, as_float, namespace_of, require_finite, require_number
 from ..errors import InputError
 from ..records import AbstractVar, Record, field
-from .moments import LinearOccupancy
+from .occupancy import LinearOccupancy
 from .systems import LinearSystem, square
 
 LinearLoss = Callable[[LinearOccupancy, LinearSystem], Any]
@@ -38,7 +37,7 @@ class MomentLoss(Record):
 
     def cost_matrix(self, system: LinearSystem) -> Float[Array, "y y"]:
         """The part of the loss that is linear in the occupancy, a form of `(1, s, a)`; 0 where there is none."""
-        return jnp.zeros_like(system.cost_matrix())
+        return 0.0 * system.cost_matrix()
 
     def rest(self) -> tuple[MomentLoss, ...]:
         """What is not in that form."""
@@ -72,7 +71,7 @@ class LinearQuadraticCost(MomentLoss):
     """
 
     def __call__(self, occupancy: LinearOccupancy, system: LinearSystem) -> Any:
-        off, weight = jnp.asarray(system.target), jnp.asarray(system.weight)
+        off, weight = system.target, system.weight
         linear = (weight * occupancy.second).sum() - 2.0 * off @ weight @ occupancy.first
         return linear + occupancy.mass * (off @ weight @ off)
 
@@ -191,9 +190,10 @@ class GaussianTarget(MomentLoss):
                 f"the target has {size} coordinates, the system {system.states} states and {system.actions} actions"
             )
         mean, spread = occupancy.mean[:size], occupancy.covariance[:size, :size]
-        off, inverse = mean - self.mean, jnp.linalg.inv(jnp.asarray(self.covariance))
-        known = jnp.linalg.slogdet(jnp.asarray(self.covariance))[1]
-        return 0.5 * ((inverse * spread).sum() + off @ inverse @ off - size - jnp.linalg.slogdet(spread)[1] + known)
+        xp = namespace_of(spread)
+        off, inverse = mean - self.mean, xp.linalg.inv(self.covariance)
+        known = xp.linalg.slogdet(self.covariance)[1]
+        return 0.5 * ((inverse * spread).sum() + off @ inverse @ off - size - xp.linalg.slogdet(spread)[1] + known)
 
     def floor(self) -> float:
         """A divergence is never below 0."""
@@ -214,9 +214,10 @@ class _SquaresAbove(MomentLoss):
         begin, end = self._counted(system)
         if len(self.limit) != end - begin:
             raise InputError(f"there must be {end - begin} limits, one for each coordinate, got {len(self.limit)}")
-        first, second = occupancy.first[begin:end], jnp.diagonal(occupancy.second)[begin:end]
+        xp = namespace_of(occupancy.second)
+        first, second = occupancy.first[begin:end], xp.diagonal(occupancy.second)[begin:end]
         square = (second - 2.0 * self.about * first) / occupancy.mass + self.about**2
-        return (jnp.maximum(square / self.limit**2 - 1.0, 0.0) ** 2).sum()
+        return (xp.maximum(square / self.limit**2 - 1.0, 0.0) ** 2).sum()
 
     def floor(self) -> float:
         """A sum of squares."""

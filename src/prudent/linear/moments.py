@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float
 from scipy.special import ndtri, roots_hermitenorm
 
 from ..arrays import Array, in_float64
-from ..deferred import jax, jnp, lax, when_called
-from ..errors import InputError
+from ..autodiff import jax, jnp, lax
 from ..records import Record, field, tree_map
+from .occupancy import LinearOccupancy
 from .systems import LinearSystem
 
 # Powers of the closed loop below the first add less than rounding; beyond the second it is unstable; and so often is a
@@ -82,11 +82,8 @@ def _backward(kept: tuple[Array, Array, Array], cotangents: tuple[Array, Any]) -
     return adjoint @ matrix @ solution.T + adjoint.T @ matrix @ solution, adjoint
 
 
-@when_called
-def _differentiable() -> Any:
-    function = jax.custom_vjp(_solved)
-    function.defvjp(_forward, _backward)
-    return function
+_differentiable = jax.custom_vjp(_solved)
+_differentiable.defvjp(_forward, _backward)
 
 
 class ClosedLoop(Record):
@@ -149,79 +146,24 @@ class ClosedLoop(Record):
         return LinearOccupancy(whole[0, 0], whole[0, 1:], whole[1:, 1:], self), finite
 
 
-class LinearOccupancy(Record):
-    """The discounted occupancy `sum_t gamma^t N(m_t, C_t)` of `z = (s, a)`: its moments, and means of any function.
+@in_float64
+def expectation(loop: ClosedLoop, function: Callable[[Array, Array], Any], steps: int) -> Any:
+    """Return `sum_t gamma^t E[f(s_t, a_t)]`, as `LinearOccupancy.expect` has it."""
+    means, roots, weights = _gaussians(loop, steps)
+    n, m = len(loop.loop) - 1, len(loop.action_noise)
+    points, shares = _rule(n + m)
+    root = _root(loop.action_noise)
 
-    Not normalised, like that of a table: its mass is `1 / (1 - gamma)`. Mass, first and second moments are linear in
-    the occupancy, so a convex function of the three is a convex loss; its covariance is not linear, but concave.
+    def at(mean: Array, state_root: Array, point: Array) -> Any:
+        state = mean + state_root @ point[:n]
+        return function(state, loop.point[:, 0] + loop.point[:, 1:] @ state + root @ point[n:])
 
-    >>> import prudent as pr
-    >>> family = pr.LinearFamily(state_cost=[[1.0]], action_cost=[[1.0]], noise=[[1.0]], discount=0.5)
-    >>> occupancy = pr.linear_occupancy(family.at([[0.5, 1.0]]), pr.LinearGaussianPolicy([[-0.5]]))
-    >>> round(float(occupancy.mass), 6), round(float(occupancy.second[0, 0]), 6)
-    (2.0, 1.0)
-    >>> round(float(occupancy.expect(lambda state, action: state[0] ** 2)), 6)
-    1.0
+    def step(mean: Array, state_root: Array) -> Any:
+        values = jax.vmap(partial(at, mean, state_root))(jnp.asarray(points))
+        return tree_map(lambda value: jnp.tensordot(jnp.asarray(shares), value, axes=1), values)
 
-    Attributes:
-        mass: `1 / (1 - gamma)`.
-        first: `[n + m]` `sum_t gamma^t E[z_t]`.
-        second: `[n + m, n + m]` `sum_t gamma^t E[z_t z_t']`.
-        closed_loop: what it is the occupancy of; None for a mixture of several.
-    """
-
-    mass: Float[Array, ""]
-    first: Float[Array, " z"]
-    second: Float[Array, "z z"]
-    closed_loop: ClosedLoop | None
-
-    @property
-    def mean(self) -> Float[Array, " z"]:
-        """Of the distribution that the occupancy is with its mass taken off."""
-        return self.first / self.mass
-
-    @property
-    def covariance(self) -> Float[Array, "z z"]:
-        """Of that distribution."""
-        mean = self.mean
-        return self.second / self.mass - mean[:, None] * mean
-
-    def moments(self, size: int) -> Float[Array, "x x"]:
-        """`sum_t gamma^t E[x_t x_t']` of 1 and the first so many of `(s, a)`; the states come first."""
-        first = self.first[:size]
-        below = jnp.concatenate([first[:, None], self.second[:size, :size]], axis=1)
-        return jnp.concatenate([jnp.concatenate([self.mass[None], first])[None], below])
-
-    @in_float64
-    def expect(self, function: Callable[[Array, Array], Any], steps: int = 64) -> Any:
-        """`sum_t gamma^t E[f(s_t, a_t)]`, the integral of a function under the occupancy.
-
-        Each of the first steps is a Gaussian, over which f is integrated by a product of Gauss-Hermite rules where that
-        takes few points, else over points that are spread evenly at random and the same in every call. The last step
-        has the mass of all that come after it, which is right once the closed loop has settled by then.
-
-        Args:
-            function: `(state [n], action [m]) -> number` or array, traceable.
-            steps: Gaussians that are told apart.
-        """
-        loop = self.closed_loop
-        if loop is None:
-            raise InputError("expect is not known of a mixture of occupancies; use its moments")
-        means, roots, weights = _gaussians(loop, steps)
-        n, m = len(loop.loop) - 1, len(loop.action_noise)
-        points, shares = _rule(n + m)
-        root = _root(loop.action_noise)
-
-        def at(mean: Array, state_root: Array, point: Array) -> Any:
-            state = mean + state_root @ point[:n]
-            return function(state, loop.point[:, 0] + loop.point[:, 1:] @ state + root @ point[n:])
-
-        def step(mean: Array, state_root: Array) -> Any:
-            values = jax.vmap(partial(at, mean, state_root))(jnp.asarray(points))
-            return tree_map(lambda value: jnp.tensordot(jnp.asarray(shares), value, axes=1), values)
-
-        each = jax.vmap(step)(means, roots)
-        return tree_map(lambda value: jnp.tensordot(weights, value, axes=1), each)
+    each = jax.vmap(step)(means, roots)
+    return tree_map(lambda value: jnp.tensordot(weights, value, axes=1), each)
 
 
 def _gaussians(loop: ClosedLoop, steps: int) -> tuple[Array, Array, Array]:

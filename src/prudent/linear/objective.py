@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_finite, require_kind
+from ..autodiff import jax, jitted, jnp
 from ..conformance import explained
-from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..objectives import Losses, Objective, Plans, Size, Unit, slopes_on
 from ..occupancies import Exact, Horizon, Truncated
@@ -18,7 +18,8 @@ from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..records import changed, field, tree_map
 from .beliefs import CutOff, LinearBelief, MatrixNormal
 from .losses import LinearLoss, LinearQuadraticCost, MomentLoss
-from .moments import ClosedLoop, LinearOccupancy
+from .moments import ClosedLoop
+from .occupancy import LinearOccupancy
 from .plans import LinearPlans, robust_point
 from .policies import LinearGain, LinearGaussianPolicy, point_of
 from .stability import Stability, annealed, descended, radii, stability_of

@@ -9,14 +9,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..arrays import Array, as_float, in_float64, to_numpy
-from ..deferred import jax, jitted, jnp, lax
+from ..autodiff import jax, jitted, jnp, lax
 from ..errors import InputError
 from ..objectives import Planned, Plans, Weigh, Weighted, Weights
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..records import Record, field
 from .beliefs import CutOff
 from .losses import LinearQuadraticCost, MomentLoss
-from .moments import LOST, ClosedLoop, LinearOccupancy
+from .moments import LOST, ClosedLoop
+from .occupancy import LinearOccupancy
 from .policies import LinearGaussianPolicy
 from .systems import LinearFamily, LinearSystem
 

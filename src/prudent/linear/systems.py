@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, is_concrete, require_finite, require_kind, require_number, require_size
-from ..deferred import jnp
+from ..arrays import (
+    Array,
+    as_float,
+    is_concrete,
+    namespace_of,
+    require_finite,
+    require_kind,
+    require_number,
+    require_size,
+)
 from ..errors import InputError
 from ..records import Record
 from ..seeds import generator
@@ -58,23 +66,26 @@ class LinearSystem(Record):
 
     def augmented(self) -> tuple[Array, Array]:
         """Dynamics of `x = (1, s)`: `x' = G x + H a + (0, w)`."""
-        n, m = self.states, self.actions
-        moved = jnp.zeros((n + 1, n + 1)).at[0, 0].set(1.0).at[1:, 1:].set(self.state_matrix)
-        return moved, jnp.zeros((n + 1, m)).at[1:].set(self.action_matrix)
+        n, xp = self.states, namespace_of(self.state_matrix)
+        above = np.eye(1, n + 1), np.zeros((1, self.actions))
+        moved = xp.concatenate([np.zeros((n, 1)), self.state_matrix], axis=1)
+        return xp.concatenate([above[0], moved]), xp.concatenate([above[1], self.action_matrix])
 
     def start_moments(self) -> Float[Array, "x x"]:
         """`E[x x']` of the first `x = (1, s)`."""
-        first = jnp.concatenate([jnp.ones(1), self.start_mean])
-        return jnp.outer(first, first).at[1:, 1:].add(self.start_covariance)
+        xp = namespace_of(self.start_mean)
+        first = xp.concatenate([np.ones(1), self.start_mean])
+        return xp.outer(first, first) + xp.pad(self.start_covariance, (1, 0))
 
     def cost_matrix(self) -> Float[Array, "y y"]:
         """The cost as a quadratic form of `(1, s, a)`."""
-        shifted = jnp.concatenate([-jnp.asarray(self.target)[:, None], jnp.eye(len(self.target))], axis=1)
+        shifted = namespace_of(self.target).concatenate([-self.target[:, None], np.eye(len(self.target))], axis=1)
         return shifted.T @ self.weight @ shifted
 
     def noise_moments(self) -> Float[Array, "x x"]:
         """What chance adds to `E[x x']` in a step: the noise of the state, and that of the action through B."""
-        return jnp.pad(self.noise + self.action_matrix @ self.action_noise @ self.action_matrix.T, (1, 0))
+        noise = self.noise + self.action_matrix @ self.action_noise @ self.action_matrix.T
+        return namespace_of(noise).pad(noise, (1, 0))
 
     def radius(self, policy: LinearGaussianPolicy) -> float:
         """Spectral radius of the closed loop `A + B K`."""
@@ -248,15 +259,12 @@ class LinearFamily(Record):
         >>> round(float(family.log_likelihood(np.array([[1.0, 1.0]]), log)), 4)  # -log(2 pi) / 2
         -0.9189
         """
-        system = self.system(jnp.asarray(theta))
-        off = (
-            jnp.asarray(log.next_state)
-            - jnp.asarray(log.state) @ system.state_matrix.T
-            - jnp.asarray(log.action) @ system.action_matrix.T
-        )
-        root = jnp.linalg.cholesky(system.noise)
-        scaled = jnp.linalg.solve(root, off.T)
-        level = jnp.log(jnp.diagonal(root)).sum() + 0.5 * self.states * jnp.log(2.0 * jnp.pi)
+        system = self.system(theta)
+        off = log.next_state - log.state @ system.state_matrix.T - log.action @ system.action_matrix.T
+        xp = namespace_of(off)
+        root = xp.linalg.cholesky(system.noise)
+        scaled = xp.linalg.solve(root, off.T)
+        level = xp.log(xp.diagonal(root)).sum() + 0.5 * self.states * np.log(2.0 * np.pi)
         return -0.5 * (scaled**2).sum() - len(off) * level
 
     def simulate(

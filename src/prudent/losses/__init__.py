@@ -16,6 +16,7 @@ from .base import (
     is_linear,
     require_finite_loss,
     require_scalar,
+    split_models,
 )
 from .conformance import check_loss
 from .cost_losses import ConstrainedCost, CostTable, ExpectedCost, LinearLoss, ScenarioCost, Visits

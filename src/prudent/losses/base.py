@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, in_float64, is_concrete, require_number
+from ..arrays import Array, in_float64, require_number
 from ..conformance import explained
-from ..deferred import jax
 from ..engine import ModelBatch, table_rows
 from ..errors import InputError
 from ..kernels import Kernel, Support
@@ -369,13 +368,18 @@ def require_scalar(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> None:
     """Refuse a loss that does not return one real number."""
     derived = isinstance(loss, ConvexLoss) or getattr(loss, "gradient", None) is not None
     with explained(lambda error: f"the loss could not be evaluated: {error}; it is called as loss(occupancy, mdp)", ()):
-        # Of a user's function nothing is computed to know what it returns.
-        evaluated = derived and is_concrete(mdp.cost)
-        found = np.asarray(loss(occupancy, mdp)) if evaluated else jax.eval_shape(loss, occupancy, mdp)
+        found = np.asarray(loss(occupancy, mdp)) if derived else _traced_shape(loss, occupancy, mdp)
     if getattr(found, "shape", None) != ():
         raise InputError(f"the loss must return one number, got {found}; sum or average it")
     if np.dtype(found.dtype).kind != "f":
         raise InputError(f"the loss must return a real number, got {found.dtype}")
+
+
+def _traced_shape(loss: Loss, occupancy: np.ndarray, mdp: MDP) -> Any:
+    """Return the shape and the type of what a user's function gives, of which nothing is computed."""
+    from .user import shape_of  # imports JAX
+
+    return shape_of(loss, occupancy, mdp)
 
 
 @in_float64

@@ -8,14 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, filled_blocks
-from ..deferred import float64
+from ..autodiff import jax, jitted, jnp, lax
 from ..engine import ModelBatch
 from ..kernels import Kernel, Support
 from ..models import MDP
 from .base import Dual, support_of
-from .user import eqx, jax
-
-jnp, lax = jax.numpy, jax.lax
 
 # The larger the proximal term against the curvature, the faster z settles and the more digits it loses.
 STIFFNESS = 100.0
@@ -33,19 +30,18 @@ def step_of_multipliers(
 ) -> tuple[Float[np.ndarray, "S A N"], Float[np.ndarray, "S A N"]]:
     """Return z and w of each model after one round, as `Numerical` has it."""
     support, parts = support_of(models), []
-    with float64():
-        for block, few in filled_blocks(models.size):
-            chosen = models.select(block)
-            cost = np.broadcast_to(chosen.cost, (*chosen.cost.shape[:2], len(block)))
-            here = (each[:, :, block] for each in (dual.point, dual.primal, image))
-            shared = (chosen.row, chosen.start, np.asarray(chosen.discount))
-            found = _rounds(loss, support, shared, *here, chosen.probability, cost)
-            parts.append([np.asarray(part)[..., :few] for part in found])
+    for block, few in filled_blocks(models.size):
+        chosen = models.select(block)
+        cost = np.broadcast_to(chosen.cost, (*chosen.cost.shape[:2], len(block)))
+        here = (each[:, :, block] for each in (dual.point, dual.primal, image))
+        shared = (chosen.row, chosen.start, np.asarray(chosen.discount))
+        found = _rounds(loss, support, shared, *here, chosen.probability, cost)
+        parts.append([part[..., :few] for part in found])
     z, w = (np.concatenate(part, axis=2) for part in zip(*parts, strict=True))
     return z, w
 
 
-@eqx.filter_jit
+@jitted
 def _rounds(loss: Any, support: Support, shared: tuple, *each: Array) -> tuple[Array, Array]:
     row, start, discount = shared
 

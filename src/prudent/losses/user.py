@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, filled_blocks
-from ..deferred import float64
+from ..arrays import Array, filled_blocks, in_float64
 from ..engine import ModelBatch
 from ..errors import InputError
 from ..kernels import Kernel, Support
@@ -20,9 +19,8 @@ from ..models import MDP
 from .base import support_of
 
 try:
-    import equinox as eqx
-    import jax
-except ModuleNotFoundError as error:
+    from ..autodiff import jax, jitted
+except InputError as error:
     raise InputError(
         "a loss that is a function without a gradient is differentiated by JAX, which is not installed; pip install "
         "'prudent[jax]', or give the derivative: pr.UserLoss(function, gradient=...)"
@@ -47,19 +45,24 @@ def _blockwise(
 ) -> Iterator[list[np.ndarray]]:
     """Yield what a compiled function finds of each block of models, models last."""
     support = support_of(models)
-    with float64():
-        for block, few in filled_blocks(models.size):
-            chosen = models.select(block)
-            found = function(loss, support, occupancy[:, :, block], *chosen[1:5], np.asarray(chosen.discount))
-            yield [np.asarray(part)[..., :few] for part in found]
+    for block, few in filled_blocks(models.size):
+        chosen = models.select(block)
+        found = function(loss, support, occupancy[:, :, block], *chosen[1:5], np.asarray(chosen.discount))
+        yield [part[..., :few] for part in found]
 
 
-@eqx.filter_jit
+@in_float64
+def shape_of(loss: Any, occupancy: np.ndarray, mdp: MDP) -> Any:
+    """Return the shape and the type of what a loss gives, of which nothing is computed."""
+    return jax.eval_shape(loss, occupancy, mdp)
+
+
+@jitted
 def _values(loss: Any, support: Support, occupancy: Array, *models: Array) -> tuple[Array]:
     return (_each(loss, support, occupancy, *models),)
 
 
-@eqx.filter_jit
+@jitted
 def _values_and_gradients(loss: Any, support: Support, occupancy: Array, *models: Array) -> tuple[Array, Array]:
     values, pull_back = jax.vjp(lambda at: _each(loss, support, at, *models), occupancy)
     return values, pull_back(jax.numpy.ones_like(values))[0]

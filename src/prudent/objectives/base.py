@@ -19,6 +19,7 @@ from ..parameter_sets import ParameterSet, RowSet
 from ..posteriors import Posterior, WeightedDraws
 from ..records import Record, tree_map
 from ..risks import Risk
+from ..seeds import Seed
 from .boxes import Boxes
 from .footing import Footing
 
@@ -286,7 +287,7 @@ class Objective(Record):
         """Relaxations over boxes of tables at these draws."""
         return None
 
-    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:
+    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
         """What a stated risk stands on: how much of it on few rows, and on the prior.
 
         Args:
@@ -294,7 +295,7 @@ class Objective(Record):
             risk: that was stated.
             point: the policy's.
             answer: the policy judged on fresh draws of the belief, an `Evaluation`.
-            words: of the random key.
+            seed: of the draws.
         """
         return Footing.unknown("it is not known which rows the belief comes from")
 

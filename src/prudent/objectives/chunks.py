@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..arrays import Array, filled_blocks, in_float64
-from ..deferred import jax, jitted
+from ..arrays import filled_blocks
 from ..records import tree_map
 from ..workers import mapped, workers
 from .base import Losses, ModelSlopes, Objective
@@ -65,25 +64,26 @@ def _mapped(
 
 def _losses_of(objective: Objective, chunk: Chunk) -> Losses:
     found = objective.on_host(chunk.points, chunk.thetas, sloped=False)
-    return _computed(_losses, objective, chunk) if found is None else Losses(found.losses, found.visits)
+    return _computed("losses", objective, chunk) if found is None else Losses(found.losses, found.visits)
 
 
 def _slopes_of(objective: Objective, chunk: Chunk) -> ModelSlopes:
     found = objective.on_host(chunk.points, chunk.thetas, sloped=True)
-    return _computed(_slopes, objective, chunk) if found is None else found
+    return _computed("slopes", objective, chunk) if found is None else found
 
 
 def _replicates_of(objective: Objective, chunk: Chunk) -> Float[np.ndarray, "N B"]:
-    return _computed(_replicates, objective, chunk)
+    return _computed("replicates", objective, chunk)
 
 
-@in_float64  # by thread, and a worker may have threads of its own
-def _computed(compiled: Callable[..., Any], objective: Objective, chunk: Chunk) -> Any:
+def _computed(name: str, objective: Objective, chunk: Chunk) -> Any:
     """Return what a compiled function makes of a chunk, in batches of the few sizes that it is compiled for."""
-    parts = []
+    from . import compiled  # imports JAX
+
+    function, parts = getattr(compiled, name), []
     for block, few in filled_blocks(len(chunk.points)):
-        found = compiled(objective, chunk.points[block], chunk.thetas[block])
-        parts.append(tree_map(lambda part, few=few: np.asarray(part)[:few], found))
+        found = function(objective, chunk.points[block], chunk.thetas[block])
+        parts.append(tree_map(lambda part, few=few: part[:few], found))
     return tree_map(lambda *each: np.concatenate(each), *parts)
 
 
@@ -159,27 +159,6 @@ def mean_visits(
         total = total + shares[:, begin : begin + len(visits)] @ visits
         begin += len(visits)
     return np.asarray(total)
-
-
-@jitted
-def _losses(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Losses:
-    return objective.losses(points, thetas)
-
-
-@jitted
-def _replicates(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> Float[Array, "N B"]:
-    return objective.replicates(points, thetas)
-
-
-@jitted
-def _slopes(objective: Objective, points: Float[Array, "N ..."], thetas: Array) -> ModelSlopes:
-    def total(points: Array) -> tuple[Array, Losses]:
-        found = objective.losses(points, thetas)
-        # Each model has a point of its own, so the gradient of the sum holds every model's.
-        return found.losses.sum(), found
-
-    slopes, (losses, visits) = jax.grad(total, has_aux=True)(points)
-    return ModelSlopes(losses, slopes, losses[:, None][:, :0] if visits is None else visits)
 
 
 def point_at(objective: Objective, parameters: Any) -> Float[np.ndarray, ...]:

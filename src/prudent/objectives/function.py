@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, in_float64, require_finite
-from ..conformance import explained
-from ..deferred import jax, jnp
+from ..arrays import Array, as_float, require_finite
 from ..errors import InputError
 from ..parameter_sets import Everywhere, ParameterSet
-from ..records import field, raveled, same_structure, tree_leaves, tree_map
+from ..records import field, same_structure, tree_leaves, tree_map
 from .base import Losses, Objective, Size
 
 
@@ -62,46 +60,45 @@ class FunctionObjective(Objective):
 
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K D"]) -> Any:
         """Rows as parameters."""
-        unravel = raveled(self.start)[1]
-        return tree_map(np.asarray, jax.vmap(unravel)(jnp.asarray(slopes)))
+        return self._shaped(np.asarray(slopes))
 
     def losses(self, points: Float[Array, "N D"], thetas: Array) -> Losses:
         """The function at every draw."""
-        unravel = raveled(self.start)[1]
-        return Losses(jax.vmap(lambda point, theta: self.function(unravel(point), theta))(points, thetas), None)
+        from .compiled import function_losses  # imports JAX
+
+        return Losses(function_losses(self.function, self.start, points, thetas), None)
+
+    def _shaped(self, rows: Float[np.ndarray, "... D"]) -> Any:
+        """Rows as parameters, shaped like the start."""
+        ends = np.cumsum([np.size(leaf) for leaf in tree_leaves(self.start)])
+        pieces = iter(np.split(rows, ends[:-1], axis=-1))
+        return tree_map(lambda leaf: next(pieces).reshape((*rows.shape[:-1], *np.shape(leaf))), self.start)
 
     def size(self) -> Size:
         """A guess: the parameters, and as much again for what the function keeps."""
         size = 16 * max(1, sum(np.size(leaf) for leaf in tree_leaves(self.start)))
         return Size(size, size, True)
 
-    @in_float64
     def policy(self, point: Float[np.ndarray, " D"], parameters: Any = None) -> Any:
         """The parameters, shaped like the start."""
-        return tree_map(np.asarray, raveled(self.start)[1](jnp.asarray(point)))
+        return self._shaped(np.asarray(point))
 
-    @in_float64
     def point_from(self, policy: Any) -> Float[np.ndarray, " D"]:
         """Parameters shaped like the start, in a row."""
         given = tree_map(as_float, policy)
         shapes, wanted = tree_map(np.shape, given), tree_map(np.shape, self.start)
         if not same_structure(given, self.start) or shapes != wanted:
             raise InputError(f"the policy must be parameters shaped {wanted} like the start, got {shapes}")
-        return np.asarray(raveled(given)[0])
+        return self.points(tree_map(lambda leaf: np.asarray(leaf)[None], given))[0]
 
-    @in_float64
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
         """One finite number, with a finite derivative, at the first draw."""
         require_finite("a posterior draw of theta", thetas)
         parameters = self.start if parameters is None else parameters
+        from .compiled import value_and_slope  # imports JAX
+
         where = f"at a posterior draw of shape {thetas.shape[1:]}"
-        with explained(lambda error: f"the function could not be evaluated {where}: {error}", ()):
-            shape = jax.eval_shape(self.function, parameters, thetas[0])
-        if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
-            raise InputError(f"the function must return one real number, got {shape}; sum or average it")
-        value, slope = jax.value_and_grad(lambda alpha: self.function(alpha, jnp.asarray(thetas[0])))(
-            tree_map(jnp.asarray, parameters)
-        )
+        value, slope = value_and_slope(self.function, parameters, thetas[0], where)
         if not np.isfinite(value):
             raise InputError(f"the loss is {value} at the starting parameters; keep logarithms and ratios off zero")
         if differentiable and not all(np.all(np.isfinite(leaf)) for leaf in tree_leaves(slope)):

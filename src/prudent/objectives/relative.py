@@ -19,6 +19,7 @@ from ..parameter_sets import ParameterSet
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..records import changed, field
 from ..risks import Risk
+from ..seeds import Seed
 from .base import (
     Averaged,
     Averages,
@@ -141,12 +142,12 @@ class RelativeObjective(Objective):
         low, high = self.inner.loss_range(thetas)
         return low - high, high - low
 
-    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: Any) -> Footing:
+    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
         """Return what the policy's own loss stands on."""
         losses = np.asarray(answer.losses) + self.constants.at(answer.draws.thetas)
         found = risk(losses, answer.draws.probabilities)
         own = changed(answer, losses=losses, risk=float(found.value), weights=np.asarray(found.weights))
-        return self.inner.footing(belief, risk, point, own, words)
+        return self.inner.footing(belief, risk, point, own, seed)
 
     def parts(self) -> dict[str, Any]:
         """Return the parts of the inner objective and the reference."""

@@ -20,6 +20,7 @@ from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabili
 from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
 from ..records import changed
 from ..risks import Risk
+from ..seeds import Seed
 from .base import Averages, ModelSlopes, Objective, Plans, Size, Table, Unit
 from .boxes import Boxes
 from .chunks import mean_visits
@@ -222,9 +223,9 @@ class TabularObjective(Objective):
             return ""
         return "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
 
-    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, words: tuple[int, ...]) -> Footing:
+    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
         """By the rows behind a belief about tables; of other beliefs it cannot be said."""
-        return footing_of(self, belief, risk, point, answer, words)
+        return footing_of(self, belief, risk, point, answer, seed)
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """Expected costs in units of their own spread; another loss as it is.

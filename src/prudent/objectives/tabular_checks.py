@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import in_float64, require_finite, to_numpy
+from ..arrays import float64, in_float64, require_finite, to_numpy
 from ..conformance import explained
-from ..deferred import jax
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events
 from ..kernels import Kernel
@@ -24,6 +23,7 @@ from ..losses import (
     check_loss_at,
     require_finite_loss,
     require_scalar,
+    split_models,
 )
 from ..models import MDP, AbstractFamily, Family, TabularFamily, tables_at
 from ..occupancies import Horizon, occupancy
@@ -142,9 +142,15 @@ def check_model(family: AbstractEventFamily, thetas: Float[np.ndarray, "N ..."])
     require_finite(f"at the posterior draw theta = {_short(thetas[0])}: cost", cost)
 
 
-def _model_at(family: AbstractFamily, theta: Any) -> MDP:
-    """Return the traced model at theta, unchecked."""
-    return MDP(Kernel(family.support, family.probability(theta)), family.cost(theta), family.start, family.discount)
+def _shapes_at(family: AbstractFamily, theta: np.ndarray) -> MDP:
+    """Return a model that has the shapes of the one at theta, and no numbers."""
+    from ..autodiff import jax
+
+    def model(theta: Any) -> MDP:
+        return MDP(Kernel(family.support, family.probability(theta)), family.cost(theta), family.start, family.discount)
+
+    with float64():
+        return to_numpy(jax.eval_shape(model, theta))
 
 
 @in_float64
@@ -159,8 +165,9 @@ def check_large(
     """Refuse models that are none, and a loss that is no finite number, with its derivative, at a first policy."""
     check_model(family, thetas)
     states, actions, _ = family.support.shape
-    if isinstance(as_loss(loss), UserLoss):
-        first = to_numpy(jax.eval_shape(lambda theta: _model_at(family, theta), thetas[0]))
+    own = as_loss(loss)
+    if isinstance(own, UserLoss):
+        first = _shapes_at(family, thetas[0]) if own.gradient is None else next(split_models(family.models(thetas[:1])))
         require_scalar(loss, np.ones((states, actions)), first)
     if policy is None:
         return

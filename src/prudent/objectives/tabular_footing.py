@@ -27,7 +27,7 @@ from ..losses import as_convex, is_linear
 from ..models import AbstractFamily, TabularFamily
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, WithCosts
 from ..risks import Risk
-from ..seeds import Stream, generator
+from ..seeds import Seed, Stream, generator
 from .chunks import losses_on
 from .footing import FEW, Footing, OtherPrior, ThinPair, word_for
 from .tabular_plans import linear_cost
@@ -54,7 +54,7 @@ def footing_of(
     risk: Risk,
     table: Float[np.ndarray, "S A"],
     answer: Any,
-    words: tuple[int, ...],
+    seed: Seed,
 ) -> Footing:
     """What a policy's stated risk stands on.
 
@@ -64,14 +64,14 @@ def footing_of(
         risk: that was stated.
         table: the policy's probabilities.
         answer: the policy judged on fresh draws of the belief, an `Evaluation`.
-        words: of the random key.
+        seed: of the draws.
     """
     ground = ground_of(objective.family, belief)
     if isinstance(ground, str):
         return Footing.unknown(ground)
     time, tail = _times(objective, table, answer)
     thin = ground.open & (ground.rows < FEW)
-    found = _others(objective, ground, risk, table, answer, words)
+    found = _others(objective, ground, risk, table, answer, seed)
     if found is None:
         return Footing.unknown("the loss is not a finite number at every draw of another prior")
     own, others = found
@@ -270,7 +270,7 @@ def _leant_on(
 
 
 def _others(
-    objective: TabularObjective, ground: Ground, risk: Risk, table: np.ndarray, answer: Any, words: tuple
+    objective: TabularObjective, ground: Ground, risk: Risk, table: np.ndarray, answer: Any, seed: Seed
 ) -> tuple[float, list[OtherPrior]] | None:
     """How likely the belief itself finds its stated risk exceeded, and the policy under each of the other priors.
 
@@ -282,7 +282,7 @@ def _others(
     beliefs = ground.beliefs
     draws = int(np.clip(BYTES // (8 * len(beliefs) * int(np.prod(ground.family.support.shape))), FEWEST_DRAWS, DRAWS))
     means = [np.asarray(belief.mean()) for belief in beliefs.values()]
-    thetas = [belief.draw(generator(words, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
+    thetas = [belief.draw(generator(seed, Stream.OTHERS, k), draws) for k, belief in enumerate(beliefs.values())]
     every = np.concatenate([*thetas, np.stack(means)])
     losses = losses_on(objective, table[None], every)[0]
     if not np.all(np.isfinite(losses)):

@@ -39,7 +39,7 @@ class LoggedPolicy(Record):
     @property
     def visited(self) -> Bool[np.ndarray, " S"]:
         """Return which states have a row of the log."""
-        return self.counts.sum(axis=1) > 0
+        return np.asarray(self.counts).sum(axis=1) > 0
 
     def draw(self, seed: Seed, n: int) -> Float[np.ndarray, "n S A"]:
         """Return `n` tables drawn from what is believed of the policy."""

@@ -13,14 +13,12 @@ from ..arrays import (
     Array,
     as_float,
     as_whole,
-    in_float64,
     is_concrete,
+    namespace_of,
     require_finite,
     require_kind,
     require_size,
-    to_numpy,
 )
-from ..deferred import eqx, jax, jitted, jnp
 from ..errors import InputError
 from ..parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
 from ..records import AbstractVar, Record, field, tree_leaves, tree_map
@@ -52,11 +50,13 @@ class Parametrisation(Record):
 
     def tables(self, parameters: Any) -> Float[np.ndarray, "K S A"]:
         """The tables of K parameter sets."""
-        return np.asarray(action_tables(self, parameters))
+        return action_tables(self, parameters)
 
     def pull_back(self, parameters: Any, slopes: Float[np.ndarray, "K S A"]) -> Any:
         """Gradients by the parameters of K tables, from those by the tables."""
-        return to_numpy(_pulled_back(self, parameters, slopes))
+        from ..autodiff import pull_back  # imports JAX
+
+        return pull_back(self, "probabilities", parameters, slopes)
 
     def policy(self, parameters: Any, table: TabularPolicy) -> Any:
         """The policy a user is given: the table, or more than a table where parameters say more than it does."""
@@ -88,7 +88,9 @@ class Softmax(Parametrisation):
 
     def probabilities(self, parameters: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """Rowwise softmax."""
-        return jax.nn.softmax(parameters, axis=-1)
+        xp = namespace_of(parameters)
+        raised = xp.exp(parameters - xp.max(parameters, axis=-1, keepdims=True))
+        return raised / raised.sum(axis=-1, keepdims=True)
 
     def tables(self, parameters: Float[np.ndarray, "K S A"]) -> Float[np.ndarray, "K S A"]:
         """Rowwise softmax in NumPy: for the commonest policy nothing has to be compiled."""
@@ -185,31 +187,27 @@ class Neural(Parametrisation):
             require_size(f"Neural {name}", getattr(self, name), least)
         require_kind("within", self.within, ParameterSet, "Everywhere(), Box(low, high) or Ball(radius)")
 
-    @in_float64
     def initial(self, states: int, actions: int) -> Any:
         """Random hidden layers, a last layer of zeros."""
+        from .layers import first_weights  # imports JAX
+
         if self.features.shape[0] != states:
             raise InputError(f"Neural has features of {self.features.shape[0]} states, the model has {states}")
-        weights = eqx.filter(self._network(actions), eqx.is_inexact_array)
-        return eqx.tree_at(lambda n: n.layers[-1], weights, replace_fn=lambda last: tree_map(jnp.zeros_like, last))
+        return first_weights(self._sizes(actions), self.seed)
 
-    @in_float64
     def probabilities(self, parameters: Any) -> Float[Array, "S A"]:
         """The softmax of the network's outputs, state by state."""
-        actions = parameters.layers[-1].bias.shape[0]
-        # The arrays come from the parameters; activations and sizes from a network that is never computed.
-        skeleton = eqx.filter_eval_shape(lambda: self._network(actions))
-        rest = eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-        return jax.nn.softmax(jax.vmap(eqx.combine(parameters, rest))(jnp.asarray(self.features)), axis=-1)
+        from .layers import shares
+
+        return shares(self._sizes(parameters.layers[-1].bias.shape[0]), parameters, self.features)
 
     def policy(self, parameters: Any, table: TabularPolicy) -> NeuralPolicy:
         """The network itself, which can be asked about features that no state of the model has."""
         layers = tuple((np.asarray(layer.weight), np.asarray(layer.bias)) for layer in parameters.layers)
         return NeuralPolicy(table, np.asarray(self.features), layers)
 
-    def _network(self, actions: int) -> eqx.nn.MLP:
-        sizes = (self.features.shape[1], actions, self.width, self.depth)
-        return eqx.nn.MLP(*sizes, activation=jax.nn.tanh, dtype=jnp.float64, key=jax.random.key(self.seed))
+    def _sizes(self, actions: int) -> tuple[int, int, int, int]:
+        return self.features.shape[1], actions, self.width, self.depth
 
 
 class Parametric(Parametrisation):
@@ -250,12 +248,8 @@ class Parametric(Parametrisation):
         return self.function(parameters)
 
 
-@jitted
-def _pulled_back(policy: Parametrisation, parameters: Any, slopes: Float[Array, "K S A"]) -> Any:
-    return jax.vmap(lambda at, slope: jax.vjp(policy.probabilities, at)[1](slope)[0])(parameters, slopes)
-
-
-@jitted
-def action_tables(policy: Parametrisation, parameters: Any) -> Float[Array, "G S A"]:
+def action_tables(policy: Parametrisation, parameters: Any) -> Float[np.ndarray, "G S A"]:
     """The tables of G parameter sets, compiled."""
-    return jax.vmap(policy.probabilities)(parameters)
+    from ..autodiff import each  # imports JAX
+
+    return each(policy, ("probabilities",), parameters)[0]

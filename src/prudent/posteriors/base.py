@@ -84,7 +84,7 @@ class Posterior(Record):
         return float("inf")
 
     def sample(self, key: Seed, n: int) -> Float[np.ndarray, "N ..."]:
-        """`n` draws from a random key (`jax.random.key`, or a whole number); the same key, the same draws."""
+        """`n` draws from a seed, a whole number; the same seed, the same draws."""
         return self.draw(generator(key), require_size("the number of draws", n))
 
     def by_chain(self) -> Float[np.ndarray, "C N ..."] | None:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..arrays import Array, as_float, in_float64, require_finite, require_size
-from ..deferred import jax, jitted, jnp
+from ..arrays import Array, as_float, filled_blocks, in_float64, require_finite, require_size
 from ..errors import InputError
 from ..records import field
 from ..transitions import Likelihood, joined, likelihood_of
@@ -174,7 +173,7 @@ class _Density:
     """A log-density on grids over any box; every box goes through the same compiled function."""
 
     def __init__(self, prior: Callable[[Any], Any] | None, likelihood: Likelihood, cells: int):
-        self.parts, self.cells = (prior, likelihood), cells
+        self.prior, self.likelihood, self.cells = prior, likelihood, cells
         self.batch = max(1, BATCH_BYTES // likelihood.bytes)
 
     def at(self, box: Float[np.ndarray, "2 D"]) -> _Values:
@@ -182,7 +181,8 @@ class _Density:
         middle = [(edges[1:] + edges[:-1]) / 2.0 for edges in corner]
         grids = [np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1) for axes in (middle, corner)]
         points = np.concatenate([grid.reshape(-1, box.shape[1]) for grid in grids])
-        prior, likelihood, proper = (np.asarray(part) for part in _evaluate(*self.parts, points, self.batch))
+        likelihood, proper = self._likelihoods(points)
+        prior = np.zeros(len(points)) if self.prior is None else _priors(self.prior, points)
         inside = np.arange(len(points)) < self.cells ** box.shape[1]
         _check_prior(prior[inside], points[inside])
         value = np.where(proper & (prior < np.inf), prior + likelihood, -np.inf)
@@ -198,6 +198,12 @@ class _Density:
             )
             raise InputError(f"in the box from {box[0].tolist()} to {box[1].tolist()}, {reason}; move or widen the box")
         return _Values(middle_value, np.nan_to_num(value[1], nan=-np.inf).reshape(grids[1].shape[:-1]))
+
+    def _likelihoods(self, points: Float[np.ndarray, "N D"]) -> list[np.ndarray]:
+        """The logarithms, and whether there is a model, batch by batch."""
+        blocks = range(0, len(points), self.batch)
+        parts = [self.likelihood.values(points[begin : begin + self.batch]) for begin in blocks]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     def zoom(self, box: Float[np.ndarray, "2 D"]) -> tuple[Float[np.ndarray, "2 D"], _Values]:
         """The smallest box that holds the mass, and the values on its grid."""
@@ -243,18 +249,14 @@ class _Density:
         return np.stack([low, high])
 
 
-@jitted
-def _evaluate(
-    prior: Callable[[Any], Any] | None, likelihood: Likelihood, points: Float[Array, "N D"], batch: int
-) -> tuple[Array, Array, Array]:
-    def one(theta: Array) -> tuple[Array, Array, Array]:
-        value, proper = likelihood.value(theta)
-        before = jnp.zeros(()) if prior is None else jnp.asarray(prior(theta))
-        if before.shape != ():
-            raise InputError(f"the prior must give one number, the log-density of theta; got shape {before.shape}")
-        return before, value, proper
+def _priors(prior: Callable[[Any], Any], points: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+    """What a user's log-density says of each point."""
+    from ..autodiff import mapped  # imports JAX
 
-    return jax.lax.map(one, points, batch_size=batch)
+    values = np.concatenate([mapped(prior, points[block])[:few] for block, few in filled_blocks(len(points))])
+    if values.ndim != 1:
+        raise InputError(f"the prior must give one number, the log-density of theta; got shape {values.shape[1:]}")
+    return values
 
 
 def _all_corners(corner: Bool[np.ndarray, " *E"]) -> Bool[np.ndarray, " *C"]:

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, is_concrete, is_jax_array, require_finite, require_kind, require_size
-from ..deferred import jax, jnp
+from ..arrays import Array, as_float, is_concrete, require_finite, require_size
 from ..errors import InputError
-from ..records import field, tree_map
-from ..seeds import Seed, jax_key
-from ..transitions import Likelihood, joined, likelihood_of
+from ..records import field
+from ..seeds import Seed, as_seed
+from ..transitions import joined, likelihood_of
 from .base import MOST_ATOMS, Posterior, WeightedDraws
 
 
@@ -87,8 +86,8 @@ class Draws(Posterior):
 class Point(Posterior):
     """All belief on one theta: planning at a plug-in estimate, or a known model.
 
-    >>> import jax, prudent as pr
-    >>> pr.Point([0.3, 0.02]).sample(jax.random.key(0), 2).shape
+    >>> import prudent as pr
+    >>> pr.Point([0.3, 0.02]).sample(0, 2).shape
     (2, 2)
     """
 
@@ -209,7 +208,7 @@ class MCMC(Posterior):
             warmup: iterations of each chain that adapt the sampler and are thrown away.
             samples: draws of each chain.
             chains: independent chains, at least 2, run side by side in one process.
-            seed: a whole number or a `jax.random.key`.
+            seed: a whole number.
             target_acceptance: in (0, 1); nearer 1 is slower and follows sharp bends better.
         """
         likelihood = likelihood_of(family, log)
@@ -218,15 +217,16 @@ class MCMC(Posterior):
             # Split in halves, a chain needs two draws in each for its variance.
             require_size("samples", samples, 4),
             require_size("chains", chains, 2),
-            seed,
+            as_seed(seed),
             target_acceptance,
         )
         if not (isinstance(target_acceptance, float) and 0.0 < target_acceptance < 1.0):
             raise InputError(f"target_acceptance must lie in (0, 1), got {target_acceptance!r}; 0.8 is usual")
         log = joined(family, log)
-        with jax.enable_x64(True):
-            draws, divergences = _sample(likelihood, prior, settings)
-        rhat, effective = _diagnose(draws)
+        from .chains import diagnose, sample  # imports JAX and NumPyro
+
+        draws, divergences = sample(likelihood, prior, settings)
+        rhat, effective = diagnose(draws)
         return MCMC(
             draws=draws.reshape(-1, *draws.shape[2:]),
             rhat=rhat,
@@ -278,81 +278,9 @@ class MCMC(Posterior):
         )
 
 
-def _sample(likelihood: Likelihood, prior: Any, settings: Settings) -> tuple[Float[np.ndarray, "H M ..."], int]:
-    """Draws `[chains, samples, ...]` and the number of divergences."""
-    try:
-        import numpyro
-        from numpyro import infer
-        from numpyro.distributions import Distribution
-    except ImportError:
-        raise InputError('MCMC needs NumPyro, which is not installed; pip install "prudent[mcmc]"') from None
-    require_kind("prior", prior, Distribution, "a NumPyro distribution, such as Uniform(0.0, 1.0).expand([2])")
-    # Parameters made outside float64 would pull theta down to float32.
-    prior = tree_map(lambda leaf: np.float64(leaf) if _is_float(leaf) else leaf, prior)
-
-    def model(likelihood: Likelihood) -> None:
-        theta = jnp.asarray(numpyro.sample("theta", prior))
-        numpyro.factor("log_likelihood", likelihood.value(theta)[0])
-
-    likelihood.check(prior.sample(jax_key(settings.seed)))
-    jax.eval_shape(likelihood.value, jax.ShapeDtypeStruct(prior.shape(), np.float64))
-    run = infer.MCMC(
-        infer.NUTS(model, target_accept_prob=settings.target_acceptance),
-        num_warmup=settings.warmup,
-        num_samples=settings.samples,
-        num_chains=settings.chains,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
-    try:
-        run.run(jax_key(settings.seed), likelihood, extra_fields=("diverging",))
-    except RuntimeError as error:
-        if "valid initial" not in str(error):
-            raise
-        raise InputError(
-            "the sampler finds no theta of the prior at which the log is possible and the density finite; "
-            "correct the prior or the log"
-        ) from None
-    return np.asarray(run.get_samples(group_by_chain=True)["theta"]), int(run.get_extra_fields()["diverging"].sum())
-
-
-def _is_float(leaf: Any) -> bool:
-    return (isinstance(leaf, np.ndarray) or is_jax_array(leaf)) and np.issubdtype(leaf.dtype, np.floating)
-
-
 def _status(rhat: np.ndarray, effective: np.ndarray, divergences: int) -> MCMCStatus:
     if not np.all(rhat < LARGEST_RHAT):
         return MCMCStatus.NOT_MIXED
     if not np.all(effective >= FEWEST_EFFECTIVE):
         return MCMCStatus.FEW_EFFECTIVE
     return MCMCStatus.DIVERGENT if divergences else MCMCStatus.OK
-
-
-def _diagnose(draws: Float[np.ndarray, "H M ..."]) -> tuple[Float[np.ndarray, ...], Float[np.ndarray, ...]]:
-    """Rank-normalised split R-hat, and the smaller of bulk and tail effective sample size, of each entry.
-
-    Ranks make both meaningful for heavy tails, and the folded R-hat sees chains that differ in spread alone.
-    """
-    from numpyro.diagnostics import effective_sample_size, gelman_rubin
-
-    chains, length = draws.shape[:2]
-    half = length // 2
-    split = np.concatenate([draws[:, :half], draws[:, length - half :]]).reshape(2 * chains, half, -1)
-    # Entries that cannot move, as the only successor of a row, agree and need no draws.
-    fixed = np.all(split == split[:1, :1], axis=(0, 1))
-    folded = np.abs(split - np.median(split, axis=(0, 1)))
-    low, high = np.quantile(split, [0.05, 0.95], axis=(0, 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = np.maximum(gelman_rubin(_normal_ranks(split)), gelman_rubin(_normal_ranks(folded)))
-        parts = [_normal_ranks(split), (split <= low).astype(float), (split <= high).astype(float)]
-        effective = np.min([effective_sample_size(part) for part in parts], axis=0)
-    rhat = np.where(fixed, 1.0, np.nan_to_num(rhat, nan=np.inf, posinf=np.inf))
-    effective = np.where(fixed, float(chains * length), np.nan_to_num(effective, nan=0.0, posinf=0.0))
-    return rhat.reshape(draws.shape[2:]), effective.reshape(draws.shape[2:])
-
-
-def _normal_ranks(values: Float[np.ndarray, "H M E"]) -> Float[np.ndarray, "H M E"]:
-    from scipy import special, stats  # slow to import, and few need it
-
-    ranks = stats.rankdata(values.reshape(-1, values.shape[2]), axis=0)
-    return special.ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(values.shape)

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from ..errors import InputError
-from ..linear import CutOff, LinearFamily, linear_plan, robust_gain
+from ..linear import CutOff, LinearFamily
 from ..occupancies import Truncated
 from ..records import tree_leaves
 from ..tables import LONGEST_NAME, RowOrder
@@ -263,6 +263,8 @@ class LinearCase(AbstractCase):
 
     def rivals(self, arguments: dict[str, Any], iterations: int) -> dict[str, tuple[Any, str]]:
         """Least squares, the posterior mean, and cautious in closed form."""
+        from ..linear import linear_plan, robust_gain  # imports JAX
+
         family, belief, log = arguments["model"], arguments["belief"], self.log
         thetas = {"plan for the posterior mean": belief.posterior.mean}
         if log is not None:

@@ -18,7 +18,7 @@ from ..objectives import Objective, Unit, objective_of
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..records import Record, field
 from ..risks import CVaR, Risk
-from ..seeds import Seed, as_key
+from ..seeds import Seed, as_seed
 from ..solvers import Solution, digest_of, fresh_draws
 from .search import BranchAndBound, Moment, SearchedSample, check_measure
 from .tree import Cuts, Tree
@@ -190,7 +190,7 @@ def prove(
     gap, seconds = float(require_number("gap", gap, "[0, inf)")), float(require_number("seconds", seconds, "(0, inf]"))
     nodes = None if nodes is None else require_size("nodes", nodes)
     samples, replications = require_size("samples", samples), require_size("replications", replications)
-    key = as_key(seed)
+    seed = as_seed(seed)
     check_measure(risk)
     if resume is not None:
         _require_same(resume, objective, belief, risk, deterministic, replications)
@@ -201,7 +201,7 @@ def prove(
     with ThreadPoolExecutor(threads) as pool:
         found = []
         for number in range(replications):
-            draws = resume.draws if resume is not None else fresh_draws(belief, (*key, number), samples)
+            draws = resume.draws if resume is not None else fresh_draws(belief, seed, samples, number)
             case = SearchedSample(objective, risk, draws, deterministic, resume if start is None else start)
             cuts = None
             if resume is not None and number == 0:
@@ -209,7 +209,7 @@ def prove(
                 cuts = Tree(case.start.shape, deterministic, resume.cuts._replace(bound=bound))
             search = BranchAndBound(case, cuts, pool.map, threads)
             found.append((search, _searched(search, limits, progress)))
-    return _proof(found, belief, key, gap, time.perf_counter() - clock)
+    return _proof(found, belief, seed, gap, time.perf_counter() - clock)
 
 
 def _require_same(
@@ -261,9 +261,7 @@ def _searched(search: BranchAndBound, limits: _Limits, progress: Callable[[Momen
     return "no box can be cut any further within rounding"
 
 
-def _proof(
-    found: list[tuple[BranchAndBound, str]], belief: Posterior, words: tuple[int, ...], aim: float, seconds: float
-) -> Proof:
+def _proof(found: list[tuple[BranchAndBound, str]], belief: Posterior, seed: Seed, aim: float, seconds: float) -> Proof:
     search, reason = found[0]
     case, unit, searches = search.case, search.case.unit, [each for each, _ in found]
     replicates = tuple(_replicate(each) for each in searches)
@@ -271,7 +269,7 @@ def _proof(
     optimum = (bound, risk) if case.draws.exact else None
     # Limits of a posterior that is itself a sample would have to be as wide as its own error.
     if not case.draws.exact and len(replicates) > 1 and case.risk.biased_low and np.isinf(case.draws.behind):
-        optimum = _optimum(replicates, searches, belief, words)
+        optimum = _optimum(replicates, searches, belief, seed)
     cuts = search.tree.cuts()
     return Proof(
         policy=case.own.policy(search.incumbent.table),
@@ -305,7 +303,7 @@ def _lower(unit: Unit, bound: Any) -> Any:
 
 
 def _optimum(
-    replicates: tuple[Replicate, ...], searches: list[BranchAndBound], belief: Posterior, words: tuple[int, ...]
+    replicates: tuple[Replicate, ...], searches: list[BranchAndBound], belief: Posterior, seed: Seed
 ) -> tuple[float, float] | None:
     """95 % limits of the least risk under the posterior.
 
@@ -315,7 +313,7 @@ def _optimum(
     case, tables = searches[0].case, [each.incumbent.table for each in searches]
     bounds, count = np.array([replicate.lower_bound for replicate in replicates]), len(replicates)
     low = bounds.mean() - stdtrit(count - 1, 1.0 - MISSED) * bounds.std(ddof=1) / np.sqrt(count)
-    draws = fresh_draws(belief, words, usual_draws(case.own, case.risk))
+    draws = fresh_draws(belief, seed, usual_draws(case.own, case.risk))
     half = draws.first(len(draws) // 2)
     risks = [judge(case.own, case.risk, table, half).risk for table in tables]
     best = tables[int(np.argmin(risks))]

@@ -6,6 +6,7 @@ NaN and infinities included, is None. A new number is a field here, filled in be
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import re
@@ -301,7 +302,12 @@ def record_from(said: dict[str, Any], arrays: dict[str, np.ndarray]) -> Solution
 
 def versions() -> dict[str, str]:
     """The packages that the numbers depend on."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        # Some belong to extras.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def message_of(status: Any) -> str:

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import as_float, is_jax_array, is_traced, require_distribution, require_finite
-from ..deferred import float64, loaded
+from ..arrays import as_float, float64, is_jax_array, is_traced, loaded, require_distribution, require_finite
 from ..errors import InputError
 from ..records import Record, tree_map
 from ..settings import check_settings

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from ..arrays import Array, as_float, as_number, is_concrete, is_traced, namespace_of, require_finite
+from ..arrays import Array, as_float, as_number, float64, is_concrete, is_traced, namespace_of, require_finite
 from ..conformance import explained
-from ..deferred import float64
 from ..errors import InputError, hinted
 from ..records import field
 from ..settings import number

@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..deferred import float64
-from ..errors import InputError
+from ..arrays import in_float64
+from ..autodiff import eqx, jax, jitted, jnp
 from .base import Risk, assess_each, difference_by_weights
-
-try:
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-except ModuleNotFoundError as error:
-    raise InputError("this density is written with JAX, which is not installed; pip install 'prudent[jax]'") from error
 
 # A sample is filled up with draws of weight 0 to one of these sizes: few are compiled, whatever the number of draws.
 SMALLEST_FILLED, FILLED_GROWTH = 1024, 4
@@ -26,18 +19,18 @@ SMALLEST_FILLED, FILLED_GROWTH = 1024, 4
 _not_traceable: set[type] = set()
 
 
+@in_float64
 def compiled_density(
     risk: Risk, losses: Float[np.ndarray, " R"], probabilities: Float[np.ndarray, " R"]
 ) -> Float[np.ndarray, " R"]:
     """Return the density of one sample."""
-    with float64():
-        if type(risk) not in _not_traceable:
-            try:
-                return np.asarray(_density(risk, *_filled(risk, losses, probabilities)))[: len(losses)]
-            except jax.errors.JAXTypeError:
-                _not_traceable.add(type(risk))
-        arrays: Any = jnp.asarray(losses), jnp.asarray(probabilities)
-        return np.asarray(risk.density(*arrays))
+    if type(risk) not in _not_traceable:
+        try:
+            return _density(risk, *_filled(risk, losses, probabilities))[: len(losses)]
+        except jax.errors.JAXTypeError:
+            _not_traceable.add(type(risk))
+    arrays: Any = jnp.asarray(losses), jnp.asarray(probabilities)
+    return np.asarray(risk.density(*arrays))
 
 
 def derive_by_weights(
@@ -46,8 +39,7 @@ def derive_by_weights(
     """Return the derivative of the value by the weight of each draw; by differences where JAX cannot trace it."""
     if type(risk) in _not_traceable:
         return difference_by_weights(risk, losses, probabilities)
-    with float64():
-        return np.asarray(_slope(risk, *_filled(risk, losses, probabilities)))[: len(losses)]
+    return _slope(risk, *_filled(risk, losses, probabilities))[: len(losses)]
 
 
 def traced_densities(risk: Risk, losses: Any, probabilities: Any) -> Any:
@@ -89,11 +81,11 @@ def _filled(risk: Risk, losses: np.ndarray, probabilities: np.ndarray) -> tuple[
     return np.pad(losses, (0, more), mode="edge"), np.pad(probabilities, (0, more))
 
 
-@eqx.filter_jit
+@jitted
 def _density(risk: Risk, losses: Any, probabilities: Any) -> Any:
     return risk.density(losses, probabilities)
 
 
-@eqx.filter_jit
+@jitted
 def _slope(risk: Risk, losses: Any, probabilities: Any) -> Any:
     return jax.grad(lambda weights: (weights * risk.density(losses, weights) * losses).sum())(probabilities)

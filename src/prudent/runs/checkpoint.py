@@ -19,7 +19,7 @@ from ..objectives import objective_of
 from ..policies import TabularPolicy
 from ..problems import AbstractCase, Case, Counted, Facts, Outcomes, case_of, import_family, parse
 from ..report import FitRecord
-from ..seeds import as_key, fold_in
+from ..seeds import as_seed, child
 from ..solvers import Checkpoint, History, Solution, Status, named_leaves
 from ..tables import LogCounts, Names, RowDigests
 from .folder import FILES, UNFINISHED
@@ -44,7 +44,7 @@ class Saved:
         case: the problem with all that had been observed.
         policy: `[S, A]` the answer; None where it is no table.
         trees: by name, the arrays of the solver's state, of the parameters and of the history.
-        key: the words of the random key of the run.
+        seed: of the run.
         episode: how often more had been observed.
         start: the parameters that the episode began at; None where the solver chose.
         left: iterations that were still to be made where the run was interrupted; None where it ended by itself.
@@ -55,7 +55,7 @@ class Saved:
     case: AbstractCase
     policy: np.ndarray | None
     trees: dict[str, dict[str, np.ndarray]]
-    key: tuple[int, ...]
+    seed: int
     episode: int
     start: np.ndarray | None
     left: int | None
@@ -94,7 +94,7 @@ def checkpoint_file(
         arrays |= {f"{name}{place}": leaf for place, leaf in named_leaves(tree).items()}
     record |= {
         "counted": [dataclasses.asdict(each) for each in case.facts.counted],
-        "key": list(solution.checkpoint.key),
+        "seed": solution.checkpoint.seed,
         "episode": episode,
         "left": left,
         **({} if table is None else {"fit": None if fit is None else fit.model_dump(mode="json")}),
@@ -142,13 +142,13 @@ def checkpoint_from(data: bytes, path: Path, trust: bool = False) -> Saved:
             fit = None if record["fit"] is None else FitRecord(**record["fit"])
             if not isinstance(record["status"], str):
                 raise ValueError("a status that is not text")
-        key = tuple(int(word) for word in record["key"])
+        seed = as_seed(record["seed"])
         episode, iterations = _whole(record["episode"]), _whole(record["iterations"])
         left = None if record["left"] is None else _whole(record["left"])
     if case.digest() != record.get("problem"):
         raise InputError(f"{path}: is for another problem than the one in it; solve again")
     trees = {name: {k.removeprefix(name): v for k, v in arrays.items() if _within(k, name)} for name in TREES}
-    return Saved(case, policy, trees, key, episode, start, left, fit, iterations)
+    return Saved(case, policy, trees, seed, episode, start, left, fit, iterations)
 
 
 @contextlib.contextmanager
@@ -309,13 +309,13 @@ def restored(saved: Saved, path: Path) -> Solution:
         iterations=saved.iterations,
         seconds=0.0,
         parameters=parameters,
-        checkpoint=Checkpoint(state, saved.key),
+        checkpoint=Checkpoint(state, saved.seed),
     )
 
 
 def episode_seed(seed: Any, episode: int) -> Any:
-    """The seed of an episode: the file's own at first, then keys that follow from it."""
-    return seed if episode == 0 else fold_in(as_key(seed), episode)
+    """The seed of an episode: the file's own at first, then such that follow from it."""
+    return seed if episode == 0 else child(seed, episode)
 
 
 class CheckpointWriter:

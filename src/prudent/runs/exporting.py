@@ -51,7 +51,7 @@ def report_solution(
     asked = _asked(solution)
     require_report()
     record = record_solution(
-        solution, asked.objective, asked.belief, risk=asked.risk, seed=asked.key, rivals=rivals, **shown
+        solution, asked.objective, asked.belief, risk=asked.risk, seed=asked.seed, rivals=rivals, **shown
     )
     return write_report(record, path)
 

@@ -16,7 +16,7 @@ from ..posteriors import WeightedDraws
 from ..problems import Case, limit_measure
 from ..report import Difference, FootingRecord, LimitRecord, PolicyRecord, footing_record, limit_record, policy_record
 from ..risks import CVaR, Risk, effective_draws
-from ..seeds import as_key
+from ..seeds import as_seed
 from ..solvers import Job, JobDraws, Solution, fresh_draws, limit_answer
 
 # Draws of a mean occupancy, unless the draws are the whole posterior.
@@ -58,17 +58,17 @@ class Evaluator:
         self.objective: Any = objective_of(model, loss=loss, occupancy=occupancy)
         self.belief, self.risk, self.seed = belief, CVaR(0.9) if risk is None else risk, seed
         self.tail_level = tail_level_of(self.risk)
-        self.words = as_key(seed)
+        self.seed = as_seed(seed)
         self.draws = self._fresh(evaluation) if draws is None else draws
         self.tabular = self.objective.table(self.draws.thetas[0]) is not None
 
     @in_float64
     def _fresh(self, evaluation: int | None) -> WeightedDraws:
-        return fresh_draws(self.belief, self.words, evaluation or usual_draws(self.objective, self.risk))
+        return fresh_draws(self.belief, self.seed, evaluation or usual_draws(self.objective, self.risk))
 
     def aside(self, number: int) -> WeightedDraws:
         """Draws to choose policies by: others than those reported on, unless the posterior is used whole."""
-        return JobDraws([Job(self.belief, self.risk, self.words, None)]).held_out(number)[0]
+        return JobDraws([Job(self.belief, self.risk, self.seed, None)]).held_out(number)[0]
 
     @in_float64
     def record(
@@ -121,7 +121,7 @@ class Evaluator:
     @in_float64
     def footing(self, point: np.ndarray, found: Evaluation, states: Any, actions: Any) -> FootingRecord:
         """What the risk of a policy stands on, by these names."""
-        footing = self.objective.footing(self.belief, self.risk, point, found, self.words)
+        footing = self.objective.footing(self.belief, self.risk, point, found, self.seed)
         return footing_record(footing, states, actions)
 
 

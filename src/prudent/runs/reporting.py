@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
 from ..report import SolutionRecord, report_html, solution_record
-from ..seeds import as_key
+from ..seeds import as_seed
 from ..solvers import Solution
 from .deciding import decision_of
 from .folder import FILES, REPORT, read_record, require_run
@@ -106,9 +106,8 @@ def record_solution(
     pairs = (0, 0) if answer.probabilities is None else answer.probabilities.shape
     labels = getattr(solution.policy, "labels", None)
     named = pairs if labels is None else (labels.states, labels.actions)
-    seeds = as_key(seed)
     usual: dict[str, Any] = {"title": "Solution", "risk_name": risk_words(evaluator.risk), "loss_name": "loss"}
-    usual["seed"] = sum(word << 32 * place for place, word in enumerate(reversed(seeds)))
+    usual["seed"] = as_seed(seed)
     usual |= {"states": named[0], "actions": named[1], "message": solution.status.value}
     if labels is not None:
         both = labels.all("state"), labels.all("action")

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, require_size
+from ..autodiff import jax, jnp, lax
 from ..conformance import explained
-from ..deferred import jax, jnp, lax
 from ..errors import InputError
 from ..records import field
 from .family import AbstractSimulated

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..arrays import Array, as_float, as_whole, in_float64, require_number, require_size
+from ..autodiff import jax, jitted, jnp, lax
 from ..conformance import explained
-from ..deferred import jax, jitted, jnp, lax
 from ..errors import InputError
 from ..linear import covariance, require_log, root
 from ..records import AbstractVar, Record, field

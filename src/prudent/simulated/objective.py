@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64, require_finite, require_kind
+from ..autodiff import jax, jitted, jnp
 from ..conformance import explained
-from ..deferred import jax, jitted, jnp
 from ..errors import InputError
 from ..objectives import Losses, Objective, Size, Unit, losses_on
 from ..parameter_sets import ParameterSet

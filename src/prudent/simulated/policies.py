@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, as_float, as_whole, in_float64, require_finite, require_kind, require_size
-from ..deferred import jax, jnp
+from ..autodiff import jax, jnp
 from ..errors import InputError
 from ..linear import LinearGain, LinearGaussianPolicy, point_of
 from ..parameter_sets import Everywhere, ParameterSet

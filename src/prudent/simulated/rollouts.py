@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array, in_float64
-from ..deferred import jax, jnp, lax
+from ..autodiff import jax, jnp, lax
 from ..errors import InputError
 from ..records import tree_map
 

@@ -11,7 +11,7 @@ from ..evaluation import cheap_draws, judged
 from ..objectives import Objective, losses_on
 from ..posteriors import Posterior, WeightedDraws, equally_weighted
 from ..risks import Risk
-from ..seeds import Key, Stream, generator
+from ..seeds import Seed, Stream, generator
 from .draws import draw
 
 # At least so many draws, and this share of those that decide, name so many policies which challenge the answer.
@@ -27,13 +27,13 @@ CONFIDENCE = 0.68
 ROUNDING = 1e-10
 
 
-def draw_to_choose(objective: Objective, belief: Posterior, key: Key, reported: int) -> WeightedDraws:
+def draw_to_choose(objective: Objective, belief: Posterior, seed: Seed, reported: int) -> WeightedDraws:
     """Draw a sample that neither the search nor the report sees; the atoms of a belief that is a few of them."""
     atoms = belief.as_atoms()
     if atoms is not None:
         return atoms
     count = int(np.clip(cheap_draws(objective) // CHEAP_SHARE, reported, MOST_TIMES * reported))
-    return equally_weighted(draw(belief, generator(key, Stream.CHOICE), count), belief.behind)
+    return equally_weighted(draw(belief, generator(seed, Stream.CHOICE), count), belief.behind)
 
 
 def choose_point(

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..posteriors import Invertible, Posterior, Sobol, WeightedDraws, draw_sets, equally_weighted
 from ..records import tree_map
 from ..risks import Risk
-from ..seeds import Stream, generator, stream
+from ..seeds import Seed, Stream, generator, halves, stream
 from .solution import Solution
 
 # Draws come in units of iterations, each with a stream of its own, and units in blocks.
@@ -30,7 +30,7 @@ class Job(NamedTuple):
 
     Attributes:
         belief, risk: what is solved.
-        words: of its random key.
+        seed: of its draws.
         start: its first parameters.
         given: whether the user chose them; then nothing worse on held-out draws is returned.
         before: the solution to go on from.
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
     belief: Posterior
     risk: Risk
-    words: tuple[int, ...]
+    seed: Seed
     start: Any
     given: bool = False
     before: Solution | None = None
@@ -57,7 +57,7 @@ class Randomness(NamedTuple):
 
 
 class JobDraws:
-    """Posterior draws for the jobs of a batch; jobs that share belief and key share their draws.
+    """Posterior draws for the jobs of a batch; jobs that share belief and seed share their draws.
 
     The beliefs of a batch have atoms all alike or not at all: atoms are used whole in the place of any draws.
     """
@@ -66,7 +66,7 @@ class JobDraws:
         self.jobs = jobs
         self.made: dict[tuple, WeightedDraws] = {}
         self.atoms = [job.belief.as_atoms() for job in jobs]
-        shapes = {fresh_draws(job.belief, job.words, 1).thetas.shape[1:] for job in jobs}
+        shapes = {fresh_draws(job.belief, job.seed, 1).thetas.shape[1:] for job in jobs}
         if len(shapes) > 1:
             raise InputError(f"all beliefs must be about the same theta, got draws of shapes {sorted(shapes)}")
         self.shape = shapes.pop()
@@ -74,10 +74,10 @@ class JobDraws:
     def _each(self, make: Callable[[Posterior, np.random.Generator], Any], *path: int) -> list[Any]:
         made: dict[tuple, Any] = {}
         for job in self.jobs:
-            name = (id(job.belief), job.words)
+            name = (id(job.belief), job.seed)
             if name not in made:
-                made[name] = make(job.belief, generator(job.words, *path))
-        return [made[id(job.belief), job.words] for job in self.jobs]
+                made[name] = make(job.belief, generator(job.seed, *path))
+        return [made[id(job.belief), job.seed] for job in self.jobs]
 
     def _weighted(self, n: int, *path: int) -> list[WeightedDraws]:
         if self.atoms[0] is not None:
@@ -97,12 +97,12 @@ class JobDraws:
         atoms = job.belief.as_atoms()
         if atoms is not None:
             return atoms
-        name = (id(job.belief), job.words, n, path)
+        name = (id(job.belief), job.seed, n, path)
         if name not in self.made:
             belief = job.belief
             if isinstance(belief, Invertible) and 0 < belief.uniform_dimension <= LARGEST_SOBOL:
                 belief = Sobol(belief)
-            self.made[name] = equally_weighted(draw(belief, generator(job.words, *path), n))
+            self.made[name] = equally_weighted(draw(belief, generator(job.seed, *path), n))
         return self.made[name]
 
     def samples(self, wanted: int) -> int:
@@ -160,12 +160,15 @@ class JobDraws:
         return thetas, chance
 
 
-def fresh_draws(belief: Posterior, words: tuple[int, ...], n: int) -> WeightedDraws:
-    """Draws that neither the gradients nor an output rule see; all atoms, where the belief is a few of them."""
+def fresh_draws(belief: Posterior, seed: Seed, n: int, *more: int) -> WeightedDraws:
+    """Draws that neither the gradients nor an output rule see; all atoms, where the belief is a few of them.
+
+    `more` whole numbers tell several such samples under one seed apart.
+    """
     atoms = belief.as_atoms()
     if atoms is not None:
         return atoms
-    return equally_weighted(draw(belief, stream(words, Stream.EVALUATION), n), belief.behind)
+    return equally_weighted(draw(belief, stream((*halves(seed), *more), Stream.EVALUATION), n), belief.behind)
 
 
 def draw(belief: Posterior, random: np.random.Generator, n: int, sets: int = 1) -> np.ndarray:

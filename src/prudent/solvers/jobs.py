@@ -20,7 +20,7 @@ from ..phases import phase, status_line
 from ..posteriors import Posterior, WeightedDraws
 from ..records import same_structure, tree_leaves, tree_map
 from ..risks import CVaR, Risk, check_envelope
-from ..seeds import Key, Seed, as_key, fold_in
+from ..seeds import Seed, as_seed, child
 from ..workers import mapped, workers
 from .brpg import BRPG
 from .certificates import Certificate, judge_closely
@@ -93,7 +93,7 @@ def solve(
         occupancy: `Exact()` or `Truncated(horizon)`.
         relative_to: a policy, such as today's practice: the loss of each draw is then the difference to that policy's
             loss. "best" stands for the best policy of each draw, so that the loss is the regret.
-        seed: whole number or `jax.random.key`; the same seed gives the same bits.
+        seed: whole number; the same seed gives the same bits.
         start: parameters to start from, such as `solution.parameters`; the policy's own start when left out.
         resume: a solution of the same call to go on from, for `solver.iterations` more.
         progress: show a line that says what is done; when left out, only on a terminal. A function is
@@ -123,7 +123,7 @@ def solve(
         return solve_grid(
             [belief],
             risks,
-            [as_key(seed)],
+            [as_seed(seed)],
             parts,
             None if start is None else [[start]],
             None if resume is None else [[resume]],
@@ -151,8 +151,8 @@ def solve_many(
 ) -> list[list[Solution]]:
     """Every belief (data set) under every risk, `solutions[i][j]`, in one compiled call a kind of risk.
 
-    Belief i uses `jax.random.fold_in(key, i)`, the same posterior draws for each of its risks; its
-    solutions agree with `solve` under that key to rounding. Arguments are those of `solve`, but `start[i][j]`
+    Belief i uses `prudent.seeds.child(seed, i)`, the same posterior draws for each of its risks; its
+    solutions agree with `solve` under that seed to rounding. Arguments are those of `solve`, but `start[i][j]`
     and `resume[i][j]` belong to belief i under risk j.
 
     >>> import prudent as pr
@@ -166,12 +166,12 @@ def solve_many(
         require_kind(name, several, Sequence, "a list, one entry a run; solve() takes a single one")
     if len(beliefs) == 0 or len(risks) == 0:
         raise InputError(f"solve_many needs at least one belief and one risk, got {len(beliefs)} and {len(risks)}")
-    keys = [fold_in(as_key(seed), i) for i in range(len(beliefs))]
+    seeds = [child(seed, i) for i in range(len(beliefs))]
     parts = Parts(objective_of(model, loss, policy, occupancy), risks, gradient, solver, certify)
     progress = checked_progress(progress)
     with status_line(shown_on(progress)):
         phase("compiling")
-        return solve_grid(beliefs, risks, keys, parts, start, resume, progress)
+        return solve_grid(beliefs, risks, seeds, parts, start, resume, progress)
 
 
 def default_solver(gradient: GradientEstimator, risks: Sequence[Risk]) -> Optimiser:
@@ -227,14 +227,14 @@ class Parts:
 def solve_grid(
     beliefs: Sequence[Posterior],
     risks: Sequence[Risk],
-    keys: Sequence[Key],
+    seeds: Sequence[Seed],
     parts: Parts,
     start: Sequence[Sequence[Any]] | None,
     resume: Sequence[Sequence[Solution]] | None,
     progress: Shown,
     keep: Keep | None = None,
 ) -> list[list[Solution]]:
-    """`solve_many` with a random key for each belief, which may be the same for several."""
+    """`solve_many` with a seed for each belief, which may be the same for several."""
     objective = parts.objective
     for each in parts.objectives:
         check_question(each, list(beliefs), list(risks))
@@ -255,8 +255,8 @@ def solve_grid(
 
     # In the order of the grid, row by row.
     jobs = [
-        Job(belief, risk, key, first(i, j), start is not None, None if resume is None else resume[i][j])
-        for i, (belief, key) in enumerate(zip(beliefs, keys, strict=True))
+        Job(belief, risk, seed, first(i, j), start is not None, None if resume is None else resume[i][j])
+        for i, (belief, seed) in enumerate(zip(beliefs, seeds, strict=True))
         for j, risk in enumerate(risks)
     ]
     groups = _group_jobs(jobs)
@@ -336,7 +336,7 @@ def _solve_batch(parts: Parts, jobs: Sequence[Job], progress: Shown, keep: Keep 
     clock = time.perf_counter()
     for job in jobs:
         if job.before is not None:
-            resumable(job.before, parts.digests(job.risk), job.words)
+            resumable(job.before, parts.digests(job.risk), job.seed)
 
     def reached(outcome: Callable[[], Outcome]) -> None:
         assert keep is not None
@@ -367,7 +367,7 @@ class Judgement(NamedTuple):
 def _solve_limited(parts: Parts, job: Job, progress: Shown, watch: Any, clock: float) -> Solution:
     """Return the cheapest policy that was found to keep the limits, with what can be said of it."""
     objectives, limits, own = parts.objectives, parts.limits, parts.objective
-    fresh = fresh_draws(job.belief, job.words, parts.evaluation)
+    fresh = fresh_draws(job.belief, job.seed, parts.evaluation)
     for number, (limit, objective) in enumerate(zip(limits, parts.others, strict=True)):
         refuse_idle(limit, number, *objective.loss_range(fresh.thetas if fresh.exact else fresh.thetas[:4]))
     # What no policy keeps is searched for all the same, for the policy that breaks it least.
@@ -385,7 +385,7 @@ def _solve_limited(parts: Parts, job: Job, progress: Shown, watch: Any, clock: f
         certificate = certified_within(
             objectives, limits, job.risk, point, answer, outcome.in_sample, outcome.limits.told, proofs.proved
         )
-        answer = dataclasses.replace(answer, footing=own.footing(job.belief, job.risk, point, answer, job.words))
+        answer = dataclasses.replace(answer, footing=own.footing(job.belief, job.risk, point, answer, job.seed))
     judged = Judgement(answer, certificate, kept, proofs.proved)
     return _assemble(outcome, job, parts, time.perf_counter() - clock, judged)
 
@@ -414,8 +414,8 @@ def _limit_answers(
 def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tuple[Evaluation, Certificate | None]:
     """Return an answer on fresh draws, and its certificate where one is wanted and can be had."""
     phase("certifying" if parts.certify else "judging")
-    asked = Asked(parts.objective, job.belief, job.risk, job.words)
-    fresh = fresh_draws(job.belief, job.words, parts.evaluation)
+    asked = Asked(parts.objective, job.belief, job.risk, job.seed)
+    fresh = fresh_draws(job.belief, job.seed, parts.evaluation)
     return _judge_closely(asked, point, fresh, outcome.in_sample, not parts.gradient.by_values, parts.certify)
 
 
@@ -431,7 +431,7 @@ def _judge_closely(
     if not certify or not answer.finite():
         return answer, None
     certificate = certified(objective, point, answer, asked.risk, slopes, in_sample)
-    footing = objective.footing(asked.belief, asked.risk, point, answer, asked.key)
+    footing = objective.footing(asked.belief, asked.risk, point, answer, asked.seed)
     return dataclasses.replace(answer, footing=footing), certificate
 
 
@@ -444,7 +444,7 @@ def replace_policy(solution: Solution, policies: Sequence[Any]) -> Solution:
     """
     asked = solution.asked
     objective = asked.objective
-    draws = draw_to_choose(objective, asked.belief, asked.key, len(solution.evaluation.draws))
+    draws = draw_to_choose(objective, asked.belief, asked.seed, len(solution.evaluation.draws))
     points = [objective.point_from(policy) for policy in (solution.policy, *policies)]
     place = choose_point(objective, asked.risk, points, draws)
     if place == 0:
@@ -472,7 +472,7 @@ def _so_far(outcome: Outcome, job: Job, parts: Parts, seconds: float) -> Solutio
 def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: Judgement | None) -> Solution:
     """Return the solution; without a judgement it can be gone on from, and no more."""
     point = point_at(parts.objective, outcome.parameters)
-    asked = None if judged is None else Asked(parts.objective, job.belief, job.risk, job.words)
+    asked = None if judged is None else Asked(parts.objective, job.belief, job.risk, job.seed)
     return Solution(
         status=outcome.status if judged is None else _status(parts.objective, job, outcome, judged),
         policy=parts.objective.policy(point, outcome.parameters),
@@ -481,7 +481,7 @@ def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: 
         iterations=outcome.iterations,
         seconds=seconds,
         parameters=outcome.parameters,
-        checkpoint=Checkpoint(outcome.state, job.words, parts.digests(job.risk)),
+        checkpoint=Checkpoint(outcome.state, job.seed, parts.digests(job.risk)),
         models=outcome.models,
         certificate=None if judged is None else judged.certificate,
         iterates=outcome.iterates,

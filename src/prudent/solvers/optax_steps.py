@@ -8,10 +8,10 @@ from ..arrays import in_float64
 from ..errors import InputError
 
 try:
-    import equinox as eqx
-    import jax
     import optax
-except ModuleNotFoundError as error:
+
+    from ..autodiff import jax, jitted
+except (ModuleNotFoundError, InputError) as error:
     raise InputError(
         "BRPG step must be a length > 0 or an optax transformation, and optax is not installed; pip install "
         "'prudent[jax]'"
@@ -30,12 +30,7 @@ def first_state(transformation: Any, parameters: Any) -> Any:
     return jax.vmap(transformation.init)(parameters)
 
 
-@in_float64
+@jitted
 def update(transformation: Any, slope: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
     """Return what is added to the parameters of each run, and the next state."""
-    return _update(transformation, slope, state, parameters)
-
-
-@eqx.filter_jit
-def _update(transformation: Any, slope: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
     return jax.vmap(transformation.update)(slope, state, parameters)

@@ -235,7 +235,7 @@ class SampleAverage(Optimiser):
             if job.given:
                 starts = tree_map(lambda *parts: np.concatenate(parts), own, starts)
             return Search(begin(space, starts, limited.prices), float("nan"), adjustment)
-        random = generator(job.words, Stream.SAMPLE)
+        random = generator(job.seed, Stream.SAMPLE)
         pure = problem.steps[0].needs_table or problem.steps[0].keeps_risk
         starts, floor = first_parameters(space, job, self.starts, _planned(job, random), pure, random)
         iterates, adjustment = begin(space, to_numpy(starts)), first_adjustment((), np.zeros(0))
@@ -288,7 +288,7 @@ class SampleAverage(Optimiser):
         kept = space.parameters_of(others)
         points = [table, *objective.points(kept)]
         reported = self.evaluation or usual_draws(objective, job.risk)
-        draws = draw_to_choose(objective, job.belief, job.words, reported)
+        draws = draw_to_choose(objective, job.belief, job.seed, reported)
         place = choose_point(objective, job.risk, points, draws)
         if place == 0:
             return None
@@ -318,7 +318,7 @@ def _planned(job: Job, random: np.random.Generator | None = None) -> WeightedDra
     atoms = job.belief.as_atoms()
     if atoms is not None:
         return atoms
-    random = generator(job.words, Stream.SAMPLE) if random is None else random
+    random = generator(job.seed, Stream.SAMPLE) if random is None else random
     return equally_weighted(draw(job.belief, random, PLANNED))
 
 

@@ -98,7 +98,7 @@ class Problem(NamedTuple):
         settings: of the solver.
         objectives: of the loss, then of the limits, in units of their own.
         units: these units.
-        job: belief, risk, random key and start.
+        job: belief, risk, seed and start.
         draws: of the job.
         space: where the points live.
         steps: that are taken one after the other, the next where one has stalled.

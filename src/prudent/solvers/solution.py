@@ -15,6 +15,7 @@ from ..arrays import Array
 from ..errors import InputError
 from ..evaluation import Evaluation, in_columns, plus_minus
 from ..records import Record, field
+from ..seeds import Seed
 
 
 class Status(enum.Enum):
@@ -112,18 +113,13 @@ class Asked:
         objective: what was minimised.
         belief: the posterior.
         risk: the risk over it.
-        key: the words of the random key.
+        seed: of the draws.
     """
 
     objective: Any
     belief: Any
     risk: Any
-    key: tuple[int, ...]
-
-    @property
-    def seed(self) -> int | tuple[int, ...]:
-        """The seed as a whole number; the words of a key that has more than two."""
-        return self.key[0] << 32 | self.key[1] if len(self.key) == 2 else self.key
+    seed: Seed
 
 
 class History(Record):
@@ -158,12 +154,12 @@ class Checkpoint(Record):
 
     Attributes:
         state: the loop's own state: iterate, optimiser, output rule, steps taken.
-        key: the words of the random key.
+        seed: of the draws.
         parts: digests of the parts the state was made with; None where it comes from a file, which names them itself.
     """
 
     state: Any
-    key: tuple[int, ...] = field(static=True)
+    seed: Seed = field(static=True)
     parts: tuple[tuple[str, str], ...] | None = field(static=True, default=None)
 
 
@@ -364,10 +360,10 @@ class Solution(Record):
         return table
 
 
-def resumable(solution: Solution, parts: tuple[tuple[str, str], ...], words: tuple[int, ...]) -> Checkpoint:
-    """What a solution can be resumed from under these parts and this key; refused where they are others."""
+def resumable(solution: Solution, parts: tuple[tuple[str, str], ...], seed: Seed) -> Checkpoint:
+    """What a solution can be resumed from under these parts and this seed; refused where they are others."""
     checkpoint = checkpoint_of(solution)
-    if checkpoint.key != words:
+    if checkpoint.seed != seed:
         raise InputError("resume needs the seed of the first call, so that the draws go on where they stopped")
     for (name, now), (_, before) in zip(parts, checkpoint.parts or parts, strict=True):
         if now != before:

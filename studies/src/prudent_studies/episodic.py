@@ -10,7 +10,7 @@ from jaxtyping import Float
 import prudent as pr
 from prudent.arrays import Array
 from prudent.envs import FrozenLake, frozen_lake
-from prudent.seeds import Stream, as_key, generator
+from prudent.seeds import Stream, generator
 
 from .curves import curve_rows
 from .lake import BLOCK, LEVELS, PAPER, ROBUST_RADII, Setting, actions_of, planned_losses, truth_curves, truth_losses
@@ -140,13 +140,12 @@ def _scales(results: list[pr.Episodes], beliefs: list[list[Any]], level: float, 
     lake = frozen_lake()
     objective = lake.objective()
     initial = objective.initial()
-    words = as_key(seed)
     columns = []
     for number in range(len(beliefs[0])):
         parameters = [result.episodes[number - 1].solution.parameters if number else initial for result in results]
         # The same uniform numbers at every level and plan make their differences sharper.
         thetas = np.stack(
-            [row[number].draw(generator(words, Stream.SCALES, k), SCALE_DRAWS) for k, row in enumerate(beliefs)]
+            [row[number].draw(generator(seed, Stream.SCALES, k), SCALE_DRAWS) for k, row in enumerate(beliefs)]
         )
         against = np.broadcast_to(np.asarray(SETTING.truth), (len(results), 1, 2))
         columns.append(np.array(estimate_scales(objective, pr.CVaR(level), parameters, thetas, against)))
@@ -161,13 +160,13 @@ def episodic_planner(
     `actions` holds the plan of each episode; what is deployed first is the uniform policy that BR-PG starts from.
     """
     lake = frozen_lake()
-    world, words = lake.world(SETTING.truth, steps=STEPS), as_key(seed)
+    world = lake.world(SETTING.truth, steps=STEPS)
     actions = []
     for replication in range(first, last):
         belief, row = MaximumLikelihood(lake.prior), []
         policy = pr.TabularPolicy(np.full(lake.support.shape[:2], 0.25))
         for number in range(episodes):
-            log = world.deploy(policy, generator(words, Stream.WORLD, number, replication))
+            log = world.deploy(policy, generator(seed, Stream.WORLD, number, replication))
             belief = belief.update(log)
             policy = _plan(lake, belief.theta(), radius)
             row.append(actions_of(policy))

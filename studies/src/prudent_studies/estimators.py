@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 import prudent as pr
 from prudent import CVaR, ExpectedCost, Imitation, NegativeEntropy
 from prudent.arrays import Array, in_float64
+from prudent.autodiff import jnp
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.gradients import Adjoint, GradientEstimator, SampledRisk, ZerothOrder, directions
 from prudent.losses import Loss
-from prudent.records import Record
+from prudent.records import Record, tree_map
 
 MAP = "SFF\nHFG"
 TRUTH = (0.3, 0.1)
@@ -183,7 +182,7 @@ class Setting(Record):
 
     def problem(self, loss: Loss, occupancy: pr.Truncated | None = None) -> Problem:
         """A loss, and its CVaR in every group."""
-        risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(self.words), *np.shape(leaf))), CVaR(LEVEL))
+        risk = tree_map(lambda leaf: np.broadcast_to(leaf, (len(self.words), *np.shape(leaf))), CVaR(LEVEL))
         return self.lake.objective(loss=loss, occupancy=occupancy), risk
 
     def gradient(self, estimator: GradientEstimator, problem: Problem) -> Float[np.ndarray, "G S A"]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 import prudent as pr
 from prudent.arrays import require_size
 from prudent.envs import Inventory, MachineReplacement, RiverSwim, inventory, machine_replacement, river_swim
-from prudent.seeds import jax_key
+from prudent.seeds import child
 
 SIZES = (5, 50, 500)
 LEVEL = 0.9
@@ -62,7 +61,7 @@ class Setting(NamedTuple):
         family, posterior: names.
         model: the models theta is a parameter of.
         truth: the true theta.
-        belief: `(n, key)` to the posterior after a data set of size n.
+        belief: `(n, seed)` to the posterior after a data set of size n.
     """
 
     family: str
@@ -85,11 +84,11 @@ def settings(family: str) -> list[Setting]:
     model: Any = known[family]
     problem = model.tabular()
 
-    def conjugate(n: int, key: Any) -> Any:
-        return model.prior.update(model.trials(n, seed=key))
+    def conjugate(n: int, seed: Any) -> Any:
+        return model.prior.update(model.trials(n, seed=seed))
 
-    def tabular(n: int, key: Any) -> Any:
-        return problem.prior.update(problem.transitions(n, seed=key))
+    def tabular(n: int, seed: Any) -> Any:
+        return problem.prior.update(problem.transitions(n, seed=seed))
 
     return [
         Setting(family, "conjugate", model, model.truth, conjugate),
@@ -101,7 +100,7 @@ def compare(
     setting: Setting,
     sizes: Sequence[int] = SIZES,
     replications: int = 10,
-    seed: int | jax.Array = 0,
+    seed: int = 0,
     solver: pr.SampleAverage | None = None,
 ) -> list[FamilyRow]:
     """All methods in one setting, at every size of the data set.
@@ -110,21 +109,23 @@ def compare(
         setting: one of `settings(family)`.
         sizes: observations of each coordinate or pair.
         replications: independent data sets of each size.
-        seed: whole number or `jax.random.key`; the data sets are the same for all methods.
+        seed: whole number; the data sets are the same for all methods.
         solver: of the Bayesian-risk policies; the default one when left out.
     """
     replications = require_size("replications", replications)
     solver = pr.SampleAverage() if solver is None else solver
     observations = np.repeat([require_size("a data-set size", n) for n in sizes], replications)
-    # Run i has the key that `solve_many` gives it, so that all methods are judged on the same fresh draws.
-    keys = [jax.random.fold_in(jax_key(seed), i) for i in range(len(observations))]
-    beliefs = [setting.belief(int(n), key) for n, key in zip(observations, keys, strict=True)]
+    # Run i has the seed that `solve_many` gives it, so that all methods are judged on the same fresh draws.
+    seeds = [child(seed, i) for i in range(len(observations))]
+    beliefs = [setting.belief(int(n), own) for n, own in zip(observations, seeds, strict=True)]
     # One call for all sizes: everything is compiled once.
     found = pr.solve_many(
         setting.model, beliefs, [pr.CVaR(LEVEL), pr.CVaR(0.0)], solver=solver, seed=seed, progress=False, certify=True
     )
     methods = {CAUTIOUS: [row[0] for row in found], "Bayesian risk, mean": [row[1] for row in found]}
-    rivals = [_rivals(setting, belief, key, len(found[0][0].losses)) for belief, key in zip(beliefs, keys, strict=True)]
+    rivals = [
+        _rivals(setting, belief, own, len(found[0][0].losses)) for belief, own in zip(beliefs, seeds, strict=True)
+    ]
     methods |= {name: [row[name] for row in rivals] for name in rivals[0]}
     truth = setting.model.at(setting.truth)
     optimum = float(truth.start @ pr.plan(truth).values)
@@ -148,16 +149,16 @@ def compare(
     return rows
 
 
-def _rivals(setting: Setting, belief: Any, key: jax.Array, draws: int) -> dict[str, pr.Solution]:
+def _rivals(setting: Setting, belief: Any, seed: int, draws: int) -> dict[str, pr.Solution]:
     """What others would do with the same belief, judged on the same fresh draws."""
     model, risk = setting.model, pr.CVaR(LEVEL)
     horizon = int(np.ceil(np.log(NEGLIGIBLE) / np.log(float(model.discount))))
     likeliest = belief.maximum_likelihood()
     return {
-        "plug-in, maximum likelihood": pr.plug_in(model, belief, likeliest, risk=risk, evaluation=draws, seed=key),
-        f"robust, radius {RADIUS:g}": pr.robust(model, belief, RADIUS, risk=risk, evaluation=draws, seed=key),
+        "plug-in, maximum likelihood": pr.plug_in(model, belief, likeliest, risk=risk, evaluation=draws, seed=seed),
+        f"robust, radius {RADIUS:g}": pr.robust(model, belief, RADIUS, risk=risk, evaluation=draws, seed=seed),
         f"nested, CVaR {LEVEL:g}": pr.nested(
-            model, belief, risk, horizon, samples=NESTED_DRAWS, evaluation=draws, seed=key
+            model, belief, risk, horizon, samples=NESTED_DRAWS, evaluation=draws, seed=seed
         ),
     }
 

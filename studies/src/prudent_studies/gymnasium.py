@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import optax
 
 from prudent import BRPG, CVaR, TabularPolicy, evaluate, loss_at, plan, solve
 from prudent.envs import from_gymnasium
-from prudent.seeds import generator, jax_key
+from prudent.seeds import child, generator
 
 NAME = "FrozenLake-v1"
 DISCOUNT = 0.99
@@ -67,15 +66,14 @@ def run_gymnasium(seed: int = 0, rollouts: int = 100, episodes: int = 2000) -> G
         rollouts: walks of the uniform policy that are logged.
         episodes: test episodes of each policy; all policies meet the same seeds of the environment.
     """
-    key = jax_key(seed)
     problem = from_gymnasium(NAME, DISCOUNT, rollouts=rollouts)
     family = problem.family
     uniform = TabularPolicy(np.full(family.support.shape[:2], 1.0 / family.support.actions))
-    log = problem.world.deploy(uniform, generator(jax.random.fold_in(key, 0)))
+    log = problem.world.deploy(uniform, generator(child(seed, 0)))
     assert log is not None
     belief = problem.prior.update(log)
     found = [
-        (f"BR-PG, CVaR {LEVEL:g}", solve(family, belief, risk=CVaR(LEVEL), solver=SOLVER, seed=key).policy),
+        (f"BR-PG, CVaR {LEVEL:g}", solve(family, belief, risk=CVaR(LEVEL), solver=SOLVER, seed=seed).policy),
         ("plan at the posterior mean", plan(family.at(belief.mean())).policy),
         ("plan at maximum likelihood", plan(family.at(belief.maximum_likelihood(unseen=belief.mean()))).policy),
         ("plan that knows the table", plan(family.at(problem.truth)).policy),
@@ -83,7 +81,7 @@ def run_gymnasium(seed: int = 0, rollouts: int = 100, episodes: int = 2000) -> G
     ]
     rows = []
     for name, policy in found:
-        reached, steps = try_out(problem.world.environment, policy, episodes, generator(jax.random.fold_in(key, 1)))
+        reached, steps = try_out(problem.world.environment, policy, episodes, generator(child(seed, 1)))
         success = float(reached.mean())
         rows.append(
             GymnasiumRow(

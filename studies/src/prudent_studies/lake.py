@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -16,7 +15,7 @@ from prudent.arrays import in_float64
 from prudent.envs import FrozenLake, frozen_lake
 from prudent.losses import Loss
 from prudent.policies import action_tables
-from prudent.seeds import jax_key
+from prudent.seeds import child
 
 SLIP = 0.3
 LEVELS = (0.0, 0.5, 0.9)
@@ -63,11 +62,11 @@ SETTINGS = (
 
 
 class DataSets(NamedTuple):
-    """The lake, the posterior of each data set of a setting, and the key of what is solved with them."""
+    """The lake, the posterior of each data set of a setting, and the seed of what is solved with them."""
 
     lake: FrozenLake
     beliefs: list[pr.Beta]
-    solve_key: jax.Array
+    solve_seed: int
 
     def maximum_likelihood(self) -> Float[np.ndarray, "I 2"]:
         """Of every data set."""
@@ -82,16 +81,17 @@ class DataSets(NamedTuple):
     ) -> list[list[pr.Solution]]:
         """Belief i under risk j, in one compiled call."""
         return pr.solve_many(
-            self.lake, beliefs, risks, loss=loss, solver=solver, seed=self.solve_key, progress=False, certify=False
+            self.lake, beliefs, risks, loss=loss, solver=solver, seed=self.solve_seed, progress=False, certify=False
         )
 
 
-def data_sets(setting: Setting, replications: int, seed: int | jax.Array) -> DataSets:
+def data_sets(setting: Setting, replications: int, seed: int) -> DataSets:
     """Data set i of a setting depends on the seed and on i alone, so that all methods see the same."""
     lake = frozen_lake()
-    data_key, solve_key = jax.random.split(jax.random.fold_in(jax_key(seed), setting.number))
-    logs = [lake.trials(setting.n, setting.truth, jax.random.fold_in(data_key, i)) for i in range(replications)]
-    return DataSets(lake, [lake.prior.update(log) for log in logs], solve_key)
+    own = child(seed, setting.number)
+    data_seed, solve_seed = child(own, 0), child(own, 1)
+    logs = [lake.trials(setting.n, setting.truth, child(data_seed, i)) for i in range(replications)]
+    return DataSets(lake, [lake.prior.update(log) for log in logs], solve_seed)
 
 
 def truth_losses(

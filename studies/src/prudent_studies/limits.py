@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 import prudent as pr
+from prudent.autodiff import jnp
 from prudent.plots import finish, pyplot
 
 # Enough for a share of truths, at a fraction of what a single answer is worth.

@@ -22,7 +22,6 @@ from prudent import (
     solve,
 )
 from prudent.arrays import in_float64
-from prudent.seeds import jax_key
 
 from .theory import errors_on, interpolated, norms_on, rate_records
 
@@ -166,5 +165,5 @@ def rates(seed: int = 0, replications: int = 20) -> list[dict[str, Any]]:
     random, objective, gain = np.random.default_rng(seed), family.objective(), RATES_GAIN * np.eye(3)
     errors = errors_on(objective, belief, gain, belief.draw(random, RATES_REFERENCE), random)
     reference = belief.draw(random, RATES_REFERENCE // 32)
-    norms = norms_on(objective, belief, reference, jax_key(seed), replications, interpolated(), RATES_STEP, gain)
+    norms = norms_on(objective, belief, reference, seed, replications, interpolated(), RATES_STEP, gain)
     return rate_records(errors, norms)

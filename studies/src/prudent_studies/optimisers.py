@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from prudent import Beta, CVaR, SampleAverage, Sobol, Solution, evaluate, loss_at, solve_many
 from prudent.arrays import in_float64
 from prudent.envs import FrozenLake
 from prudent.records import Record
-from prudent.seeds import generator
+from prudent.seeds import child, generator
 
 from .lake import LEVELS, PAPER, SETTINGS, DataSets, Setting, data_sets
 
@@ -57,7 +56,7 @@ class OptimiserRow(Record):
 
 @in_float64
 def compare_optimisers(
-    replications: int = 1, references: int = 1, seed: int | jax.Array = 0, progress: bool | None = None
+    replications: int = 1, references: int = 1, seed: int = 0, progress: bool | None = None
 ) -> list[OptimiserRow]:
     """The twelve cells; data set i of a setting is the same for all levels and optimisers.
 
@@ -75,10 +74,10 @@ def compare_optimisers(
 
 
 def _rows(setting: Setting, sets: DataSets, references: int, progress: bool | None) -> list[OptimiserRow]:
-    lake, beliefs, key = sets
+    lake, beliefs, seed = sets
     risks = [CVaR(level) for level in LEVELS]
     grids = [
-        solve_many(lake, beliefs, risks, solver=solver, seed=key, progress=progress, certify=solver is DEFAULT)
+        solve_many(lake, beliefs, risks, solver=solver, seed=seed, progress=progress, certify=solver is DEFAULT)
         for solver in (PAPER, FRUGAL, DEFAULT)
     ]
     rows = []
@@ -90,7 +89,7 @@ def _rows(setting: Setting, sets: DataSets, references: int, progress: bool | No
                 for belief, answers in zip(beliefs, zip(*columns, strict=True), strict=True)
             ]
         )
-        best = np.array([_best_known(lake, belief, level, key) for belief in beliefs[:references]])
+        best = np.array([_best_known(lake, belief, level, seed) for belief in beliefs[:references]])
         losses = [float(np.mean(loss_at([run.policy for run in column], lake, setting.truth))) for column in columns]
         paper, natural, default = objectives.mean(axis=0)
         rows.append(
@@ -122,9 +121,9 @@ def _objectives(lake: FrozenLake, belief: Beta, level: float, answers: Sequence[
     )
 
 
-def _best_known(lake: FrozenLake, belief: Beta, level: float, key: jax.Array) -> float:
+def _best_known(lake: FrozenLake, belief: Beta, level: float, seed: int) -> float:
     """The least objective that long runs from random policies come to."""
-    random = generator(jax.random.fold_in(key, 2**20))
+    random = generator(child(seed, 2**20))
     states, actions = lake.support.shape[:2]
     starts = np.log(random.dirichlet(np.ones(actions), size=(RANDOM_STARTS, states)))
     grid = solve_many(
@@ -132,7 +131,7 @@ def _best_known(lake: FrozenLake, belief: Beta, level: float, key: jax.Array) ->
         [belief] * RANDOM_STARTS,
         [CVaR(level)],
         solver=LONG,
-        seed=key,
+        seed=seed,
         start=[[start] for start in starts],
         certify=False,
     )

@@ -16,7 +16,6 @@ from jaxtyping import Float
 
 import prudent as pr
 from prudent.arrays import to_numpy
-from prudent.seeds import as_key
 
 from .known import KNOWN, KnownEnvironment, known_environment
 from .work import Backend, RunFolder, Unit, open_folder, run_units
@@ -229,7 +228,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int, full: boo
     settings: dict[str, Any] = {"solver": solver, "seed": log, "progress": False, "certify": False}
     solution = pr.solve(model, belief, risk=pr.CVaR(LEVEL), **settings)
     stated, table = solution.evaluation, np.asarray(solution.policy.probabilities)
-    footing = model.objective().footing(belief, pr.CVaR(LEVEL), table, stated, as_key(log))
+    footing = model.objective().footing(belief, pr.CVaR(LEVEL), table, stated, log)
     least, uniform = truth(name)
     loss = true_loss(known, solution.policy)
     mean = to_numpy(belief.mean())

@@ -83,7 +83,7 @@ def robust_q_learning(
         iterations: updates of every pair.
         geometric: parameter of the level, in (0, 3/4).
         replications: independent runs of each model.
-        seed: of the simulator, a whole number or a `jax.random.key`.
+        seed: of the simulator, a whole number.
 
     >>> import prudent as pr
     >>> from prudent_studies.q_learning import robust_q_learning

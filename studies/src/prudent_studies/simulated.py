@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from prudent import MCMC, CVaR, Expectation, Network, Point, SampleAverage, solve
 from prudent.arrays import in_float64
+from prudent.autodiff import jax
 from prudent.plots import finish, pyplot
 
 from .worlds import Setting, cart_pole, pendulum

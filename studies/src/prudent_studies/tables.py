@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from prudent import CVaR, Expectation, plan, robust_plan
+from prudent.seeds import child
 
 from .lake import (
     BLOCK,
@@ -141,9 +141,9 @@ def q_learning_by_updates(setting: Setting, replications: int, seed: int, update
 
 def _learned(sets: DataSets, thetas: np.ndarray, radius: float, updates: int, path: tuple[int, int]) -> list[list[int]]:
     """The actions learned around each theta, on the stream that the path names."""
-    key = jax.random.fold_in(jax.random.fold_in(sets.solve_key, path[0]), path[1])
+    own = child(child(sets.solve_seed, path[0]), path[1])
     models = [sets.lake.at(theta) for theta in thetas]
-    learned = robust_q_learning(models, [radius] * len(models), iterations=updates, seed=key)
+    learned = robust_q_learning(models, [radius] * len(models), iterations=updates, seed=own)
     return [actions_of(learned.policy(i)) for i in range(len(models))]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -13,7 +12,8 @@ from prudent import BRPG, CVaR, Objective, Posterior, Sobol, plan, solve_many
 from prudent.arrays import Array, in_float64
 from prudent.envs import frozen_lake
 from prudent.gradients import Adjoint, SampledRisk
-from prudent.seeds import jax_key
+from prudent.records import tree_map
+from prudent.seeds import child
 
 from .curves import iterates_of
 from .episodic import PLANS
@@ -119,7 +119,7 @@ def stationarity(seed: int, replications: int) -> dict[str, Any]:
     belief = sets.beliefs[0]
     reference = Sobol(belief).draw(np.random.default_rng(seed), STATIONARY_DRAWS)
     objective = sets.lake.objective()
-    norms = norms_on(objective, belief, reference, sets.solve_key, replications, evenly_spaced(), step=1.0)
+    norms = norms_on(objective, belief, reference, sets.solve_seed, replications, evenly_spaced(), step=1.0)
     return {"norms": norms.tolist()}
 
 
@@ -148,7 +148,7 @@ def norms_on(
     objective: Objective,
     belief: Posterior,
     reference: Float[np.ndarray, "R ..."],
-    key: jax.Array,
+    seed: int,
     replications: int,
     places: Places,
     step: float,
@@ -169,7 +169,7 @@ def norms_on(
             [CVaR(LEVEL)],
             start=None if start is None else [[start]] * replications,
             solver=settings,
-            seed=jax.random.fold_in(key, samples),
+            seed=child(seed, samples),
             progress=False,
             certify=False,
         )
@@ -194,8 +194,8 @@ def consistency(seed: int, replications: int) -> dict[str, Any]:
     against = np.broadcast_to(np.asarray(truth), (replications * len(logits), 1, 2))
     gaps = []
     for number, n in enumerate(DATA_SIZES):
-        key = jax.random.fold_in(jax_key(seed), number)
-        sets = data_sets(Setting(30 + number, "theory", truth[1], n), replications, key)
+        own = child(seed, number)
+        sets = data_sets(Setting(30 + number, "theory", truth[1], n), replications, own)
         thetas = np.stack([Sobol(belief).draw(random, CONSISTENCY_DRAWS) for belief in sets.beliefs])
         rows = [row for _ in sets.beliefs for row in logits]
         scales = estimate_scales(objective, CVaR(LEVEL), rows, thetas.repeat(len(logits), axis=0), against)
@@ -303,7 +303,7 @@ def _series(
 @in_float64
 def _problem(objective: Objective, groups: int) -> tuple[Objective, CVaR]:
     """The objective, and one CVaR for each group."""
-    risk = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), CVaR(LEVEL))
+    risk = tree_map(lambda leaf: np.broadcast_to(leaf, (groups, *np.shape(leaf))), CVaR(LEVEL))
     return objective, risk
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 
 from prudent import SimulatedFamily, VectorLog
+from prudent.autodiff import jax, jnp
 
 # Of the pendulum: its own constants, largest torque and speed, what a gust adds to the torque, and how far from
 # upright and how fast it may begin.
@@ -92,7 +91,7 @@ def pendulum(particles: int = 8) -> Setting:
         return angle**2 + 0.1 * state[1] ** 2 + TORQUE_COST * action[0] ** 2
 
     def start(noise: Any) -> Any:
-        return (2.0 * ndtr(noise) - 1.0) * jnp.asarray(FIRST)
+        return (2.0 * jax.scipy.special.ndtr(noise) - 1.0) * jnp.asarray(FIRST)
 
     family = SimulatedFamily(
         step,
@@ -170,7 +169,7 @@ def cart_pole(particles: int = 8) -> Setting:
         return size / (1.0 + size / FALLEN) + FORCE_COST * action[0] ** 2
 
     def start(noise: Any) -> Any:
-        return 0.05 * (2.0 * ndtr(noise) - 1.0)
+        return 0.05 * (2.0 * jax.scipy.special.ndtr(noise) - 1.0)
 
     family = SimulatedFamily(
         step,

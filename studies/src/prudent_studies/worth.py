@@ -11,7 +11,7 @@ from prudent import CVaR, Risk, loss_at
 from prudent.advice import WorthQuestion, outcome_beliefs, outcome_chances
 from prudent.arrays import in_float64
 from prudent.records import Record
-from prudent.seeds import Key, Seed, Stream, as_key, fold_in, generator
+from prudent.seeds import Seed, Stream, as_seed, child, generator
 
 # Worths are compared to this many digits behind the point.
 DIGITS = 4
@@ -100,16 +100,16 @@ def worth_rankings(
         risk: `CVaR(0.5)` when left out.
         seed: of truths, data and draws.
     """
-    key = as_key(seed)
+    seed = as_seed(seed)
     risk = CVaR(0.5) if risk is None else risk
-    rows = (_ranking(model, truth, n, observations, risk, fold_in(key, i)) for i in range(data_sets))
+    rows = (_ranking(model, truth, n, observations, risk, child(seed, i)) for i in range(data_sets))
     return Rankings(tuple(rows))
 
 
-def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, key: Key) -> RankingRow:
-    truth = model.prior.draw(generator(key, Stream.WORLD), 1)[0] if truth is None else np.asarray(truth, dtype=float)
-    belief = model.prior.update(model.trials(n, truth, key))
-    question = WorthQuestion(model, belief, risk, key)
+def _ranking(model: Any, truth: Any, n: int, observations: int, risk: Risk, seed: Seed) -> RankingRow:
+    truth = model.prior.draw(generator(seed, Stream.WORLD), 1)[0] if truth is None else np.asarray(truth, dtype=float)
+    belief = model.prior.update(model.trials(n, truth, seed))
+    question = WorthQuestion(model, belief, risk, seed)
     places = [(d,) for d in range(len(truth))]
     answers = question.answers(outcome_beliefs(belief, places, observations))
     policies = [np.asarray(question.base.policy.probabilities), *(answer.policy for answer in answers)]

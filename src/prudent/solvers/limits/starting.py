@@ -51,7 +51,7 @@ class LimitedStarts(NamedTuple):
 
 def prepare_starts(space: Space, job: Job, question: Question, count: int) -> LimitedStarts:
     """Return candidates, units and prices, on the first sample of the search, whose units are not known yet."""
-    random = generator(job.words, Stream.SAMPLE)
+    random = generator(job.seed, Stream.SAMPLE)
     own = tree_map(lambda leaf: np.asarray(leaf)[None], job.start)
     objectives, draws = question.objectives, question.draws
     candidates = _candidates(space, job, objectives, question, own, [], count, random)
