@@ -126,12 +126,12 @@ def test_a_row_is_foretold_by_the_others_only(support):
     rows = CountedRows.of(counts)
     for pool in pools_of(support, counts, (support.states,)):
         law = EXPECTED * pool.first + pool.happened(pool.first, rows.place, rows.count)
-        foretold = rows.foretold(pool, law, rows.count)
+        predicted = rows.predicted_law(pool, law, rows.count)
         for row in np.flatnonzero(rows.seen):
             others = np.where(rows.row == row, 0.0, rows.count)
             base = pool.base(EXPECTED * pool.first + pool.happened(pool.first, rows.place, others))[row]
             wanted = (base / base.sum()).ravel()[rows.place[rows.row == row] % support.successors]
-            np.testing.assert_allclose(foretold[rows.row == row], wanted, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(predicted[rows.row == row], wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_a_row_without_counts_has_the_chances_of_all():

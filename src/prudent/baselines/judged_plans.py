@@ -29,7 +29,7 @@ from ..policies import TabularPolicy
 from ..posteriors import Dirichlet, Point, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..seeds import Seed, as_seed
-from ..solvers import BRPG, Asked, History, Optimiser, Solution, Status, fresh_draws, solve
+from ..solvers import BRPG, History, Optimiser, Solution, SolveRequest, Status, fresh_draws, solve
 from .nested_planner import nested_plan
 from .robust_planner import robust_plan
 
@@ -244,7 +244,7 @@ class Bench:
             parameters=policy.probabilities if parameters is None else parameters,
             checkpoint=None,
             plan=plan,
-            asked=Asked(self.objective, self.belief, self.risk, as_seed(self.seed)),
+            asked=SolveRequest(self.objective, self.belief, self.risk, as_seed(self.seed)),
         )
 
     def verdict_on(self, run: Solution) -> Solution:

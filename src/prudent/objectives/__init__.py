@@ -17,7 +17,7 @@ from .base import (
     Weights,
     objective_of,
 )
-from .boxes import Boxes, Tolls
+from .boxes import Boxes, DeviationBounds
 from .chunks import chunk_size, losses_of_pairs, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective

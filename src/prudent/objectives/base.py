@@ -78,12 +78,12 @@ class Table(NamedTuple):
     Attributes:
         rows: which rows there are.
         free: whether parameters reach every choice of rows; else the rows are all there could be.
-        bends: whether the loss is more than linear in the occupancy, so that a deterministic table need not be best.
+        nonlinear: whether the loss is not linear in the occupancy, so that a deterministic table need not be best.
     """
 
     rows: RowSet
     free: bool
-    bends: bool
+    nonlinear: bool
 
 
 class Planned(NamedTuple):
@@ -239,7 +239,7 @@ class Objective(Record):
     # Capabilities: what an objective does not have is None.
 
     def table(self, theta: np.ndarray) -> Table | None:
-        """Where points are tables; whether the loss bends is told at this theta."""
+        """Where points are tables; `theta` is one draw."""
         return None
 
     def from_point(self, points: Float[np.ndarray, "*K ..."]) -> Any | None:

@@ -12,7 +12,7 @@ from ..engine import BoxPlans
 from ..records import Record
 
 
-class Tolls(NamedTuple):
+class DeviationBounds(NamedTuple):
     """What tables of N boxes pay at least, at K states or for going round them.
 
     A row p costs a draw `<p, Q(s)> - v(s)` above its least at each visit, from 0 to the toll y(s). Let D(U) be the
@@ -53,7 +53,7 @@ class Boxes(Record):
         state: Int[np.ndarray, "N K"],
         counted: Bool[np.ndarray, "N R"],
         paid: Float[np.ndarray, "N V S R"] | None = None,
-    ) -> Tolls | None:
+    ) -> DeviationBounds | None:
         """Return what tables of the boxes pay at some states, or for going round them; None where this is not known.
 
         Args:

@@ -33,7 +33,7 @@ from .base import (
     Weighted,
     Weights,
 )
-from .boxes import Boxes, Tolls
+from .boxes import Boxes, DeviationBounds
 from .chunks import losses_on, point_at
 from .footing import Footing
 
@@ -370,7 +370,7 @@ class RelativeBoxes(Boxes):
         state: Int[np.ndarray, "N K"],
         counted: Bool[np.ndarray, "N R"],
         paid: np.ndarray | None = None,
-    ) -> Tolls | None:
+    ) -> DeviationBounds | None:
         """Return the inner tolls, which a constant does not change."""
         return self.inner.tolls(low, high, values + self.offsets, state, counted, paid)
 

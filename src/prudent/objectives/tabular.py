@@ -180,8 +180,8 @@ class TabularObjective(Objective):
         """Points are tables; their rows are free where the parametrisation chooses them one by one."""
         rows = self.parametrisation.rows()
         del theta
-        bends = not is_linear(self.loss)
-        return Table(RowSet() if rows is None else rows, rows is not None, bends)
+        nonlinear = not is_linear(self.loss)
+        return Table(RowSet() if rows is None else rows, rows is not None, nonlinear)
 
     def from_point(self, points: Float[np.ndarray, "*K S A"]) -> Any | None:
         """Where the parametrisation can be told to be a table."""

@@ -23,7 +23,7 @@ from ..engine import (
     visits_of_rows,
 )
 from ..losses import as_convex
-from .boxes import Boxes, Tolls
+from .boxes import Boxes, DeviationBounds
 
 # States up to which tables are split into boxes.
 LARGEST_BOXES = 48
@@ -69,7 +69,7 @@ class LinearBoxes(Boxes):
         state: Int[np.ndarray, "N K"],
         counted: Bool[np.ndarray, "N R"],
         paid: Float[np.ndarray, "N V S R"] | None = None,
-    ) -> Tolls:
+    ) -> DeviationBounds:
         """Return tolls by policy iteration on what is paid, for each set of states, begun at the draws' own rows."""
         low, high, values = (np.ascontiguousarray(part, dtype=float) for part in (low, high, values))
         largest = np.abs(self.cost).max(axis=(0, 1))
@@ -83,7 +83,7 @@ class LinearBoxes(Boxes):
         size = 2.0 * (np.abs(values).max(axis=1) + largest) + toll.max(axis=1)
         flat = (paid.reshape(-1, *paid.shape[2:]), (residual - slack[:, None]).reshape(-1, residual.shape[2]))
         least = self.models.bound(*flat, size.repeat(sets, axis=0)).reshape(residual.shape)
-        return Tolls(_visits_of_tolls(toll, np.maximum(least, 0.0)), paid)
+        return DeviationBounds(_least_visits(toll, np.maximum(least, 0.0)), paid)
 
     def listed(self) -> dict[str, np.ndarray]:
         """Return successors, probabilities and costs with the models in front, start and discount."""
@@ -104,7 +104,7 @@ class LinearBoxes(Boxes):
         return found.least, found.quality
 
 
-def _visits_of_tolls(toll: Float[np.ndarray, "N K R"], least: Float[np.ndarray, "N V R"]) -> Float[np.ndarray, "N K R"]:
+def _least_visits(toll: Float[np.ndarray, "N K R"], least: Float[np.ndarray, "N V R"]) -> Float[np.ndarray, "N K R"]:
     """Return visits whose tolls are no more than the least of any set.
 
     They are those of single states, less where sets ask for it.

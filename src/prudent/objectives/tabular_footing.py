@@ -88,7 +88,7 @@ def footing_of(
         time=mean_time,
         tail_time=tail_time,
         cost_share=cost_share,
-        pairs=_leant_on(ground.rows, thin, time, tail),
+        pairs=_thin_pairs_by_visits(ground.rows, thin, time, tail),
         others=tuple(others),
         exceeded=exceeded,
         own=own,
@@ -257,7 +257,7 @@ def _cost_share(
     return float(apart[thin].sum() / apart.sum()) if apart.sum() > ROUNDING * np.abs(cost).max(initial=0.0) else 0.0
 
 
-def _leant_on(
+def _thin_pairs_by_visits(
     rows: Float[np.ndarray, "S A"],
     thin: Bool[np.ndarray, "S A"],
     time: Float[np.ndarray, "S A"],

@@ -101,7 +101,7 @@ class Learned:
 
 
 def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[int]) -> Learned:
-    """Weights and laws by expectation-maximisation, each row foretold by the others only."""
+    """Weights and laws by expectation-maximisation, each row predicted by the others only."""
     counts = counts.reshape(-1, support.successors)
     allowed = support.allowed().reshape(counts.shape)
     # A row with one successor says nothing of others, and learns nothing.
@@ -111,22 +111,22 @@ def learn(support: Support, counts: Float[np.ndarray, "S A B"], grid: Sequence[i
     kinds = len(pools), len(CONCENTRATIONS)
     weights = np.full((len(counts), *kinds), 1.0 / np.prod(kinds))
     common = weights[0]
-    told = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, MOST_TOLD) for _ in pools]
+    shared = [0.5 * np.minimum(rows.count, 1.0) + 0.5 * np.minimum(rows.count, MOST_TOLD) for _ in pools]
     laws = [pool.first for pool in pools]
     likelihood = np.zeros(weights.shape)
     for turn in range(ROUNDS):
         for k, pool in enumerate(pools):
-            mine = told[k] * (weights[rows.row, k].sum(axis=1) if turn else 1.0)
+            mine = shared[k] * (weights[rows.row, k].sum(axis=1) if turn else 1.0)
             laws[k] = EXPECTED * pool.first + pool.happened(laws[k], rows.place, mine)
-            foretold = rows.foretold(pool, laws[k], mine)
+            predicted = rows.predicted_law(pool, laws[k], mine)
             for j, concentration in enumerate(CONCENTRATIONS):
-                likelihood[:, k, j] = rows.log_likelihood(concentration * foretold, concentration)
-            told[k] = foretold
+                likelihood[:, k, j] = rows.log_likelihood(concentration * predicted, concentration)
+            shared[k] = predicted
         weights, common = _weights(likelihood, rows.seen, common)
-        told = [rows.told(foretold, weights[:, k]) for k, foretold in enumerate(told)]
+        shared = [rows.expected_shared_counts(predicted, weights[:, k]) for k, predicted in enumerate(shared)]
     final = [
         EXPECTED * pool.first
-        + _discounted(pool, pool.happened(laws[k], rows.place, told[k] * weights[rows.row, k].sum(axis=1)))
+        + _discounted(pool, pool.happened(laws[k], rows.place, shared[k] * weights[rows.row, k].sum(axis=1)))
         for k, pool in enumerate(pools)
     ]
     scaled = _scaled(likelihood).reshape(len(counts), -1)
@@ -163,13 +163,13 @@ def likely_grid(support: Support, counts: Float[np.ndarray, "S A B"]) -> tuple[i
 
 
 def _score(rows: CountedRows, pools: Sequence[Pool]) -> float:
-    """Log likelihood of the rows, each foretold by the others, with a base and a concentration for each row."""
+    """Log likelihood of the rows, each predicted by the others, with a base and a concentration for each row."""
     own = np.minimum(rows.count, MOST_TOLD)
     likelihood = []
     for pool in pools:
         law = EXPECTED * pool.first + pool.happened(pool.first, rows.place, own)
-        foretold = rows.foretold(pool, law, own)
-        likelihood += [rows.log_likelihood(c * foretold, c) for c in CONCENTRATIONS]
+        predicted = rows.predicted_law(pool, law, own)
+        likelihood += [rows.log_likelihood(c * predicted, c) for c in CONCENTRATIONS]
     return float(np.logaddexp.reduce(likelihood, axis=0).sum())
 
 
@@ -242,7 +242,7 @@ class CountedRows:
     def by_row(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.row, values, len(self.total))
 
-    def foretold(self, pool: Pool, law: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def predicted_law(self, pool: Pool, law: np.ndarray, own: np.ndarray) -> np.ndarray:
         """What the other rows make of each count's chance."""
         made = pool.base(law)
         total = made.sum(axis=1) - self.by_row(own)
@@ -255,9 +255,9 @@ class CountedRows:
         whole = gammaln(concentration) - gammaln(concentration + self.total)
         return np.where(self.seen, whole + self.by_row(gammaln(shape + self.count) - gammaln(shape)), 0.0)
 
-    def told(self, foretold: np.ndarray, weights: Float[np.ndarray, "P C"]) -> np.ndarray:
+    def expected_shared_counts(self, predicted: np.ndarray, weights: Float[np.ndarray, "P C"]) -> np.ndarray:
         """How much of each count speaks of the law: `x (digamma(x + n) - digamma(x))`, all where a row keeps to it."""
         share = weights.sum(axis=1)
         mean = (weights @ np.log(CONCENTRATIONS)) / np.where(share > 0, share, 1.0)
-        shape = np.maximum(np.exp(mean)[self.row] * foretold, 1e-10)
+        shape = np.maximum(np.exp(mean)[self.row] * predicted, 1e-10)
         return np.clip(shape * (digamma(shape + self.count) - digamma(shape)), 0.0, self.count)

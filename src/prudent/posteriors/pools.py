@@ -51,10 +51,10 @@ class Pool:
         """The rows that one law makes, not normalised."""
         return np.concatenate([law, self.sums @ law])[self.index]
 
-    def happened(self, law: Float[np.ndarray, " J"], place: np.ndarray, told: np.ndarray) -> Float[np.ndarray, " J"]:
+    def happened(self, law: Float[np.ndarray, " J"], place: np.ndarray, shared: np.ndarray) -> Float[np.ndarray, " J"]:
         """Observations of entries, as what happened; where several things lead to one, as likely as the law says."""
         made = self.base(law).ravel()[place]
-        ratio = np.where(made > 0, told / np.where(made > 0, made, 1.0), 0.0)
+        ratio = np.where(made > 0, shared / np.where(made > 0, made, 1.0), 0.0)
         weight = np.bincount(self.index.ravel()[place], ratio, self.size)
         return law * (weight[: len(law)] + self.sums.T @ weight[len(law) :])
 

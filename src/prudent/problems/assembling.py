@@ -17,9 +17,9 @@ from ..solvers import checked_limits
 from ..transitions import Transitions
 from .costs import BelievedCosts, costs_of
 from .facts import Facts, gather
-from .limits import made_limits, refuse_idle_limits
+from .limits import build_limits, refuse_idle_limits
 from .memory import require_fit
-from .outcomes import costs_by_outcome, laid_out
+from .outcomes import costs_by_outcome, lay_out_outcomes
 from .plain import changed, read_content
 from .schema import parse
 from .successors import moves_allowed, refuse_unlisted, said_to_lead, support_of
@@ -96,7 +96,7 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     directions = facts.file.layout.directions
     if directions is not None and len(directions) != len(facts.actions):
         raise InputError(f"{facts.source}: layout.directions needs one for each of the {len(facts.actions)} actions")
-    limits = checked_limits(made_limits(facts.file.limit, facts.limits, facts.source))
+    limits = checked_limits(build_limits(facts.file.limit, facts.limits, facts.source))
     discount = facts.file.discount if family is None else float(family.model.discount)
     refuse_idle_limits(facts.file.limit, facts.limits, limits, discount or 0.0)
     if family is not None:
@@ -105,27 +105,27 @@ def case_of(facts: Facts, family: Trusted | None = None) -> Case:
     facts.loss()
     start = _start(facts)
     terminal = _terminal(facts)
-    laid = None
+    layout = None
     if facts.outcomes is None:
         moves = moves_allowed(facts, terminal)
         support = support_of(facts, terminal, moves)
     else:
-        laid = laid_out(facts, terminal)
-        support, moves = laid.support, facts.outcomes.moves[:, [0, 1, 3]]
+        layout = lay_out_outcomes(facts, terminal)
+        support, moves = layout.support, facts.outcomes.moves[:, [0, 1, 3]]
         refuse_unlisted(facts, terminal, moves)
     support = support.named(facts.states.all(), facts.actions.all())
     reachable = support.reachable(start)
     _refuse_open_pairs(facts, moves, terminal, reachable)
-    if laid is not None and facts.outcomes is not None and facts.outcomes.costs is not None:
+    if layout is not None and facts.outcomes is not None and facts.outcomes.costs is not None:
         if facts.costs is not None:
             raise InputError(
                 f"{facts.source}: costs are given by data.costs and by the column cost of posterior.outcomes; remove "
                 "one of them"
             )
-        costs = BelievedCosts(costs_by_outcome(facts, laid, terminal), note="of each outcome, given")
+        costs = BelievedCosts(costs_by_outcome(facts, layout, terminal), note="of each outcome, given")
     else:
         costs = costs_of(facts, support, terminal, reachable)
-    case = Case(facts, start, terminal, support, costs, reachable, laid=laid)
+    case = Case(facts, start, terminal, support, costs, reachable, layout=layout)
     require_fit(case.shape, facts.file.solver, case.drawn_costs)
     return case
 

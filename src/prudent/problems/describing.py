@@ -61,7 +61,7 @@ def describe(case: Case) -> list[tuple[str, str]]:
     if facts.outcomes is not None and facts.outcomes.seen is not None:
         told.append(f"{facts.outcomes.seen[:, 2].sum():,.0f} outcomes seen as such")
     lines.append(("log", "; ".join(told) or "none: the prior alone"))
-    lines += _seen_of_pairs(seen) if case.laid is None else _seen_of_laws(case)
+    lines += _seen_of_pairs(seen) if case.layout is None else _seen_of_laws(case)
     if not case.reachable.all():
         away = np.flatnonzero(~case.reachable)
         names = ", ".join(facts.states[s] for s in away[:MOST_NAMED])
@@ -84,7 +84,7 @@ def _seen_of_pairs(seen: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _seen_of_laws(case: Case) -> list[tuple[str, str]]:
     """Every row tells of all pairs of its law, so that laws are seen, and pairs need not be."""
-    known, laid = case.facts.outcomes, case.laid
+    known, laid = case.facts.outcomes, case.layout
     assert known is not None and laid is not None
     rows = np.bincount(laid.law.ravel(), case.counts().ravel(), minlength=len(known.laws) + 1)[:-1]
     if known.seen is not None:

@@ -81,7 +81,7 @@ class Facts:
     def loss(self) -> Any:
         """The loss that the file asks for; what its class refuses is refused."""
         try:
-            return self.file.loss.made(**({} if self.target is None else {"target": self.target}))
+            return self.file.loss.build(**({} if self.target is None else {"target": self.target}))
         except InputError as error:
             raise InputError(f"{self.source}: loss: {error}") from None
 

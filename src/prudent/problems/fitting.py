@@ -77,13 +77,13 @@ def _outcomes(case: Case, rows: Rows) -> tuple[Exchangeable, np.ndarray]:
     place = rows.state, rows.action
     match = (index[place] == rows.next_state[:, None]) & allowed[place]
     slot = np.where(match.any(axis=1), match.argmax(axis=1), -1)
-    if case.laid is None:
+    if case.layout is None:
         return outcomes_of(rows, case.facts.ordered), slot
     # A pair in which outcomes lead to the same state is by itself: which of them it was is not on record.
     merged = np.array(
         [[_merges(index[s, a][allowed[s, a]]) for a in range(case.shape[1])] for s in range(case.shape[0])]
     )
-    law = np.where(merged[place], -1, case.laid.law[place])
+    law = np.where(merged[place], -1, case.layout.law[place])
     assert case.facts.outcomes is not None
     ordered = _numeric(case.facts.outcomes.outcomes.all())
     return outcomes_of(rows, ordered, law, slot), slot
@@ -102,7 +102,7 @@ def _bands(case: Case, rows: Rows, outcomes: Exchangeable, slot: np.ndarray, whe
     arguments = case.arguments()
     measure: Any = surprise
     if outcomes.scale:
-        scale = case.support.index() if case.laid is None else np.broadcast_to(np.arange(case.shape[2]), case.shape)
+        scale = case.support.index() if case.layout is None else np.broadcast_to(np.arange(case.shape[2]), case.shape)
         measure = along_scale(scale.astype(float))
     try:
         drawn = replays(arguments["model"], arguments["belief"], rows.state, rows.action, slot, measure)
@@ -119,9 +119,9 @@ def _bands(case: Case, rows: Rows, outcomes: Exchangeable, slot: np.ndarray, whe
         found["unit"] = drawn.band(rows.unit, {int(k): rows.units[k] for k in _commonest(rows.unit, UNITS)})
     previous = rows.previous()
     before = np.where(previous >= 0, outcomes.before, -1)
-    one_law = case.laid is None or len(case.laid.names) <= 2
+    one_law = case.layout is None or len(case.layout.names) <= 2
     if one_law and (previous >= 0).sum() >= max(len(rows) // 2, 1):
-        names: tuple[str, ...] = case.states if case.laid is None else next(iter(case.laid.names))
+        names: tuple[str, ...] = case.states if case.layout is None else next(iter(case.layout.names))
         common = [k for k in _commonest(before[before >= 0], BEFORE) if k < len(names)]
         found["order"] = drawn.band(before, {int(k): names[int(k)] for k in common})
     return found

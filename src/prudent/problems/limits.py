@@ -54,10 +54,10 @@ class LimitSection(Section):
             raise wrong("limit", "a limit is kept in a risk or with a chance; give one of the two")
         return self
 
-    def made(self, table: np.ndarray) -> Limit:
+    def build(self, table: np.ndarray) -> Limit:
         """The limit on the costs of a table `[S, A]`."""
         told = {name: getattr(self, name) for name in ("chance", "name", "unit", "confidence")}
-        return Limit(CostTable(table, self.per), self.at_most, None if self.risk is None else self.risk.made(), **told)
+        return Limit(CostTable(table, self.per), self.at_most, None if self.risk is None else self.risk.build(), **told)
 
 
 def limit_tables(limits: list[Any], states: Names, actions: Names, folder: Path, source: str) -> tuple[np.ndarray, ...]:
@@ -101,12 +101,12 @@ def refuse_idle_limits(
         refuse_idle(limit, number, float(table.min()) * time, float(table.max()) * time)
 
 
-def made_limits(limits: list[Any], tables: tuple[np.ndarray, ...], source: str) -> list[Limit]:
+def build_limits(limits: list[Any], tables: tuple[np.ndarray, ...], source: str) -> list[Limit]:
     """The limits of a file."""
     made = []
     for number, (limit, table) in enumerate(zip(limits, tables, strict=True)):
         try:
-            made.append(limit.made(table))
+            made.append(limit.build(table))
         except InputError as error:
             raise InputError(f"{source}: limit {number + 1}: {error}") from None
     return made

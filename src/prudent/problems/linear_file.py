@@ -221,7 +221,7 @@ class LinearCase(AbstractCase):
         return {
             "model": self.family(),
             "belief": self.belief(),
-            "risk": file.risk.made(),
+            "risk": file.risk.build(),
             "solver": self.solver(),
             "occupancy": None if file.horizon is None else Truncated(file.horizon),
             "seed": file.seed,

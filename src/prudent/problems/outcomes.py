@@ -140,7 +140,7 @@ def _laws_of(counted: SmallTable, moves: np.ndarray, names: dict[str, Names], la
     return np.zeros(len(counted), np.int64)
 
 
-class Laid(NamedTuple):
+class OutcomeLayout(NamedTuple):
     """Outcomes along successor lists.
 
     Attributes:
@@ -156,7 +156,7 @@ class Laid(NamedTuple):
     names: tuple[tuple[str, ...], ...]
 
 
-def laid_out(facts: Any, terminal: np.ndarray) -> Laid:
+def lay_out_outcomes(facts: Any, terminal: np.ndarray) -> OutcomeLayout:
     """Successor lists by outcome; refuses a pair that lists some of its law's outcomes, or leads where nothing does."""
     known: Outcomes = facts.outcomes
     states, actions, laws = len(facts.states), len(facts.actions), len(known.laws)
@@ -188,15 +188,15 @@ def laid_out(facts: Any, terminal: np.ndarray) -> Laid:
     listed = None if listed.all() else listed
     support = Support(index, listed, states, actions, width)
     names = tuple(tuple(known.outcomes[w] for w in np.flatnonzero(row)) for row in used)
-    return Laid(support, pairs, slot, (*names, ("",)))
+    return OutcomeLayout(support, pairs, slot, (*names, ("",)))
 
 
-def costs_by_outcome(facts: Any, laid: Laid, terminal: np.ndarray) -> np.ndarray:
+def costs_by_outcome(facts: Any, layout: OutcomeLayout, terminal: np.ndarray) -> np.ndarray:
     """`[S, A, B]` what each outcome costs, 0 of terminal states."""
     known: Outcomes = facts.outcomes
     assert known.costs is not None
     here = ~terminal[known.moves[:, 0]]
     state, action, outcome, _, law = known.moves[here].T
-    cost = np.zeros(laid.support.shape)
-    cost[state, action, laid.slot[law, outcome]] = known.costs[here]
+    cost = np.zeros(layout.support.shape)
+    cost[state, action, layout.slot[law, outcome]] = known.costs[here]
     return cost

@@ -73,13 +73,13 @@ class Section(BaseModel):
         return value
 
 
-class Made(Section):
-    """A table of a kind that stands for a part of the library: `made()` is the part."""
+class PartSection(Section):
+    """A table of a kind that stands for a part of the library: `build()` gives the part."""
 
     makes: ClassVar[Any] = None
     kind: str
 
-    def made(self, **more: Any) -> Any:
+    def build(self, **more: Any) -> Any:
         """The part, with what the file leaves out as its class has it."""
         return self.makes(**(self.model_dump(exclude={"kind"}, exclude_none=True) | more))
 
@@ -90,19 +90,19 @@ class Made(Section):
         return next((name for name, setting in settings.items() if setting.alone), next(iter(settings), None))
 
 
-class Checked(Made):
+class Checked(PartSection):
     """A table whose part can be made of it alone, and is: what its class refuses is refused here."""
 
     @model_validator(mode="after")
     def _sound(self) -> Checked:
         try:
-            self.made()
+            self.build()
         except InputError as error:
             raise wrong("settings", "{said}", said=str(error)) from None
         return self
 
 
-Kind = TypeVar("Kind", bound=Made)
+Kind = TypeVar("Kind", bound=PartSection)
 
 
 def kinds_of(base: type[Kind], classes: dict[str, type], more: dict[str, dict[str, Any]]) -> dict[str, type[Kind]]:
@@ -152,7 +152,7 @@ def by_kind(base: type[Section]) -> dict[str, type[Section]]:
 def _of_another_kind(section: type[Section], key: str) -> str:
     """Which kinds a key is for that is none of this one's."""
     base = section.__base__
-    if base is None or not issubclass(base, Made):
+    if base is None or not issubclass(base, PartSection):
         return ""
     kinds = [kind for kind, other in by_kind(base).items() if key in other.model_fields]
     return f"; it is for kind = {' or '.join(map(repr, kinds))}".replace("'", '"') if kinds else ""
@@ -162,14 +162,14 @@ class RiskSection(Checked):
     """One kind of `[risk]`."""
 
 
-class LossSection(Made):
+class LossSection(PartSection):
     """One kind of `[loss]`."""
 
-    def made(self, **more: Any) -> Any:
+    def build(self, **more: Any) -> Any:
         """The loss; one with a target is given it."""
         name = getattr(self, "divergence", None)
         more |= {} if name is None else {"divergence": DIVERGENCES[name]()}
-        return super().made(**more)
+        return super().build(**more)
 
 
 class SolverSection(Checked):
@@ -182,9 +182,9 @@ class SolverSection(Checked):
         """Whether its sample grows, up to `largest`."""
         return "largest" in type(self).model_fields
 
-    def made(self, shape: tuple[int, int, int] = (1, 1, 1), **more: Any) -> Any:
+    def build(self, shape: tuple[int, int, int] = (1, 1, 1), **more: Any) -> Any:
         """The solver for a kernel of a shape."""
-        return super().made(**({"largest": largest_sample(shape, self)} if self.grows else {}), **more)
+        return super().build(**({"largest": largest_sample(shape, self)} if self.grows else {}), **more)
 
 
 RISKS = kinds_of(
@@ -284,10 +284,10 @@ class MixtureSection(RiskSection):
     kind: Literal["mixture"]  # pyright: ignore[reportIncompatibleVariableOverride]
     parts: Annotated[list[MixturePart], Field(min_length=1, max_length=20)] = Field(description="its parts")
 
-    def made(self, **more: Any) -> Any:
+    def build(self, **more: Any) -> Any:
         """The mixture."""
         del more
-        return Mixture([part.risk.made() for part in self.parts], [part.share for part in self.parts])
+        return Mixture([part.risk.build() for part in self.parts], [part.share for part in self.parts])
 
 
 RISKS["mixture"] = MixtureSection

@@ -18,8 +18,8 @@ from ..transitions import Transitions
 from .costs import BelievedCosts
 from .counted import digest_of_arrays
 from .facts import Facts
-from .limits import made_limits
-from .outcomes import Laid
+from .limits import build_limits
+from .outcomes import OutcomeLayout
 from .schema import parse
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class AbstractCase(ABC):
 
     def solver(self) -> Any:
         """The solver that the file asks for."""
-        return self.file.solver.made(self.shape)
+        return self.file.solver.build(self.shape)
 
     def with_log(self, sources: Any, again: bool = False, only_new: bool = False) -> Any:
         """The same problem after more has been observed; a path, a frame or a list of them.
@@ -168,7 +168,7 @@ class Case(AbstractCase):
         costs: what pairs or moves cost, and how well that is known; None for a family.
         reachable: `[S]` whether a state can be reached from the start.
         family: the user's own model, imported because it was trusted; None without one.
-        laid: outcomes along the successors, where rows share laws of them.
+        layout: outcomes along the successors, where rows share laws of them.
     """
 
     facts: Facts
@@ -178,7 +178,7 @@ class Case(AbstractCase):
     costs: BelievedCosts | None
     reachable: np.ndarray
     family: Trusted | None = None
-    laid: Laid | None = None
+    layout: OutcomeLayout | None = None
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -214,18 +214,18 @@ class Case(AbstractCase):
 
     def follower(self, state: int, action: int, slot: int) -> str:
         """What an entry of a pair's row is the chance of: a next state or, where rows share laws, an outcome."""
-        outcome = "" if self.laid is None else self.laid.names[self.laid.law[state, action]][slot]
+        outcome = "" if self.layout is None else self.layout.names[self.layout.law[state, action]][slot]
         return outcome or self.facts.states[self.support.index()[state, action, slot]]
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `pr.solve` that this problem stands for: `pr.solve(**case.arguments())`."""
         file, facts = self.facts.file, self.facts
-        limits = made_limits(file.limit, facts.limits, facts.source)
+        limits = build_limits(file.limit, facts.limits, facts.source)
         model, belief = self._model_and_belief()
         return {
             "model": model,
             "belief": belief,
-            "risk": file.risk.made(),
+            "risk": file.risk.build(),
             "loss": facts.loss(),
             "solver": self.solver(),
             "seed": file.seed,
@@ -263,14 +263,14 @@ class Case(AbstractCase):
         weight = said.prior or 1.0
         if facts.outcomes is None:
             return Dirichlet.symmetric(self.support, weight)
-        laid = self.laid
-        assert laid is not None
+        layout = self.layout
+        assert layout is not None
         seen = np.zeros((len(facts.outcomes.laws) + 1, self.shape[2]))
         for law, outcome, count in () if facts.outcomes.seen is None else facts.outcomes.seen:
-            seen[int(law), laid.slot[int(law), int(outcome)]] += count
+            seen[int(law), layout.slot[int(law), int(outcome)]] += count
         # Laws that no pair has, such as that of pairs without a way out where every pair has one, are left out.
-        used, law = np.unique(laid.law, return_inverse=True)
-        names = tuple(laid.names[k] for k in used)
+        used, law = np.unique(layout.law, return_inverse=True)
+        names = tuple(layout.names[k] for k in used)
         return OutcomeLaws(self.support, law.reshape(self.shape[:2]), weight, seen=seen[used], names=names)
 
     def digest(self) -> str:
@@ -356,10 +356,10 @@ class Case(AbstractCase):
 
     def _outcome(self, state: int, action: int, slot: int) -> str | None:
         """What an entry of a law is the chance of, with the law's name where there are several; None without laws."""
-        if self.laid is None or slot >= self.shape[2]:
+        if self.layout is None or slot >= self.shape[2]:
             return None
         assert self.facts.outcomes is not None
-        law, laws = int(self.laid.law[state, action]), self.facts.outcomes.laws
+        law, laws = int(self.layout.law[state, action]), self.facts.outcomes.laws
         outcome = self.follower(state, action, slot)
         return f"outcome {outcome}" if len(laws) < 2 or law >= len(laws) else f"{laws[law]} → {outcome}"
 

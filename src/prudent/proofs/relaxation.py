@@ -4,7 +4,7 @@ Within a box each draw may have a table of its own: the risk of the least losses
 far below is told by what one table costs the others. With a draw's values v, their qualities `Q = c + discount P v`
 and its visits m, any table pi of the box loses `<start, v> + sum_s m_pi(s) (<pi(s), Q(s)> - v(s))`. If v is the draw's
 own best, no term is negative, and a table that avoids a state pays for it elsewhere: there are numbers n(s), no fewer
-than the fewest visits, such that it pays at least `sum_s n(s) (<pi(s), Q(s)> - v(s))` in all (`Tolls`). So
+than the fewest visits, such that it pays at least `sum_s n(s) (<pi(s), Q(s)> - v(s))` in all (`DeviationBounds`). So
 
     rho(C(pi)) >= sum_r w_r least_r + sum_s min_{row in box} <row, sum_r w_r n_r(s) (Q_r(s) - v_r(s))>
 
@@ -188,7 +188,8 @@ def shared(
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N K"], Float[np.ndarray, "N R"]]:
     """Return the bound of tables that all draws share, what sharing costs by state, and the weights behind both.
 
-    What was `found` is least losses, and the values and qualities that prove them; `visits` are those of `Tolls`.
+    What was `found` is least losses, and the values and qualities that prove them. `DeviationBounds` says what `visits`
+    are.
     """
     least = found.least
     there = (np.arange(len(state))[:, None], state)

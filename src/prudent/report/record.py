@@ -395,7 +395,7 @@ def table_fields(case: Case, solution: Solution, answer: PolicyRecord) -> dict[s
     told = certificate if plain and certificate is not None and certificate.draws == answer.draws else None
     coverage = None
     # Where pairs share laws, a pair that was never seen may be as well known as any.
-    if counts is not None and answer.occupancy is not None and case.laid is None:
+    if counts is not None and answer.occupancy is not None and case.layout is None:
         # Of a family it is not known which pairs have one possible successor.
         own = case.family is not None
         certain = np.zeros(case.shape[:2], bool) if own else case.support.allowed().sum(axis=2) == 1

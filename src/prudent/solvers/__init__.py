@@ -22,6 +22,6 @@ from .progress import RunState, Shown, shown_on
 from .prox_linear import ProxLinear
 from .quasi_newton import LBFGS
 from .sample_average import SampleAverage
-from .solution import Asked, Checkpoint, History, Solution, Status
+from .solution import Checkpoint, History, Solution, SolveRequest, Status
 from .space import flat, unflat
 from .states import named_leaves

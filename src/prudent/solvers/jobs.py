@@ -47,7 +47,7 @@ from .limits import (
 from .optimiser import Optimiser, Outcome, digest_of
 from .progress import Shown, checked_progress, shown_on
 from .sample_average import SampleAverage
-from .solution import Asked, Checkpoint, History, Solution, Status, checkpoint_of, resumable
+from .solution import Checkpoint, History, Solution, SolveRequest, Status, checkpoint_of, resumable
 
 # Told of a solution so far, which is made if it is asked for.
 Keep = Callable[[Callable[[], Solution]], None]
@@ -414,13 +414,13 @@ def _limit_answers(
 def _judged(point: np.ndarray, job: Job, outcome: Outcome, parts: Parts) -> tuple[Evaluation, Certificate | None]:
     """Return an answer on fresh draws, and its certificate where one is wanted and can be had."""
     phase("certifying" if parts.certify else "judging")
-    asked = Asked(parts.objective, job.belief, job.risk, job.seed)
+    asked = SolveRequest(parts.objective, job.belief, job.risk, job.seed)
     fresh = fresh_draws(job.belief, job.seed, parts.evaluation)
     return _judge_closely(asked, point, fresh, outcome.in_sample, not parts.gradient.by_values, parts.certify)
 
 
 def _judge_closely(
-    asked: Asked, point: np.ndarray, fresh: WeightedDraws, in_sample: float, sloped: bool, certify: bool
+    asked: SolveRequest, point: np.ndarray, fresh: WeightedDraws, in_sample: float, sloped: bool, certify: bool
 ) -> tuple[Evaluation, Certificate | None]:
     objective, slopes = asked.objective, None
     if not sloped or not certify or objective.by_chance:
@@ -472,7 +472,7 @@ def _so_far(outcome: Outcome, job: Job, parts: Parts, seconds: float) -> Solutio
 def _assemble(outcome: Outcome, job: Job, parts: Parts, seconds: float, judged: Judgement | None) -> Solution:
     """Return the solution; without a judgement it can be gone on from, and no more."""
     point = point_at(parts.objective, outcome.parameters)
-    asked = None if judged is None else Asked(parts.objective, job.belief, job.risk, job.seed)
+    asked = None if judged is None else SolveRequest(parts.objective, job.belief, job.risk, job.seed)
     return Solution(
         status=outcome.status if judged is None else _status(parts.objective, job, outcome, judged),
         policy=parts.objective.policy(point, outcome.parameters),

@@ -158,7 +158,7 @@ class SampleAverage(Optimiser):
         if space.table is None:
             return (LBFGS(),)
         # Where the loss itself bends, steps along its slope get further than programs that see none of the bend.
-        return (NaturalGradient(), ProxLinear()) if space.table.bends else (ProxLinear(),)
+        return (NaturalGradient(), ProxLinear()) if space.table.nonlinear else (ProxLinear(),)
 
     @in_float64
     def state_from(self, arrays: Arrays, objective: Objective, theta: np.ndarray, limits: int = 0) -> Search:
@@ -280,7 +280,7 @@ class SampleAverage(Optimiser):
         """
         space, job, objective = problem.space, problem.job, problem.objectives[0]
         large = objective.averages() is not None or job.risk.is_program
-        if self.starts == 1 or space.table is None or space.table.bends or large:
+        if self.starts == 1 or space.table is None or space.table.nonlinear or large:
             return None
         table = objective.points(answer.parameters)[0]
         others = np.stack([np.eye(table.shape[1])[table.argmax(axis=1)], *plan_points(objective, job, _planned(job))])

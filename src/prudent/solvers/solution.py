@@ -101,7 +101,7 @@ SHOWN = ("evidence", "risk", "interval", "footing", "gap", "driven by", "mean lo
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class SolveRequest:
     """What a solution answers.
 
     >>> import prudent as pr
@@ -189,7 +189,7 @@ class Solution(Record):
         iterates: `[T, ...]` the parameters before each step if `BRPG(keep_iterates=True)`, else None; a resumed
             run's begin where they were first kept.
         limits: of `subject_to`, in their order: value, whether it is kept, how surely, and its multiplier.
-        asked: what was asked, an `Asked` record; None where it is not known, as of a solution that was loaded.
+        asked: what was asked, a `SolveRequest`; None where it is not known, as of a solution that was loaded.
     """
 
     status: Status = field(static=True)

@@ -72,7 +72,7 @@ def _others(
             lambda leaf: np.asarray(leaf) + SPREAD * random.normal(size=(count, *np.shape(leaf))), job.start
         )
         return Starts(tree_map(np.asarray, project_all(space.within, starts)), floor)
-    if not pure or space.table is None or space.table.bends:
+    if not pure or space.table is None or space.table.nonlinear:
         points = [objective.mixed(point) for point in points]
     parameters = objective.from_point(np.stack([*points, *drawn]))
     return Starts(tree_map(np.asarray, project_all(space.within, parameters)), floor)
