@@ -256,11 +256,11 @@ def test_every_risk_of_a_file_is_that_of_the_library():
     assert {words.split(":")[0] for words in RISKS} | {"mixture"} == set(schema.RISKS)
     for words, risk in RISKS.items():
         section = parse({"discount": 0.5, "start": 0, "risk": risk_from_words(words)}, "here").risk
-        assert_same(section.made(), risk)
+        assert_same(section.build(), risk)
     parts = [{"share": 0.25, "risk": {"kind": "expectation"}}, {"share": 0.75, "risk": {"kind": "cvar", "level": 0.5}}]
     mixed = parse({"discount": 0.5, "start": 0, "risk": {"kind": "mixture", "parts": parts}}, "here").risk
     mixture = 0.25 * pr.Expectation() + 0.75 * pr.CVaR(0.5)
-    assert_same(mixed.made(), mixture)
+    assert_same(mixed.build(), mixture)
 
 
 @pytest.mark.parametrize(
