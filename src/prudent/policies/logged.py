@@ -24,6 +24,12 @@ class LoggedPolicy(Record):
     `weight` rows; after the log its parameters are `counts[s] + weight * q`. A state that the log does not visit keeps
     the pooled shares.
 
+    >>> import prudent as pr
+    >>> log = pr.Transitions.from_records([(0, 1, 0)] * 30 + [(1, 0, 1)] * 20, states=3, actions=2)
+    >>> today = pr.policy_of_log(log)
+    >>> today.visited.tolist(), today.draw(0, 100).shape
+    ([True, True, False], (100, 3, 2))
+
     Attributes:
         policy: the mean shares.
         counts: `[S, A]` rows of each pair.
