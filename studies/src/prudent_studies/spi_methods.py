@@ -13,7 +13,8 @@
 They know the rewards and the behaviour. A pair that the log never tries has a zero row, which ends the process: with
 rewards of at least 0, nothing is worth less. This is the convention of the published comparisons. RaMDP gives such a
 pair the least reward for ever, and DUIPI never picks it. Where no action of a state was tried, the plug-in plan, RaMDP
-and DUIPI pick the first action; the others follow the behaviour.
+and DUIPI pick the first action; the others follow the behaviour. SPIBB's threshold is that of the published
+comparisons, too: a pair is free if it has more rows, where the paper says as many.
 """
 
 from __future__ import annotations
@@ -250,8 +251,9 @@ def mean_returns(log: Log, world: World) -> Float[np.ndarray, "S A"]:
 def duipi(log: Log, world: World, weight: float, prior: float = 0.1) -> Float[np.ndarray, "S A"]:
     """The policy of the best value less a multiple of its standard deviation, which is propagated beside it.
 
-    Variances of different pairs count as independent. A move to any state has the prior's pseudo-count, that to a
-    state never visited, too. Steps towards the action that looks best become shorter, so that equals are mixed.
+    Variances of different pairs count as independent. A move to any state has the prior's pseudo-count, also to a
+    state never visited and from a terminal one. Steps towards the action that looks best become shorter, so that equals
+    are mixed.
 
     Args:
         log: of the behaviour.
