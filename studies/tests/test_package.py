@@ -31,6 +31,9 @@ ORDER = [
     "known",
     "promise",
     "promise_tables",
+    "spi_worlds",
+    "spi_methods",
+    "spi",
     "estimators",
     "tables",
     "curves",
@@ -45,6 +48,7 @@ ORDER = [
     "commands",
     "solver_commands",
     "simulated_commands",
+    "spi_commands",
 ]
 
 

@@ -35,6 +35,7 @@ STUDIES = (
     "promise",
     "proofs",
     "reproduce",
+    "spi",
     "worth-study",
 )
 
