@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 
 from ..errors import InputError
 from .chains import DenseChain, PolicyChain, SparseChain
+from .completions import dearest_futures, iterate_policies, whole_rows
 from .gauss_seidel import EPSILON, plan_by_sweeps
 from .krylov import bicgstab
 from .layout import is_dense
@@ -84,6 +85,9 @@ def plan(
 ) -> ModelPlans:
     """Return an optimal policy of each model, by the method that suits the size.
 
+    Of models with unseen shares it is the best policy against the dearest visited state, the tolerance is not looked at
+    and the search is begun at the cheapest actions.
+
     Args:
         models: N models.
         cost: of each pair, in place of the models' own; the last axis may have length 1.
@@ -94,6 +98,8 @@ def plan(
             cost from the start has to be within the tolerance, and the models are swept side by side.
     """
     cost = models.cost if cost is None else cost
+    if models.unseen is not None:
+        return _plan_completions(models, cost)
     if depth is not None:
         return _plan_from_start(models, cost, tolerance, guess, depth)
     count = len(models.successor)
@@ -127,6 +133,17 @@ def _plan_everywhere(
         find = _by_gauss_seidel if _suits_gauss_seidel(models, cost, *limits) else _by_jacobi
         action, values, residual, improvements = find(models, less, guess, *limits)
     error = (residual + rounding(models.probability, values, level, discount)) / rest
+    values = values + level / rest
+    from_start = np.einsum("s,sn->n", models.start, values)
+    allowed = error + len(values) * EPSILON * np.abs(values).max(axis=0)
+    return ModelPlans(action, values, error, from_start - allowed, from_start + allowed, improvements)
+
+
+def _plan_completions(models: ModelBatch, cost: np.ndarray) -> ModelPlans:
+    """Plan against the dearest target of each model; its operator contracts by the discount, so the residual bounds."""
+    level, rest = level_of(cost), 1.0 - models.discount
+    action, values, residual, improvements = iterate_policies(models, cost - level)
+    error = (residual + rounding(whole_rows(models), values, level, models.discount)) / rest
     values = values + level / rest
     from_start = np.einsum("s,sn->n", models.start, values)
     allowed = error + len(values) * EPSILON * np.abs(values).max(axis=0)
@@ -236,7 +253,12 @@ def _chain_matrices(models: ModelBatch, action: Int[np.ndarray, "S N"], dense: b
 def action_futures(
     models: ModelBatch, values: Float[np.ndarray, "S N"], dense: bool | None = None
 ) -> Float[np.ndarray, "S A N"]:
-    """Return the expected values of the next state of each pair; for dense models by matrix products."""
+    """Return the expected values of the next state of each pair; for dense models by matrix products.
+
+    Unseen shares lead to the dearest visited state.
+    """
+    if models.unseen is not None:
+        return dearest_futures(models, values)
     if not (is_dense(models.successor) if dense is None else dense):
         return next_values(models, values)
     rows = np.moveaxis(models.probability, -1, 0) @ values.T[:, :, None]
