@@ -1,4 +1,4 @@
-"""Unseen shares that lead to the dearest visited state: against every target by brute force, differences and iteration."""
+"""Unseen shares that lead to the dearest visited state: against every target, differences and value iteration."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from prudent.engine import (
     TruncatedSum,
     action_futures,
     complete,
+    losses_of_targets,
     plan,
     table_rows,
 )
@@ -54,10 +55,15 @@ def table_with(models, target, n):
     return table
 
 
+def targets_of(models):
+    """Return the states that unseen shares may lead to."""
+    return np.flatnonzero(models.visited)
+
+
 def brute_force(models, policy, cost, n):
     """Return the dearest loss of all targets, and the table that attains it."""
     found = []
-    for target in np.flatnonzero(models.visited):
+    for target in targets_of(models):
         table = table_with(models, target, n)
         values = reference.values(table, cost[:, :, n], policy[:, :, n], models.discount)
         found.append((models.start @ values, values[target], target))
@@ -106,7 +112,7 @@ def test_the_gradient_is_that_of_differences(method):
     for n in range(models.size):
         own = [
             models.start @ reference.values(table_with(models, t, n), models.cost[:, :, n], policy[:, :, n], 0.9)
-            for t in np.flatnonzero(models.visited)
+            for t in targets_of(models)
         ]
         assert np.sort(own)[-1] - np.sort(own)[-2] > 1e-3
     gradient = found.policy_gradient(found.state_visits(), models.cost)
@@ -151,10 +157,50 @@ def test_a_bound_for_any_one_target_is_below_that_for_the_dearest(problem):
     random = np.random.default_rng(2000 + problem)
     _, models, _ = random_models(random, 6, 3, 2, 1)
     low = plan(models).low[0]
-    for target in np.flatnonzero(models.visited):
+    for target in targets_of(models):
         table = table_with(models, target, 0)
         known = pr.MDP(pr.Kernel.dense(table), models.cost[:, :, 0], models.start, models.discount)
         assert models.start @ pr.plan(known).values <= low + 1e-8
+
+
+@pytest.mark.parametrize("problem", range(40))
+def test_what_is_taken_off_for_each_target_moves_the_target(problem):
+    random = np.random.default_rng(3000 + problem)
+    support, models, policy = random_models(random, int(random.integers(1, 7)), 2, 2, 3)
+    other = random.dirichlet(np.ones(2), size=len(models.successor))[:, :, None]
+    cost = np.broadcast_to(models.cost, policy.shape)
+    beside = losses_of_targets(Elimination.of(support).factor(models, other), models.cost)
+    found = complete(Elimination.of(support).factor(models, policy), models.cost, beside)
+    losses = np.einsum("s,sn->n", models.start, found.policy_values(models.cost))
+    for n in range(models.size):
+        differences = {}
+        for target in targets_of(models):
+            table = table_with(models, target, n)
+            pair = (policy[:, :, n], other[:, :, 0])
+            ours, theirs = (
+                models.start @ reference.values(table, cost[:, :, n], each, models.discount) for each in pair
+            )
+            np.testing.assert_allclose(beside[target, n], theirs, rtol=0, atol=1e-9)
+            differences[target] = ours - theirs
+        dearest = max(differences.values())
+        np.testing.assert_allclose(differences[found.target[n]], dearest, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(losses[n] - beside[found.target[n], n], dearest, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("problem", range(20))
+def test_a_plan_for_a_target_is_that_of_the_known_model(problem):
+    random = np.random.default_rng(4000 + problem)
+    _, models, _ = random_models(random, int(random.integers(1, 9)), 3, 2, 4)
+    target = random.integers(0, len(models.successor), models.size)
+    found = plan(models, target=target)
+    for n in range(models.size):
+        known = pr.MDP(
+            pr.Kernel.dense(table_with(models, target[n], n)),
+            models.cost[:, :, n % models.cost.shape[2]],
+            models.start,
+            models.discount,
+        )
+        np.testing.assert_allclose(found.values[:, n], pr.plan(known).values, rtol=0, atol=1e-9)
 
 
 def test_nothing_unseen_is_the_known_model():

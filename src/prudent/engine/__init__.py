@@ -18,7 +18,7 @@ from .boxes import (
     visits_of_rows,
 )
 from .choosing import choose_method
-from .completions import Completed, complete
+from .completions import Completed, complete, largest_visited, losses_of_targets
 from .elimination import Elimination
 from .gauss_seidel import EPSILON
 from .krylov import Krylov

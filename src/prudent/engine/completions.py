@@ -88,29 +88,70 @@ class Completed(Factors):
         return found
 
 
-def complete(factors: Factors, cost: Float[np.ndarray, "S A n"]) -> Completed:
+def complete(
+    factors: Factors,
+    cost: Float[np.ndarray, "S A n"],
+    beside: Float[np.ndarray, "S N"] | None = None,
+    target: Int[np.ndarray, " N"] | None = None,
+) -> Completed:
     """Return models whose unseen shares lead to the visited state that is dearest for this cost.
 
     Args:
         factors: of models with unseen shares, under policies of their own.
         cost: of each pair; the last axis may have length 1.
+        beside: what is taken off the cost from the start if unseen shares lead to each state; nothing when left out.
+        target: where they lead, in place of the dearest state.
     """
+    known, share, response = _respond(factors)
+    models = known.models
+    if target is None:
+        paid = known.policy_values(cost)
+        found = paid / (1.0 - response)
+        if beside is not None:
+            found = _from_start(models, paid, response) - beside
+        return Completed(models, known.policy, known, share, response, largest_visited(models, found))
+    return Completed(models, known.policy, known, share, response, target)
+
+
+def largest_visited(models: ModelBatch, values: Float[np.ndarray, "S N"]) -> Int[np.ndarray, " N"]:
+    """Return the visited state of the largest value in each model, the first where several tie."""
+    assert models.visited is not None
+    return np.where(models.visited[:, None], values, -np.inf).argmax(axis=0)
+
+
+def losses_of_targets(factors: Factors, cost: Float[np.ndarray, "S A n"]) -> Float[np.ndarray, "S N"]:
+    """Return the cost from the start if unseen shares lead to each state."""
+    known, _, response = _respond(factors)
+    return _from_start(known.models, known.policy_values(cost), response)
+
+
+def _respond(factors: Factors) -> tuple[SolvedFactors, Float[np.ndarray, "S N"], Float[np.ndarray, "S N"]]:
+    """Return the factors, `u_pi` and `h`."""
     models = factors.models
-    if models.unseen is None or models.visited is None:
-        raise ValueError("the models have no unseen shares")
     if not isinstance(factors, SolvedFactors):
         raise InputError("rows with unseen shares are evaluated by factors alone; leave occupancy= out, or use Exact()")
-    share = np.einsum("san,san->sn", factors.policy, models.unseen)
-    response = models.discount * factors.solve_values(share)
-    values = factors.policy_values(cost) / (1.0 - response)
-    target = np.where(models.visited[:, None], values, -np.inf).argmax(axis=0)
-    return Completed(models, factors.policy, factors, share, response, target)
-
-
-def dearest_futures(models: ModelBatch, values: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S A N"]:
-    """Return the expected values of the next state of each pair if the unseen share leads to the dearest visited."""
     assert models.unseen is not None
-    return next_values(models, values) + models.unseen * values[models.visited].max(axis=0)
+    share = np.einsum("san,san->sn", factors.policy, models.unseen)
+    return factors, share, models.discount * factors.solve_values(share)
+
+
+def _from_start(
+    models: ModelBatch, paid: Float[np.ndarray, "S N"], response: Float[np.ndarray, "S N"]
+) -> Float[np.ndarray, "S N"]:
+    """Return the cost from the start for each target, of `M^-1 c_pi` and `h`."""
+    return models.start @ paid + (models.start @ response) * paid / (1.0 - response)
+
+
+def futures_of(
+    models: ModelBatch, values: Float[np.ndarray, "S N"], target: Int[np.ndarray, " N"] | None = None
+) -> Float[np.ndarray, "S A N"]:
+    """Return the expected values of the next state of each pair.
+
+    The unseen share leads to a target of each model, or to the dearest visited state.
+    """
+    assert models.unseen is not None
+    there = values[models.visited].max(axis=0) if target is None else values[target, np.arange(models.size)]
+    return next_values(models, values) + models.unseen * there
 
 
 def whole_rows(models: ModelBatch) -> Float[np.ndarray, "P K N"]:
@@ -121,7 +162,7 @@ def whole_rows(models: ModelBatch) -> Float[np.ndarray, "P K N"]:
 
 
 def iterate_policies(
-    models: ModelBatch, cost: Float[np.ndarray, "S A n"]
+    models: ModelBatch, cost: Float[np.ndarray, "S A n"], target: Int[np.ndarray, " N"] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the best policies against the dearest target: actions, values, residuals and improvements of N models.
 
@@ -131,6 +172,7 @@ def iterate_policies(
     Args:
         models: N models with unseen shares.
         cost: of each pair; the last axis may have length 1.
+        target: where the unseen shares of each model lead, in place of the dearest visited state.
     """
     states, actions, _ = models.successor.shape
     method = choose_method(Support(models.successor, None, *models.successor.shape))
@@ -145,8 +187,9 @@ def iterate_policies(
         for improvement in range(MOST_IMPROVEMENTS):
             few, paid = models.select(changing), every[:, :, changing]
             policy = np.moveaxis(np.eye(actions)[action[:, changing]], 2, 1)
-            found = complete(method.factor(few, policy), paid).policy_values(paid)
-            quality = paid + models.discount * dearest_futures(few, found)
+            fixed = None if target is None else target[changing]
+            found = complete(method.factor(few, policy), paid, target=fixed).policy_values(paid)
+            quality = paid + models.discount * futures_of(few, found, fixed)
             best = quality.min(axis=1)
             chosen = np.take_along_axis(quality, action[:, changing][:, None], axis=1)[:, 0]
             # Only a real gain changes an action: ties decided by rounding could cycle for ever.

@@ -8,6 +8,8 @@ from .base import (
     ConvexLoss,
     Dual,
     Loss,
+    Scaled,
+    Sum,
     UserLoss,
     as_convex,
     as_loss,
@@ -18,7 +20,7 @@ from .base import (
     require_scalar,
 )
 from .conformance import check_loss
-from .cost_losses import ConstrainedCost, CostTable, ExpectedCost, LinearLoss, ScenarioCost, Visits
+from .cost_losses import ConstrainedCost, CostDifference, CostTable, ExpectedCost, LinearLoss, ScenarioCost, Visits
 from .targets import (
     ChiSquare,
     Divergence,
