@@ -79,6 +79,7 @@ from .linear import robust_gain as robust_gain
 from .losses import ChiSquare as ChiSquare
 from .losses import ConstrainedCost as ConstrainedCost
 from .losses import ConvexLoss as ConvexLoss
+from .losses import CostDifference as CostDifference
 from .losses import CostTable as CostTable
 from .losses import Divergence as Divergence
 from .losses import Dual as Dual
@@ -102,6 +103,7 @@ from .models import MDP as MDP
 from .models import AbstractFamily as AbstractFamily
 from .models import Family as Family
 from .models import TabularFamily as TabularFamily
+from .models import TriedFamily as TriedFamily
 from .objectives import Footing as Footing
 from .objectives import FunctionObjective as FunctionObjective
 from .objectives import Objective as Objective
@@ -144,6 +146,7 @@ from .posteriors import Point as Point
 from .posteriors import Pooled as Pooled
 from .posteriors import Posterior as Posterior
 from .posteriors import Sobol as Sobol
+from .posteriors import TriedRows as TriedRows
 from .posteriors import WithCosts as WithCosts
 from .posteriors import WithinBox as WithinBox
 from .problems import Begun as Begun

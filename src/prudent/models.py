@@ -22,7 +22,7 @@ from .arrays import (
     require_kind,
     require_number,
 )
-from .engine import ModelBatch, table_rows
+from .engine import ModelBatch, largest_visited, plan, table_rows
 from .errors import InputError, hinted
 from .kernels import Kernel, Support
 from .records import AbstractVar, Record, field
@@ -323,6 +323,149 @@ class TabularFamily(AbstractFamily):
             return costs[..., 0]
         _require_cost_shape(costs.shape[-3:], self.support)
         return (costs * self.probability(theta)).sum(axis=-1)
+
+
+NO_TABLE = (
+    "a TriedFamily has no table of probabilities: where the unseen share of a row leads depends on the policy; use a "
+    "TabularFamily with a Dirichlet belief where a table is needed"
+)
+
+
+@hinted
+class TriedFamily(AbstractFamily):
+    """Nothing is known of the kernel but what a log has shown: theta has a row's probabilities and its unseen share.
+
+    The family that goes with a `TriedRows` belief. Theta is `[S, A, B + 1]`: probabilities along the support, and the
+    share that is unseen behind them. For each theta and policy that share leads, from all pairs, to the dearest state
+    that the log visits: the one from which the loss of this policy is largest. Losses are linear in the occupancy.
+
+    A cost of arriving in a state is given as `arrival`; an unseen step pays it, too, where it arrives.
+
+    >>> import numpy as np, prudent as pr
+    >>> log = pr.Transitions.from_records([(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 0, 0)], states=2, actions=2)
+    >>> belief = pr.TriedRows.of(log, concentration=1.0)
+    >>> family = pr.TriedFamily(belief.support, cost=[[0.0, 0.0], [1.0, 1.0]], start=0, discount=0.5)
+    >>> stay = np.array([[1.0, 0.0], [1.0, 0.0]])
+    >>> float(pr.loss_at(stay, family, belief.maximum_likelihood()))
+    0.0
+    >>> round(float(pr.loss_at(stay, family, belief.mean())), 3)  # half a row, and a third of one, lead to state 1
+    0.462
+
+    Args:
+        support: of the belief: what the log has shown of each pair.
+        cost: `[S, A]`.
+        start: a state's name or number, or a distribution `[S]`.
+        discount: in [0, 1).
+        arrival: `[S]` what is paid besides on arriving in each state; nothing when left out.
+    """
+
+    support: Support
+    start: Float[Array, " S"]
+    discount: Float[Array, ""]
+    costs: Float[Array, "S A"]
+
+    def __init__(
+        self,
+        support: Support,
+        cost: ArrayLike,
+        start: str | int | ArrayLike,
+        discount: Any,
+        arrival: ArrayLike | None = None,
+    ):
+        require_kind("support", support, Support, "the support of TriedRows.of(log)")
+        self.support = support
+        costs = np.asarray(as_float(cost, "cost"))
+        if costs.shape != support.shape[:2]:
+            raise InputError(
+                f"cost of a TriedFamily must have shape {support.shape[:2]} (state, action), got {costs.shape}; what "
+                "is paid on arriving in a state is given as arrival="
+            )
+        require_finite("cost", costs)
+        self.start = start_distribution(start, support)
+        self.discount = require_number("discount", discount, "[0, 1)")
+        if arrival is not None:
+            costs = costs + self._paid_on_leaving(arrival)
+        self.costs = costs
+
+    def _paid_on_leaving(self, arrival: ArrayLike) -> Float[np.ndarray, "S 1"]:
+        """Return costs of leaving a state that come to the same, from the start, as costs of arriving in it.
+
+        Of leaving it costs `arrival / discount`, because it is a step later; and nobody arrives in the first state.
+        """
+        paid, discount = np.asarray(as_float(arrival, "arrival")), float(self.discount)
+        if paid.shape != (self.support.states,):
+            raise InputError(f"arrival must have shape {(self.support.states,)} (state), got {paid.shape}")
+        require_finite("arrival", paid)
+        if discount == 0.0:
+            raise InputError("at a discount of 0 nothing is paid on arriving; leave arrival= out")
+        first = float(np.asarray(self.start) @ paid)
+        return ((paid - (1.0 - discount) * first) / discount)[:, None]
+
+    def name_of(self, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """The move that a probability belongs to, such as `worn, run → broken`, or the pair of an unseen share."""
+        del shape
+        (state, action, slot), names = place, self.support.names
+        pair = f"{names.name('state', state)}, {names.name('action', action)}"
+        if slot == self.support.successors:
+            return f"what {pair} has not shown"
+        return f"{pair} → {names.name('state', self.support.index()[state, action, slot])}"
+
+    def check(self, thetas: Float[np.ndarray, "N ..."]) -> None:
+        """Refuse thetas that are none of this family's."""
+        states, actions, width = self.support.shape
+        if thetas.shape[1:] != (states, actions, width + 1):
+            raise InputError(
+                f"a theta of this TriedFamily has the shape {(states, actions, width + 1)}, got {thetas.shape[1:]}; "
+                "the belief must be a TriedRows whose support the family was made with"
+            )
+        require_distribution("a row with its unseen share", thetas, ("draw", "state", "action"))
+        stray = np.argwhere(~self.support.allowed() & np.any(thetas[..., :-1] > 0, axis=0))
+        if len(stray):
+            s, a, _ = (int(i) for i in stray[0])
+            raise InputError(f"theta has weight on a successor that state {s}, action {a} has not shown")
+
+    def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Refuse: a row has no table until a policy says where its unseen share leads."""
+        del thetas
+        raise InputError(NO_TABLE)
+
+    def probability(self, theta: Array) -> Float[Array, "S A B"]:
+        """Refuse, as `tables` does."""
+        del theta
+        raise InputError(NO_TABLE)
+
+    def cost(self, theta: Array) -> Float[Array, "S A"]:
+        """The same for every theta."""
+        del theta
+        return self.costs
+
+    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+        """Return the models at N thetas, with the unseen shares of their rows."""
+        states, actions, successors = self.support.shape
+        theta = np.moveaxis(np.asarray(thetas), 0, -1)
+        return ModelBatch(
+            self.support.index(),
+            table_rows(states, actions),
+            theta[:, :, :successors].reshape(states * actions, successors, -1),
+            np.asarray(self.costs)[:, :, None],
+            np.asarray(self.start),
+            float(self.discount),
+            theta[:, :, successors],
+            self.support.visited(),
+        )
+
+    def at(self, theta: Any) -> MDP:
+        """The MDP at theta whose unseen shares lead to the state that is dearest for the best policy against them."""
+        theta = np.asarray(as_float(theta))
+        self.check(theta[None])
+        models = self.models(theta[None])
+        target = int(largest_visited(models, plan(models).values)[0])
+        states, actions, width = self.support.shape
+        last = np.full((states, actions, 1), target, np.int32)
+        successor = np.concatenate([self.support.index(), last], axis=2)
+        listed = np.concatenate([self.support.allowed(), np.ones((states, actions, 1), bool)], axis=2)
+        support = Support(successor, listed, states, actions, width + 1, labels=self.support.labels)
+        return MDP(Kernel(support, theta), self.costs, self.start, self.discount)
 
 
 def tables_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray]:

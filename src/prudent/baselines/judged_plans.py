@@ -16,15 +16,16 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
+from .. import engine
 from ..arrays import as_float, in_float64, require_kind, require_size
 from ..errors import InputError
 from ..evaluation import USUAL_DRAWS, check_question, judge, usual_draws
 from ..kernels import Support
-from ..losses import ExpectedCost, Loss
-from ..models import MDP, AbstractFamily
+from ..losses import ExpectedCost, Loss, as_convex
+from ..models import MDP, AbstractFamily, TriedFamily
 from ..objectives import TabularObjective, linear_cost
 from ..occupancies import Horizon
-from ..planning import plan, plan_convex
+from ..planning import plan, plan_convex, plan_of
 from ..policies import TabularPolicy
 from ..posteriors import Dirichlet, Point, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk, check_envelope
@@ -60,6 +61,7 @@ def plug_in(
 ) -> Solution:
     """Plan as if theta were known, `min_pi F(lambda, P_theta)`, and judge the policy under the belief.
 
+    Of a `TriedFamily` it is the best policy against the dearest state that unseen shares may lead to at that theta.
     A linear loss is planned by `plan`, any other convex one by `plan_convex`, whose certificate is in the
     solution's `plan`; the status is `UNCERTIFIED` if the certificate is not within its tolerance.
 
@@ -92,6 +94,12 @@ def plug_in(
         single = dataclasses.replace(planner, samples=1, evaluation=2)
         quiet: dict[str, Any] = {"solver": single, "seed": bench.seed, "progress": False, "certify": False}
         return bench.verdict_on(solve(bench.objective, Point(theta), risk=Expectation(), **quiet))
+    family = bench.objective.family
+    if isinstance(family, TriedFamily):
+        models = family.models(theta[None])
+        found = engine.plan(models, as_convex(bench.objective.loss).cost_tables(models))
+        exact = plan_of(found, float(family.discount), family.support)
+        return bench.verdict(exact.policy, Status.PLANNED, exact.iterations, plan=exact)
     cost = linear_cost(bench.objective.loss, mdp)
     if cost is None:
         best = plan_convex(mdp, bench.objective.loss)

@@ -7,8 +7,9 @@ from jaxtyping import Float, Int
 
 from ..arrays import Array, in_float64, require_size
 from ..engine import ModelBatch, next_values
+from ..errors import InputError
 from ..evaluation import check_question
-from ..models import AbstractFamily
+from ..models import AbstractFamily, TriedFamily
 from ..objectives import check_models, objective_of
 from ..policies import TabularPolicy
 from ..posteriors import Posterior
@@ -87,6 +88,10 @@ def nested_plan(
         seed: of the draws, a whole number.
     """
     check_question(objective_of(family), [belief], [risk])
+    if isinstance(family, TriedFamily):
+        raise InputError(
+            "a TriedFamily has no nested plan, because its rows are not whole; use solve(...) or plug_in(...)"
+        )
     horizon = require_size("horizon, the number of stages,", horizon)
     check_envelope(risk, require_size("the number of draws", samples))
     thetas = np.asarray(belief.sample(seed, samples))

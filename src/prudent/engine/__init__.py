@@ -2,7 +2,8 @@
 
 A batch of models is a `ModelBatch`. `choose_method(support)` says how to solve for them. `method.factor(models,
 policy)` prepares the solves; its result has `state_visits()`, `policy_values(cost)` and `policy_gradient(visits,
-slope)`. `plan(models)` finds an optimal policy of each model, with bounds.
+slope)`. `plan(models)` finds an optimal policy of each model, with bounds. Rows of which a share is not known are
+whole again in `complete(factors, cost)`, where it leads to the dearest visited state.
 """
 
 from .banded import Banded
@@ -17,6 +18,7 @@ from .boxes import (
     visits_of_rows,
 )
 from .choosing import choose_method
+from .completions import Completed, complete, largest_visited, losses_of_targets
 from .elimination import Elimination
 from .gauss_seidel import EPSILON
 from .krylov import Krylov

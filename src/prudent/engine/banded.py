@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .base import Factors, Method, for_each_model
+from .base import Factors, Method, SolvedFactors, for_each_model
 from .layout import Order, elimination_order
 from .models import ModelBatch
 
@@ -77,7 +77,7 @@ class Banded(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class BandFactors(Factors):
+class BandFactors(SolvedFactors):
     """Models whose factors are `[blocks, S, band, lanes]`."""
 
     models: ModelBatch
@@ -85,11 +85,11 @@ class BandFactors(Factors):
     method: Banded
     matrix: Float[np.ndarray, "G S W L"]
 
-    def state_visits(self) -> Float[np.ndarray, "S N"]:
-        """Return the solution of `M^T mu = start`."""
+    def solve_visits(self, begin: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
+        """Return the solution of `M^T mu = begin`."""
         from . import band_loops
 
-        visits = np.repeat(self.models.start[:, None], self.models.size, axis=1)
+        visits = np.array(begin)
         band_loops.solve_transposed(self.matrix, self.method.place, self.method.reach, visits)
         return visits
 
@@ -101,15 +101,21 @@ class BandFactors(Factors):
         band_loops.solve(self.matrix, self.method.place, self.method.reach, values)
         return values
 
-    def policy_gradient(
-        self, visits: Float[np.ndarray, "S N"], slope: Float[np.ndarray, "S A N"]
+    def gradient_at(
+        self,
+        visits: Float[np.ndarray, "S N"],
+        values: Float[np.ndarray, "S N"],
+        slope: Float[np.ndarray, "S A N"],
     ) -> Float[np.ndarray, "S A N"]:
-        """Return the derivative of a loss by the policy."""
-        return compiled_gradient(self, visits, slope)
+        """Return `visits (slope + discount P values)`."""
+        return compiled_gradient(self, visits, values, slope)
 
 
 def compiled_gradient(
-    factors: Factors, visits: Float[np.ndarray, "S N"], slope: Float[np.ndarray, "S A N"]
+    factors: Factors,
+    visits: Float[np.ndarray, "S N"],
+    values: Float[np.ndarray, "S N"],
+    slope: Float[np.ndarray, "S A N"],
 ) -> Float[np.ndarray, "S A N"]:
     """Return `visits (slope + discount P V)` by a compiled loop, for models with many successors."""
     from . import band_loops
@@ -117,6 +123,5 @@ def compiled_gradient(
     models, found = factors.models, np.empty(factors.policy.shape)
     successor, probability = map(np.ascontiguousarray, (models.successor, models.probability))
     slope = np.ascontiguousarray(np.broadcast_to(slope, found.shape))
-    values = factors.policy_values(slope)
     band_loops.gradient(successor, models.row, probability, models.discount, visits, values, slope, found)
     return found

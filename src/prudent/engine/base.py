@@ -50,11 +50,32 @@ class Factors(abc.ABC):
             visits: what `state_visits` returned.
             slope: `z`, the derivative of the loss by the occupancy; its last axis may have length 1.
         """
-        onward = next_values(self.models, self.policy_values(slope))
+        return self.gradient_at(visits, self.policy_values(slope), slope)
+
+    def gradient_at(
+        self,
+        visits: Float[np.ndarray, "S N"],
+        values: Float[np.ndarray, "S N"],
+        slope: Float[np.ndarray, "S A N"],
+    ) -> Float[np.ndarray, "S A N"]:
+        """Return `visits (slope + discount P values)`."""
+        onward = next_values(self.models, values)
         onward *= self.models.discount
         onward += slope
         onward *= visits[:, None]
         return onward
+
+
+class SolvedFactors(Factors):
+    """A batch of models prepared for solves from any distribution."""
+
+    def state_visits(self) -> Float[np.ndarray, "S N"]:
+        """Return the solution of `M^T mu = start`."""
+        return self.solve_visits(np.repeat(self.models.start[:, None], self.models.size, axis=1))
+
+    @abc.abstractmethod
+    def solve_visits(self, begin: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
+        """Return the solution of `M^T mu = begin`."""
 
 
 class Method(Record):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .base import Factors, Method, for_each_model
+from .base import Factors, Method, SolvedFactors, for_each_model
 from .layout import Order, elimination_order, is_dense
 from .models import ModelBatch
 
@@ -72,7 +72,7 @@ class Elimination(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class Eliminated(Factors):
+class Eliminated(SolvedFactors):
     """Models whose matrices are `[S, S, N]` in the order of elimination."""
 
     models: ModelBatch
@@ -80,11 +80,11 @@ class Eliminated(Factors):
     method: Elimination
     matrix: Float[np.ndarray, "S S N"]
 
-    def state_visits(self) -> Float[np.ndarray, "S N"]:
-        """Return the solution of `M^T mu = start`."""
+    def solve_visits(self, begin: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
+        """Return the solution of `M^T mu = begin`."""
         matrix, place, reach = self.matrix, self.method.place, self.method.reach
-        rest = np.zeros((len(place), self.models.size))
-        rest[place] = self.models.start[:, None]
+        rest = np.empty(begin.shape)
+        rest[place] = begin
         for k, end in enumerate(reach):
             rest[k] /= matrix[k, k]
             rest[k + 1 : end] -= matrix[k, k + 1 : end] * rest[k]

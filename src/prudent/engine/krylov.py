@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from ..errors import InputError
 from ..records import field
 from .banded import compiled_gradient
-from .base import Factors, Method, for_each_model
+from .base import Factors, Method, SolvedFactors, for_each_model
 from .chains import PolicyChain, chain_of
 from .layout import merged_neighbours
 from .models import ModelBatch
@@ -80,7 +80,7 @@ class Krylov(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class Iterated(Factors):
+class Iterated(SolvedFactors):
     """Models whose chains are applied to vectors."""
 
     models: ModelBatch
@@ -88,22 +88,24 @@ class Iterated(Factors):
     method: Krylov
     chain: PolicyChain
 
-    def state_visits(self) -> Float[np.ndarray, "S N"]:
-        """Return the solution of `M^T mu = start`."""
-        start = np.repeat(self.models.start[:, None], self.models.size, axis=1)
-        return self._solve(self.chain.push, start)
+    def solve_visits(self, begin: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
+        """Return the solution of `M^T mu = begin`."""
+        return self._solve(self.chain.push, np.ascontiguousarray(begin))
 
     def solve_values(self, paid: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
         """Return the solution of `M V = paid`."""
         return self._solve(self.chain.pull, np.ascontiguousarray(paid))
 
-    def policy_gradient(
-        self, visits: Float[np.ndarray, "S N"], slope: Float[np.ndarray, "S A N"]
+    def gradient_at(
+        self,
+        visits: Float[np.ndarray, "S N"],
+        values: Float[np.ndarray, "S N"],
+        slope: Float[np.ndarray, "S A N"],
     ) -> Float[np.ndarray, "S A N"]:
-        """Return the derivative of a loss by the policy."""
+        """Return `visits (slope + discount P values)`."""
         if self.method.index is None:
-            return super().policy_gradient(visits, slope)
-        return compiled_gradient(self, visits, slope)
+            return super().gradient_at(visits, values, slope)
+        return compiled_gradient(self, visits, values, slope)
 
     def _solve(
         self, move: Callable[[np.ndarray], np.ndarray], right: Float[np.ndarray, "S N"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 
 class ModelBatch(NamedTuple):
@@ -21,6 +21,9 @@ class ModelBatch(NamedTuple):
         cost: of each pair, models last; the last axis has length 1 where all models share their costs.
         start: distribution of the first state.
         discount: in [0, 1).
+        unseen: the share of each pair's row that leads to the dearest visited state of each model, models last; the
+            probabilities of the row sum to the rest. None where rows are whole.
+        visited: the states that this share may lead to, at least one.
     """
 
     successor: Int[np.ndarray, "S A B"]
@@ -29,6 +32,8 @@ class ModelBatch(NamedTuple):
     cost: Float[np.ndarray, "S A N"]
     start: Float[np.ndarray, " S"]
     discount: float
+    unseen: Float[np.ndarray, "S A N"] | None = None
+    visited: Bool[np.ndarray, " S"] | None = None
 
     @property
     def size(self) -> int:
@@ -38,7 +43,8 @@ class ModelBatch(NamedTuple):
     def select(self, models: slice | Int[np.ndarray, " M"]) -> ModelBatch:
         """Return some of the models."""
         cost = self.cost if self.cost.shape[2] == 1 and self.size != 1 else self.cost[:, :, models]
-        return self._replace(probability=self.probability[:, :, models], cost=cost)
+        unseen = None if self.unseen is None else self.unseen[:, :, models]
+        return self._replace(probability=self.probability[:, :, models], cost=cost, unseen=unseen)
 
 
 def table_rows(states: int, actions: int) -> Int[np.ndarray, "S A"]:

@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 
 from ..errors import InputError
 from .chains import DenseChain, PolicyChain, SparseChain
+from .completions import futures_of, iterate_policies, whole_rows
 from .gauss_seidel import EPSILON, plan_by_sweeps
 from .krylov import bicgstab
 from .layout import is_dense
@@ -81,8 +82,12 @@ def plan(
     tolerance: float | None = None,
     guess: Float[np.ndarray, "S n"] | None = None,
     depth: Int[np.ndarray, " S"] | None = None,
+    target: Int[np.ndarray, " N"] | None = None,
 ) -> ModelPlans:
     """Return an optimal policy of each model, by the method that suits the size.
+
+    Of models with unseen shares it is the best policy against the dearest visited state, the tolerance is not looked at
+    and the search is begun at the cheapest actions.
 
     Args:
         models: N models.
@@ -92,8 +97,11 @@ def plan(
         guess: values that are nearly right, `[S, 1]` or `[S, N]`, which save improvements.
         depth: the fewest steps in which each state can be reached from a start, -1 where it cannot. Given, only the
             cost from the start has to be within the tolerance, and the models are swept side by side.
+        target: the state that the unseen shares of each model lead to, in place of the dearest one.
     """
     cost = models.cost if cost is None else cost
+    if models.unseen is not None:
+        return _plan_completions(models, cost, target)
     if depth is not None:
         return _plan_from_start(models, cost, tolerance, guess, depth)
     count = len(models.successor)
@@ -127,6 +135,17 @@ def _plan_everywhere(
         find = _by_gauss_seidel if _suits_gauss_seidel(models, cost, *limits) else _by_jacobi
         action, values, residual, improvements = find(models, less, guess, *limits)
     error = (residual + rounding(models.probability, values, level, discount)) / rest
+    values = values + level / rest
+    from_start = np.einsum("s,sn->n", models.start, values)
+    allowed = error + len(values) * EPSILON * np.abs(values).max(axis=0)
+    return ModelPlans(action, values, error, from_start - allowed, from_start + allowed, improvements)
+
+
+def _plan_completions(models: ModelBatch, cost: np.ndarray, target: np.ndarray | None) -> ModelPlans:
+    """Plan for a target of each model; the operator contracts by the discount, so that its residual is a bound."""
+    level, rest = level_of(cost), 1.0 - models.discount
+    action, values, residual, improvements = iterate_policies(models, cost - level, target)
+    error = (residual + rounding(whole_rows(models), values, level, models.discount)) / rest
     values = values + level / rest
     from_start = np.einsum("s,sn->n", models.start, values)
     allowed = error + len(values) * EPSILON * np.abs(values).max(axis=0)
@@ -236,7 +255,12 @@ def _chain_matrices(models: ModelBatch, action: Int[np.ndarray, "S N"], dense: b
 def action_futures(
     models: ModelBatch, values: Float[np.ndarray, "S N"], dense: bool | None = None
 ) -> Float[np.ndarray, "S A N"]:
-    """Return the expected values of the next state of each pair; for dense models by matrix products."""
+    """Return the expected values of the next state of each pair; for dense models by matrix products.
+
+    Unseen shares lead to the dearest visited state.
+    """
+    if models.unseen is not None:
+        return futures_of(models, values)
     if not (is_dense(models.successor) if dense is None else dense):
         return next_values(models, values)
     rows = np.moveaxis(models.probability, -1, 0) @ values.T[:, :, None]

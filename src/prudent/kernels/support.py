@@ -133,6 +133,21 @@ class Support(Record):
         """`[S, A, B]` True where probability may be put."""
         return np.ones(self.shape, dtype=bool) if self.listed is None else np.asarray(self.listed)
 
+    def visited(self) -> np.ndarray:
+        """`[S]` whether a state has a listed successor or is one; of lists that are all empty, every state.
+
+        Where the lists are what a log has shown, these are the states that the log visits.
+
+        >>> import prudent as pr
+        >>> log = pr.Transitions.from_records([(0, 0, 1)], states=3, actions=1)
+        >>> pr.TriedRows.of(log).support.visited().tolist()
+        [True, True, False]
+        """
+        allowed = self.allowed()
+        found = np.array(allowed.any(axis=(1, 2)), dtype=bool, ndmin=1)
+        found[self.index()[allowed]] = True
+        return found if found.any() else np.ones(self.states, dtype=bool)
+
     def reachable(self, start: Any, possible: Any = None) -> np.ndarray:
         """`[S]` whether some policy comes to a state.
 

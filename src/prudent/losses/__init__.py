@@ -8,6 +8,8 @@ from .base import (
     ConvexLoss,
     Dual,
     Loss,
+    Scaled,
+    Sum,
     UserLoss,
     as_convex,
     as_loss,
@@ -19,7 +21,7 @@ from .base import (
     split_models,
 )
 from .conformance import check_loss
-from .cost_losses import ConstrainedCost, CostTable, ExpectedCost, LinearLoss, ScenarioCost, Visits
+from .cost_losses import ConstrainedCost, CostDifference, CostTable, ExpectedCost, LinearLoss, ScenarioCost, Visits
 from .targets import (
     ChiSquare,
     Divergence,

@@ -99,6 +99,14 @@ class ConvexLoss(Record):
         """
         raise InputError(f"{type(self).__name__} is not linear in the occupancy and has no cost table")
 
+    def beside(self, models: ModelBatch) -> Float[np.ndarray, "S N"] | None:
+        """Return what a linear loss has less than its tables say, if unseen shares lead to each state.
+
+        None where that is nothing, or rows are whole.
+        """
+        del models
+        return None
+
     def linear(self, mdp: MDP) -> Float[Array, "S A"]:
         """The cost table of one model under which a linear loss is the expected cost."""
         raise InputError(f"{type(self).__name__} is not linear in the occupancy and has no cost table")
@@ -293,6 +301,11 @@ class Sum(ConvexLoss):
         """Return the sum of the terms' tables."""
         return sum(term.cost_tables(models) for term in self.terms)
 
+    def beside(self, models: ModelBatch) -> Any:
+        """Return the sum of the terms'."""
+        found = [each for each in (term.beside(models) for term in self.terms) if each is not None]
+        return sum(found) if found else None
+
     def linear(self, mdp: MDP) -> Any:
         return sum(term.linear(mdp) for term in self.terms)
 
@@ -347,6 +360,11 @@ class Scaled(ConvexLoss):
     def cost_tables(self, models: ModelBatch) -> Any:
         """Return the multiple of the loss's table."""
         return self.multiple * self.loss.cost_tables(models)
+
+    def beside(self, models: ModelBatch) -> Any:
+        """Return the multiple of the loss's."""
+        found = self.loss.beside(models)
+        return None if found is None else self.multiple * found
 
     def linear(self, mdp: MDP) -> Any:
         return self.multiple * self.loss.linear(mdp)

@@ -17,11 +17,11 @@ from ..arrays import (
     require_finite,
     require_number,
 )
-from ..engine import ModelBatch
+from ..engine import Factors, ModelBatch, choose_method, losses_of_targets
 from ..errors import InputError
 from ..models import MDP
 from ..records import AbstractVar, field
-from .base import ConvexLoss, Dual, Scalar, split_models
+from .base import ConvexLoss, Dual, Scalar, batch_of, split_models, support_of
 
 PER = "it is the number of periods that a total is stated for, such as 52 weeks"
 
@@ -118,6 +118,63 @@ class ExpectedCost(LinearLoss):
     def tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
         """Return the models' costs."""
         return models.cost
+
+
+class CostDifference(LinearLoss):
+    """Expected discounted cost less that of another policy in the same model, `F = <lambda, c> - C(other, P)`.
+
+    Its risk looks at models in which the choice matters, where that of the cost looks at models that are bad whatever
+    one does. Below 0 the policy is better than the other one. Of a `TriedFamily` unseen shares lead to one state under
+    both policies, the one for which the difference is largest; that rows may lead to several is not looked at, and the
+    truth may be worse. It is for exact occupancies: of a truncated one too much is taken off.
+
+    >>> import numpy as np, prudent as pr
+    >>> lake = pr.envs.frozen_lake("SF\\nHG")
+    >>> uniform = np.full((4, 4), 0.25)
+    >>> loss = pr.CostDifference(uniform)
+    >>> abs(round(float(pr.loss_at(uniform, lake, (0.3, 0.1), loss=loss)), 6))
+    0.0
+    >>> best = pr.plan(lake.at((0.3, 0.1))).policy
+    >>> bool(pr.loss_at(best, lake, (0.3, 0.1), loss=loss) < 0.0)
+    True
+
+    Args:
+        policy: the other one, a `TabularPolicy` or an array `[S, A]`, such as today's practice.
+    """
+
+    policy: Float[Array, "S A"]
+    per: None = field(static=True, init=False, repr=False, default=None)
+
+    def __init__(self, policy: Any):
+        table = getattr(policy, "probabilities", None)
+        self.policy = np.asarray(as_float(policy if table is None else table, "policy"))
+        if self.policy.ndim != 2:
+            raise InputError(f"a policy is indexed [state, action], got shape {self.policy.shape}")
+        require_distribution("policy", self.policy, ("state",))
+        self.per = None
+
+    def table(self, mdp: MDP) -> Float[Array, "S A"]:
+        """The model's cost, less the other policy's, spread over all time."""
+        return self.tables(batch_of(mdp))[:, :, 0]
+
+    def tables(self, models: ModelBatch) -> Float[np.ndarray, "S A N"]:
+        """Return the models' costs, less the other policy's in each, spread over all time.
+
+        What the other policy costs in models with unseen shares is `beside`.
+        """
+        if models.unseen is not None:
+            return models.cost
+        other = models.start @ self._factors(models).policy_values(models.cost)
+        return models.cost - (1.0 - models.discount) * other
+
+    def beside(self, models: ModelBatch) -> Float[np.ndarray, "S N"] | None:
+        """Return the cost of the other policy if unseen shares lead to each state."""
+        return None if models.unseen is None else losses_of_targets(self._factors(models), models.cost)
+
+    def _factors(self, models: ModelBatch) -> Factors:
+        if self.policy.shape != models.cost.shape[:2]:
+            raise InputError(f"the policy has shape {self.policy.shape}, the model needs {models.cost.shape[:2]}")
+        return choose_method(support_of(models)).factor(models, np.asarray(self.policy)[:, :, None])
 
 
 def _pairs(model: Any, loss: Any) -> tuple[int, ...]:

@@ -350,6 +350,10 @@ class Objective(Record):
         """Why there is no lower bound where `plans` is None."""
         return "single draws of theta cannot be planned for"
 
+    def no_limits(self) -> str:
+        """Why policies cannot be searched for under limits; empty where they can."""
+        return ""
+
     def parts(self) -> dict[str, Any]:
         """What a resumed run must share with the first call, by name."""
         return {"objective": self}

@@ -13,12 +13,12 @@ from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents
 from ..kernels import Support
 from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, is_linear
-from ..models import AbstractFamily, TabularFamily
+from ..models import AbstractFamily, TabularFamily, TriedFamily
 from ..occupancies import Exact, Horizon, Truncated
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
-from ..posteriors import AbstractTable, Posterior, Sobol, WithCosts, WithinBox
-from ..records import changed
+from ..posteriors import AbstractTable, Posterior, Sobol, TriedRows, WeightedDraws, WithCosts, WithinBox
+from ..records import Record, changed
 from ..risks import Risk
 from ..seeds import Seed
 from .base import Averages, ModelSlopes, Objective, Plans, Size, Table, Unit
@@ -26,7 +26,15 @@ from .boxes import Boxes
 from .chunks import mean_visits
 from .footing import Footing
 from .tabular_boxes import LARGEST_BOXES, ConvexBoxes, LinearBoxes
-from .tabular_checks import check_large, check_models, check_policy, check_start, require_loss, require_same_support
+from .tabular_checks import (
+    check_large,
+    check_models,
+    check_policy,
+    check_start,
+    require_completable,
+    require_loss,
+    require_same_support,
+)
 from .tabular_footing import footing_of
 from .tabular_host import evaluate_models
 from .tabular_plans import EventAverages, EventPlans, TabularPlans
@@ -83,6 +91,8 @@ class TabularObjective(Objective):
             how = Exact(Sweeps.of(family.support))
         if isinstance(how, Exact) and isinstance(how.solver, Sweeps) and not events:
             raise InputError(f"Sweeps are for event families, and {type(family).__name__} is none")
+        if isinstance(family, TriedFamily):
+            require_completable(self.loss, how)
         self.occupancy = how
         self.method = self.occupancy.method_for(family.support)
         self.units = (np.asarray(0.0), np.asarray(1.0))
@@ -132,6 +142,11 @@ class TabularObjective(Objective):
         """With the loss's conjugate ascended; large models are never laid out for it."""
         if self.large is not None:
             return None
+        if isinstance(self.family, TriedFamily):
+            raise InputError(
+                "a loss of a TriedFamily is the largest over the states that unseen shares may lead to, of which the "
+                "conjugate of the loss knows nothing; leave gradient= out"
+            )
         from ..losses import ByConjugate
 
         return changed(self, loss=ByConjugate(as_convex(self.loss), search))
@@ -163,6 +178,18 @@ class TabularObjective(Objective):
         while isinstance(belief, Sobol | WithinBox | WithCosts):
             belief = belief.posterior
         if isinstance(belief, AbstractTable) and isinstance(self.family, TabularFamily):
+            require_same_support(self.family, belief)
+        if isinstance(belief, AbstractTable) and isinstance(self.family, TriedFamily):
+            raise InputError(
+                f"a {type(belief).__name__} belief is about tables, and a TriedFamily about what a log has shown; make "
+                "the belief by TriedRows.of(log), or the model by TabularFamily"
+            )
+        if isinstance(belief, TriedRows):
+            if not isinstance(self.family, TriedFamily):
+                raise InputError(
+                    f"a TriedRows belief is about a TriedFamily, not a {type(self.family).__name__}; make the model by "
+                    "TriedFamily(belief.support, cost, start, discount)"
+                )
             require_same_support(self.family, belief)
 
     def check(self, thetas: Float[np.ndarray, "N ..."], parameters: Any = None, differentiable: bool = True) -> None:
@@ -212,10 +239,24 @@ class TabularObjective(Objective):
     def boxes(self, thetas: Float[np.ndarray, "R ..."]) -> Boxes | None:
         """For losses that are known to be convex, of an occupancy that is exact, where models are factorised."""
         family = self._family()
+        if isinstance(family, TriedFamily):
+            raise InputError(
+                "there are no proofs for a TriedFamily: boxes of policies are not bounded against the dearest state; "
+                "solve(...) states a lower bound and a gap in its certificate"
+            )
         if self.no_bound() or self.occupancy.horizon is not None or family.support.states > LARGEST_BOXES:
             return None
         kind = LinearBoxes if is_linear(self.loss) else ConvexBoxes
         return kind.of(family.models(thetas), self.loss)
+
+    def no_limits(self) -> str:
+        """A loss and a limit may have other dearest states, and their sum has no dearest state of its own."""
+        if not isinstance(self.family, TriedFamily):
+            return ""
+        return (
+            "there are no limits for a TriedFamily, in which a loss and a limit may each have a dearest state of its "
+            "own; put a price on what is limited, as in ExpectedCost() + price * CostTable(costs)"
+        )
 
     def no_bound(self) -> str:
         """A plain function may not be convex."""
@@ -226,6 +267,14 @@ class TabularObjective(Objective):
     def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
         """By the rows behind a belief about tables; of other beliefs it cannot be said."""
         return footing_of(self, belief, risk, point, answer, seed)
+
+    def notes(self, belief: Posterior, point: np.ndarray, draws: WeightedDraws) -> Any | None:
+        """Starts in states that the log never visits, of a `TriedFamily`."""
+        del belief, point, draws
+        if not isinstance(self.family, TriedFamily):
+            return None
+        unvisited = float(np.asarray(self.family.start)[~self.family.support.visited()].sum())
+        return UnvisitedStarts(unvisited) if unvisited > 0.0 else None
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """Expected costs in units of their own spread; another loss as it is.
@@ -260,13 +309,15 @@ class TabularObjective(Objective):
             return family
         if isinstance(family, AbstractEventFamily):
             return RescaledEvents(family.support, family.start, family.discount, family.classes, family, shift, scale)
+        if isinstance(family, TriedFamily):
+            return changed(family, costs=(family.costs - shift) / scale)
         return Rescaled(family.support, family.start, family.discount, family, shift, scale)
 
     def met(
         self, point: np.ndarray, thetas: Float[np.ndarray, "M ..."], shares: Float[np.ndarray, "K M"]
     ) -> Bool[np.ndarray, "S A"] | None:
         """Of a table theta, the rows in which the policy spends a share of its discounted time that is noticeable."""
-        if not (isinstance(self.family, TabularFamily) and thetas.ndim == 4):
+        if not (isinstance(self.family, TabularFamily | TriedFamily) and thetas.ndim == 4):
             return None
         occupancies = self.mean_occupancies(point, thetas, shares)
         return np.any(occupancies >= MET * occupancies.sum(axis=(1, 2), keepdims=True), axis=0)
@@ -287,6 +338,27 @@ class TabularObjective(Objective):
     def truncation(self) -> float:
         """Mass that a truncated occupancy leaves out."""
         return self.occupancy.error_bound(float(self.family.discount))
+
+
+class UnvisitedStarts(Record):
+    """What a user should know of starts that the log never visits.
+
+    >>> UnvisitedStarts(0.25).rows()[0][0]
+    'starts'
+
+    Attributes:
+        share: of the first state's distribution.
+    """
+
+    share: float
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The line of a summary."""
+        text = (
+            f"a share {self.share:.4g} of them is in states that the log never visits; what they lead to is assumed to "
+            "be a visited state, and their loss is no promise"
+        )
+        return [("starts", text)]
 
 
 class Rescaled(AbstractFamily):

@@ -11,13 +11,17 @@ from jaxtyping import Float
 
 from ..arrays import float64, in_float64, require_finite, to_numpy
 from ..conformance import explained
+from ..engine import Banded, Elimination, Krylov
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events
 from ..kernels import Kernel
 from ..losses import (
     ConvexLoss,
     ExpectedCost,
+    LinearLoss,
     Loss,
+    Scaled,
+    Sum,
     UserLoss,
     as_loss,
     check_loss_at,
@@ -25,11 +29,11 @@ from ..losses import (
     require_scalar,
     split_models,
 )
-from ..models import MDP, AbstractFamily, Family, TabularFamily, tables_at
-from ..occupancies import Horizon, occupancy
+from ..models import MDP, AbstractFamily, Family, TabularFamily, TriedFamily, tables_at
+from ..occupancies import Exact, Horizon, occupancy
 from ..parameter_sets import projected
 from ..policies import Parametrisation, TabularPolicy
-from ..posteriors import AbstractTable
+from ..posteriors import AbstractTable, TriedRows
 from ..records import tree_map
 
 # Kernels looked at before the start.
@@ -43,7 +47,30 @@ def require_loss(loss: Any) -> ConvexLoss | UserLoss:
     return as_loss(loss)
 
 
-def require_same_support(model: TabularFamily, belief: AbstractTable) -> None:
+def require_completable(loss: Any, occupancy: Horizon) -> None:
+    """Refuse a loss, or an occupancy, for which no dearest state is found."""
+    if not _is_made_of_costs(loss):
+        raise InputError(
+            "the loss of a TriedFamily must be linear in the occupancy, with costs that do not depend on "
+            f"probabilities, got {type(loss).__name__}; use ExpectedCost(), CostDifference(policy), CostTable(costs), "
+            "Visits(states) or sums of these"
+        )
+    if not isinstance(occupancy, Exact) or not isinstance(occupancy.solver, Elimination | Banded | Krylov | None):
+        raise InputError(
+            "a TriedFamily is evaluated over the infinite horizon, by elimination or iterations; leave occupancy= out"
+        )
+
+
+def _is_made_of_costs(loss: Any) -> bool:
+    if isinstance(loss, Sum):
+        return all(map(_is_made_of_costs, loss.terms))
+    if isinstance(loss, Scaled):
+        return _is_made_of_costs(loss.loss)
+    # Tables that are made model by model may be made of a model's probabilities, and here rows are not whole.
+    return isinstance(loss, LinearLoss) and type(loss).tables is not LinearLoss.tables
+
+
+def require_same_support(model: TabularFamily | TriedFamily, belief: AbstractTable | TriedRows) -> None:
     """Refuse a belief along other successors than the model's."""
     ours, theirs = model.support, belief.support
     if ours is theirs:
@@ -102,6 +129,10 @@ def check_models(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> 
             f"the family has {len(family.unknowns)} unknowns ({', '.join(family.unknowns)}), a draw the shape "
             f"{thetas.shape[1:]}; the belief must be about this family's theta"
         )
+    if isinstance(family, TriedFamily):
+        with _at_draw(thetas, 0):
+            family.check(thetas[: max(1, CHECKED_BYTES // thetas[0].nbytes)])
+        return family.at(thetas[0])
     thetas = thetas[: max(1, CHECKED_BYTES // (8 * int(np.prod(family.support.shape))))]
     with _at_draw(thetas, 0):
         probability, cost = tables_at(family, thetas)

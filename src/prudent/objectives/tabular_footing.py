@@ -25,7 +25,7 @@ from ..engine import LARGEST_DIRECT, plan
 from ..kernels import Support
 from ..losses import as_convex, is_linear
 from ..models import AbstractFamily, TabularFamily
-from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, WithCosts
+from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, TriedRows, WithCosts
 from ..risks import Risk
 from ..seeds import Seed, Stream, generator
 from .chunks import losses_on
@@ -157,6 +157,8 @@ def ground_of(family: AbstractFamily, belief: Posterior) -> Ground | str:
         belief = belief.posterior
     if isinstance(belief, OutcomeLaws):
         return _ground_of_laws(family, belief)
+    if isinstance(belief, TriedRows):
+        return "a TriedRows belief has no prior for what its log has not shown, but its dearest case"
     if not isinstance(belief, Dirichlet | Pooled):
         return f"the {type(belief).__name__} belief does not say how often each state-action pair was seen"
     counts, allowed, tied = np.asarray(belief.counts), belief.support.allowed(), None

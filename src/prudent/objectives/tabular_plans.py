@@ -15,7 +15,7 @@ from ..arrays import as_float, in_float64
 from ..engine import LARGEST_DIRECT, ModelBatch
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine
-from ..losses import ConvexLoss, Loss, batch_of, is_linear
+from ..losses import ConvexLoss, Loss, as_convex, batch_of, is_linear
 from ..models import MDP, AbstractFamily
 from ..occupancies import Horizon
 from ..planning import ConvexSearch, least_costs, robust_actions, searched
@@ -85,12 +85,31 @@ class TabularPlans(Plans):
         if actions**states <= FEW_POLICIES:
             chosen += [np.array(row) for row in itertools.product(range(actions), repeat=states)]
         different = {tuple(int(action) for action in row) for row in chosen}
-        return Planned(np.eye(actions)[np.array(sorted(different))], models.start @ plans.values)
+        least = models.start @ plans.values
+        if (beside := self._beside(models)) is not None:
+            least = least - beside[engine.largest_visited(models, plans.values), np.arange(models.size)]
+        return Planned(np.eye(actions)[np.array(sorted(different))], least)
 
     def _tables(self, models: ModelBatch) -> Float[np.ndarray, "S A n"]:
         """Return the cost tables of a linear loss."""
         assert isinstance(self.loss, ConvexLoss)
         return self.loss.cost_tables(models)
+
+    def _beside(self, models: ModelBatch) -> Float[np.ndarray, "S n"] | None:
+        """Return what the loss has less than its tables, by the state that unseen shares lead to."""
+        return as_convex(self.loss).beside(models)
+
+    def _least_costs(self, models: ModelBatch, point: np.ndarray) -> Float[np.ndarray, " n"]:
+        """Return a number at most the least loss of each model."""
+        cost, beside = self._tables(models), self._beside(models)
+        if beside is None:
+            return least_costs(models, cost, self.occupancy.horizon)
+        # For any one state that unseen shares may lead to it is a bound; a good one for that of a good policy.
+        method = self.occupancy.method_for(self.family.support)
+        target = engine.complete(method.factor(models, point[:, :, None]), cost, beside).target
+        less = beside[target, np.arange(models.size)]
+        hidden = len(cost) * engine.EPSILON * np.abs(less) / (1.0 - models.discount)
+        return engine.plan(models, cost, target=target).low - less - hidden
 
     def _plan(self, models: ModelBatch) -> engine.ModelPlans:
         return engine.plan(models, self._tables(models))
@@ -110,7 +129,7 @@ class TabularPlans(Plans):
             return self._least_convex(thetas)
         size = max(1, PLANNED_BYTES // (8 * int(np.prod(family.support.shape))))
         parts = (family.models(thetas[k : k + size]) for k in range(0, len(thetas), size))
-        return np.concatenate([least_costs(models, self._tables(models), horizon) for models in parts]), ""
+        return np.concatenate([self._least_costs(models, point) for models in parts]), ""
 
     def weighted(self, others: Sequence[Plans], thetas: Float[np.ndarray, "M ..."]) -> Weigh | None:
         """Plans of weighted sums of cost tables; by the convex planner, at few draws, where one is not linear."""

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from .. import engine
 from ..arrays import Array, require_kind, require_number
 from ..engine import EPSILON, ModelBatch, action_futures, level_of
+from ..kernels import Support
 from ..losses import batch_of
 from ..models import MDP
 from ..policies import TabularPolicy
@@ -60,9 +61,13 @@ def plan(mdp: MDP, tolerance: float | None = None) -> Plan:
     """
     require_kind("mdp", mdp, MDP, "an MDP, such as family.at(theta)")
     tolerance = require_tolerance(tolerance, "the largest error of the values")
-    found, support = engine.plan(batch_of(mdp), tolerance=tolerance), mdp.kernel.support
+    return plan_of(engine.plan(batch_of(mdp), tolerance=tolerance), float(mdp.discount), mdp.kernel.support)
+
+
+def plan_of(found: engine.ModelPlans, discount: float, support: Support) -> Plan:
+    """Return the plan of the first model of a batch."""
     policy = TabularPolicy.deterministic(found.action[:, 0], support.actions).named(support.labels)
-    residual = float(found.error[0]) * (1.0 - float(mdp.discount))
+    residual = float(found.error[0]) * (1.0 - discount)
     return Plan(policy, found.values[:, 0], residual, int(found.improvements[0]))
 
 

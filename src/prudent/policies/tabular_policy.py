@@ -123,6 +123,33 @@ class TabularPolicy(Record):
         """The same table with these names; as it is where there are none."""
         return self if labels is None else TabularPolicy(self.probabilities, labels.states, labels.actions)
 
+    def within(self, states: Any, elsewhere: Any) -> TabularPolicy:
+        """This policy in some states, and another one in all others.
+
+        Where a log is silent, what is done today is a better guess than what a plan makes up:
+        `solution.policy.within(belief.visited(), today)`.
+
+        >>> import prudent as pr
+        >>> plan = pr.TabularPolicy([[1.0, 0.0], [1.0, 0.0]], states=["new", "worn"])
+        >>> plan.within(["worn"], elsewhere=[[0.5, 0.5], [0.5, 0.5]]).probabilities.tolist()
+        [[0.5, 0.5], [1.0, 0.0]]
+
+        Args:
+            states: a mask `[S]`, or the names or numbers of the states in which it is this policy.
+            elsewhere: the other policy, a `TabularPolicy` or an array `[S, A]`.
+        """
+        other = action_probabilities(elsewhere, *self.labels.shape)
+        inside = np.asarray(states)
+        if inside.dtype == bool:
+            if inside.shape != other.shape[:1]:
+                raise InputError(f"a mask of states has shape {other.shape[:1]}, got {inside.shape}")
+        else:
+            named = [states] if isinstance(states, str) or np.ndim(states) == 0 else list(states)
+            numbers = [self.labels.number("state", state) for state in named]
+            inside = np.isin(np.arange(len(other)), numbers)
+        table = np.where(inside[:, None], np.asarray(self.probabilities), other)
+        return TabularPolicy(table, self.labels.states, self.labels.actions)
+
     def greedy(self) -> np.ndarray:
         """`[S]` the most probable action of each state."""
         return np.asarray(self.probabilities).argmax(axis=1)

@@ -6,5 +6,6 @@ from .grid import Grid
 from .outcome_laws import OutcomeLaws
 from .points import MCMC, Draws, MCMCStatus, Point
 from .pooled import Pooled
+from .tried_rows import TriedRows
 from .uncertain_costs import WithCosts
 from .wrapped import Sobol, WithinBox, draw_sets

@@ -201,6 +201,8 @@ class Parts:
         require_kind("solver", self.settings, Optimiser, "SampleAverage(...) or BRPG(...)")
         self.certify = bool(certify)
         self.evaluation = 0
+        if limits and objective.no_limits():
+            raise InputError(objective.no_limits())
         if limits and not (self.gradient.exact and isinstance(self.settings, SampleAverage)):
             raise InputError(
                 "limits need the exact gradient and solver=SampleAverage(...); leave gradient= and solver= out. A "
