@@ -111,7 +111,7 @@ class AbstractFamily(Record):
         return None
 
     @in_float64
-    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+    def models(self, thetas: ArrayLike) -> ModelBatch:
         """Return the models at N thetas, for the engine; a shared cost table is kept once.
 
         >>> import prudent as pr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from .models import ModelBatch
 
 
+@runtime_checkable
 class PolicyChain(Protocol):
     """`discount P_pi` of N models; vectors are `[S, N]`."""
 

@@ -168,7 +168,7 @@ def _plan_from_start(
 def level_of(cost: Float[np.ndarray, "S A *N"]) -> Float[np.ndarray, "*N"]:
     """Return the middle one of the states' least costs: a few forbidding costs, or a prize, do not move it."""
     middle = len(cost) // 2
-    return np.partition(cost.min(axis=1), middle, axis=0)[middle]
+    return np.asarray(np.partition(cost.min(axis=1), middle, axis=0)[middle])
 
 
 def rounding(

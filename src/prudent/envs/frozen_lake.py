@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from numpy.typing import ArrayLike
 
 from ..arrays import Array, namespace_of, require_kind, require_number
 from ..engine import ModelBatch
@@ -76,7 +77,7 @@ class FrozenLake(AbstractEventFamily):
         by_state = xp.where(self.goal[rows], 0.0, xp.where(self.hole[rows], 2.0 - theta[1], 1.0))
         return xp.broadcast_to(by_state[:, None], (*self.support.shape[:2], *theta.shape[1:]))
 
-    def models(self, thetas: Float[np.ndarray, "N 2"]) -> ModelBatch:
+    def models(self, thetas: ArrayLike) -> ModelBatch:
         """Return the models at N thetas, in which ice and holes each share a row."""
         last = np.ascontiguousarray(np.asarray(thetas, float).T)
         return ModelBatch(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from ..arrays import (
     Array,
@@ -47,7 +48,7 @@ class AbstractEventFamily(AbstractFamily):
         return namespace_of(events).asarray(events)[self.class_table(len(events))]
 
     @in_float64
-    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+    def models(self, thetas: ArrayLike) -> ModelBatch:
         """Return the models at N thetas, of which a class of pairs shares its probabilities."""
         thetas, cost = np.asarray(thetas), self.shared_cost()
         events = self.found_at("events", thetas)
@@ -200,7 +201,7 @@ class RescaledEvents(AbstractEventFamily):
     shift: Float[Array, ""]
     scale: Float[Array, ""]
 
-    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+    def models(self, thetas: ArrayLike) -> ModelBatch:
         """Return those of the family, with costs in units."""
         models = self.family.models(thetas)
         return models._replace(cost=(models.cost - self.shift) / self.scale)

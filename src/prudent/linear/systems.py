@@ -250,7 +250,7 @@ class LinearFamily(Record):
         if self.noise is not None and np.linalg.eigvalsh(np.asarray(self.noise))[0] <= 0:
             raise InputError("noise must be positive definite for a likelihood; a state without any is known exactly")
 
-    def log_likelihood(self, theta: Float[Array, "n p"], log: VectorLog) -> Float[Array, ""]:
+    def log_likelihood(self, theta: Float[Array, "n p"], log: VectorLog) -> Any:
         """`sum_k log N(s'_k; A s_k + B a_k, noise)`, traced, so that `MCMC.run(family, log, prior)` takes any prior.
 
         >>> import numpy as np, prudent as pr

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from ..arrays import Array, as_number
 from ..records import field
 from ..settings import number
-from .base import ConcaveRisk, Sample, Samples
+from .base import ConcaveRisk, OfEach, Sample, Samples
 from .quantiles import BEYOND, LEVEL, excess_moments, normalised, tail_density, worst_density
 
 # Every other step at least halves the bracket, so this is enough for any sample.
@@ -270,7 +270,7 @@ class ChiSquareBall(ConcaveRisk):
         infinite. The mean is taken from the smallest active loss on, next to which tiny weights keep their digits.
         """
 
-        def total(values: Samples) -> Samples:
+        def total(values: Samples) -> OfEach:
             return values.sum(axis=-1, keepdims=True)
 
         radius = self.radius[..., None]

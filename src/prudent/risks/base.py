@@ -33,8 +33,11 @@ _written_for_jax: set[type] = set()
 Sample: TypeAlias = Float[np.ndarray, " R"]
 """Losses of a sample, or a number of each of its draws."""
 
-Samples: TypeAlias = Float[np.ndarray, "*batch R"]
-"""Losses of many samples, or a number of each of their draws."""
+Samples: TypeAlias = Float[np.ndarray, "*#batch R"]
+"""Losses of many samples, or a number of each of their draws; weights may be those of all samples."""
+
+OfEach: TypeAlias = Float[np.ndarray, "*#batch 1"]
+"""A number of each sample."""
 
 
 class Assessment(NamedTuple):

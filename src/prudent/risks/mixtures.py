@@ -12,7 +12,7 @@ from ..arrays import Array, as_float, as_number, is_concrete, namespace_of, requ
 from ..errors import InputError
 from ..records import field
 from ..settings import check_settings, number
-from .base import Mixable, Risk, Sample, Samples
+from .base import Mixable, OfEach, Risk, Sample, Samples
 from .quantiles import BEYOND, LEVEL, tail_density, tail_influence
 
 # Weights that sum to 1 this closely make a mixture; it divides by their sum.
@@ -188,7 +188,7 @@ class MeanSemideviation(Risk):
         own = deviation * np.where(ratio > 0, ratio, 0.0) ** self.order / self.order
         return (1.0 - self.weight * mean_zeta) * losses + self.weight * own
 
-    def _excess(self, losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
+    def _excess(self, losses: Samples, probabilities: Samples) -> tuple[Samples, OfEach]:
         """The excess over the mean in units of the semideviation, and the semideviation, `[..., 1]`."""
         order = self.order[..., None]
         excess = losses - (probabilities * losses).sum(axis=-1, keepdims=True)

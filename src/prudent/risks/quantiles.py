@@ -13,7 +13,7 @@ from ..conformance import explained
 from ..errors import InputError, hinted
 from ..records import field
 from ..settings import number
-from .base import ConcaveRisk, Risk, Sample, Samples
+from .base import ConcaveRisk, OfEach, Risk, Sample, Samples
 
 # What a level means, and what to do beyond it.
 LEVEL, BEYOND = "0 is the mean, 0.9 is for the worst tenth", "use WorstCase() for the limit 1."
@@ -356,12 +356,12 @@ def excess_moments(losses: Samples, probabilities: Samples) -> tuple[Samples, Sa
     return np.take_along_axis(first, rank, axis=-1), np.take_along_axis(second, rank, axis=-1)
 
 
-def largest(losses: Samples, probabilities: Samples) -> Samples:
+def largest(losses: Samples, probabilities: Samples) -> OfEach:
     """Return the largest loss of positive weight of each sample, `[..., 1]`."""
     return namespace_of(losses).where(probabilities > 0, losses, -np.inf).max(axis=-1, keepdims=True)
 
 
-def normalised(losses: Samples, probabilities: Samples) -> tuple[Samples, Samples]:
+def normalised(losses: Samples, probabilities: Samples) -> tuple[Samples, OfEach]:
     """Return the losses moved and scaled so that those of positive weight fill [-1, 0], and the range they had.
 
     Draws of weight 0 are cut off at 0, so that no power or exponential of theirs can overflow. The range is `[..., 1]`.

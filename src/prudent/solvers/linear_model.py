@@ -255,7 +255,8 @@ class LinearModel:
         """Whether a risk's planes are below it at a change, and there may be more of them."""
         own = [plane.offset + float(plane.slope @ change) for plane in self.planes if plane.g == g]
         # A risk that is not coherent is not above the planes of other densities.
-        return self.question.risks[g].coherent and len(own) < MOST_PLANES and rise - max(own) > RISE * self.units[g]
+        known = not self.question.risks[g].coherent or len(own) >= MOST_PLANES
+        return not known and bool(rise - max(own) > RISE * self.units[g])
 
     def _lowest(self, prices: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:
         """Return where the largest plane of each loss is least, a bound of the model's rise, and the multipliers."""

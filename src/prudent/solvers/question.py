@@ -7,7 +7,7 @@ limits it is the risk itself. By the envelope theorem the derivative of `rho_g` 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -65,13 +65,15 @@ class Question(NamedTuple):
         """Return by how much each limit's risk is above its aim."""
         return np.maximum(values[..., 1:] - self.aims, 0.0)
 
-    def merit(self, values: Float[np.ndarray, "*K G"], prices: Float[np.ndarray, "*K L"]) -> Float[np.ndarray, "*K"]:
-        """Return the objective's risk and the price of each breach together."""
+    def merit(self, values: Float[np.ndarray, "*K G"], prices: Float[np.ndarray, "*#K L"]) -> Any:
+        """Return the objective's risk and the price of each breach together, `[*K]`."""
         if not self.limits:
             return values[..., 0]
         return values[..., 0] + (prices * self.breach(values)).sum(axis=-1)
 
-    def shares(self, values: Float[np.ndarray, "*K G"], prices: Float[np.ndarray, "*K L"]) -> Float[np.ndarray, "*K G"]:
+    def shares(
+        self, values: Float[np.ndarray, "*K G"], prices: Float[np.ndarray, "*#K L"]
+    ) -> Float[np.ndarray, "*K G"]:
         """Return the derivative of the merit by each risk: 1, and the price of each limit that is broken."""
         ones = np.ones(values[..., :1].shape)
         return np.concatenate([ones, np.where(values[..., 1:] > self.aims, prices, 0.0)], axis=-1)
