@@ -35,7 +35,7 @@ def sample(likelihood: Likelihood, prior: Any, settings: Any) -> tuple[Float[np.
         theta = jnp.asarray(numpyro.sample("theta", prior))
         numpyro.factor("log_likelihood", likelihood.value(theta)[0])
 
-    key = jax.random.wrap_key_data(np.array(halves(settings.seed), np.uint32), impl="threefry2x32")
+    key = jax.random.wrap_key_data(jnp.asarray(halves(settings.seed), jnp.uint32), impl="threefry2x32")
     likelihood.check(prior.sample(key))
     jax.eval_shape(likelihood.value, jax.ShapeDtypeStruct(prior.shape(), np.float64))
     run = infer.MCMC(
