@@ -306,6 +306,22 @@ def test_users_functions_compute_in_float64_though_jax_is_imported_in_the_middle
     assert ran.stdout.split() == ["float64", "float32"]
 
 
+MODULE = """
+    import equinox as eqx, jax.numpy as jnp, prudent as pr
+    class Shift(eqx.Module):
+        at: object
+    start = Shift(jnp.zeros(1))
+    objective = pr.FunctionObjective(lambda shift, theta: (shift.at[0] - theta[0]) ** 2, start=start)
+    found = pr.solve(objective, pr.Draws([[-1.0], [3.0]]), risk=pr.CVaR(0.5)).policy
+    print(type(found).__name__, found.at.dtype)
+"""
+
+
+def test_parameters_may_be_a_module_of_equinoxs_from_the_first():
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(MODULE)], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["Shift", "float64"]
+
+
 THREADS = """
     import threading
     import prudent as pr

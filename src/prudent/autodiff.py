@@ -11,9 +11,11 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from .arrays import float64, to_numpy
+import numpy as np
+
+from .arrays import as_float, float64, to_numpy
 from .errors import InputError
-from .records import OTHER_NODES, Node, layout_of, tell_of_kinds
+from .records import OTHER_NODES, Node, layout_of, tell_of_kinds, tree_leaves, tree_map
 
 try:
     import equinox as eqx
@@ -26,7 +28,7 @@ except ModuleNotFoundError as error:
         'pip install "prudent[jax]"'
     ) from error
 
-__all__ = ["each", "eqx", "float64", "jax", "jitted", "jnp", "lax", "mapped", "pull_back", "raveled"]
+__all__ = ["as_floats", "each", "eqx", "float64", "jax", "jitted", "jnp", "lax", "mapped", "pull_back", "raveled"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -59,6 +61,12 @@ def mapped(function: Callable[..., Any], batch: Any) -> Any:
 def pull_back(record: Any, method: str, batch: Any, slopes: Any) -> Any:
     """Gradients by each entry of a tree, from those by what a method of a record makes of it."""
     return jax.vmap(lambda at, slope: jax.vjp(getattr(record, method), at)[1](slope)[0])(batch, slopes)
+
+
+def as_floats(tree: Any, name: str = "") -> Any:
+    """A list of numbers or an array as one array of float64; of another tree, every leaf."""
+    plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in tree_leaves(tree))
+    return as_float(tree, name) if plain else tree_map(lambda leaf: as_float(leaf, name), tree)
 
 
 def raveled(tree: Any) -> tuple[Any, Callable[[Any], Any]]:

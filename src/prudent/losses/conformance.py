@@ -44,7 +44,7 @@ def check_loss(loss: Loss, mdp: MDP, *, samples: int = 16, seed: Seed = 0) -> Co
         loss: `(occupancy, mdp) -> scalar`, or a `ConvexLoss`.
         mdp: the model.
         samples: pairs of random policies.
-        seed: whole number or random key.
+        seed: whole number.
 
     Returns:
         The worst violation of each law, all of them within the tolerances.

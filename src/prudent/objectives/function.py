@@ -35,11 +35,12 @@ class FunctionObjective(Objective):
     region: ParameterSet
 
     def __init__(self, function: Callable[[Any, Array], Any], start: Any, within: ParameterSet | None = None):
+        from ..autodiff import as_floats  # imports JAX, which alone knows trees of other kinds
+
         if not callable(function):
             raise InputError(f"function must map (parameters, theta) to a number, got {function!r}")
         self.function = function
-        plain = isinstance(start, list) and all(np.ndim(leaf) == 0 for leaf in tree_leaves(start))
-        self.start = as_float(start, "start") if plain else tree_map(as_float, start)
+        self.start = as_floats(start, "start")
         self.region = Everywhere() if within is None else within
         for leaf in tree_leaves(self.start):
             require_finite("start", np.asarray(leaf))

@@ -21,7 +21,7 @@ from ..arrays import (
 )
 from ..errors import InputError
 from ..parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
-from ..records import AbstractVar, Record, field, tree_leaves, tree_map
+from ..records import AbstractVar, Record, field, tree_leaves
 from .networks import NeuralPolicy
 from .tabular_policy import TabularPolicy
 
@@ -31,8 +31,9 @@ LOWEST_LOGIT = -50.0
 
 def _floats(tree: Any) -> Any:
     """Field converter: a list of numbers or an array as one array; of another pytree, every leaf."""
-    plain = isinstance(tree, list) and all(np.ndim(leaf) == 0 for leaf in tree_leaves(tree))
-    return as_float(tree) if plain else tree_map(as_float, tree)
+    from ..autodiff import as_floats  # imports JAX, which alone knows trees of other kinds
+
+    return as_floats(tree)
 
 
 class Parametrisation(Record):

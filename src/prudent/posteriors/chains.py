@@ -12,6 +12,7 @@ from ..arrays import in_float64, is_jax_array, require_kind
 from ..autodiff import jax, jnp
 from ..errors import InputError
 from ..records import tree_map
+from ..seeds import halves
 from ..transitions import Likelihood
 
 try:
@@ -34,7 +35,7 @@ def sample(likelihood: Likelihood, prior: Any, settings: Any) -> tuple[Float[np.
         theta = jnp.asarray(numpyro.sample("theta", prior))
         numpyro.factor("log_likelihood", likelihood.value(theta)[0])
 
-    key = jax.random.key(settings.seed)
+    key = jax.random.wrap_key_data(jnp.asarray(halves(settings.seed), jnp.uint32), impl="threefry2x32")
     likelihood.check(prior.sample(key))
     jax.eval_shape(likelihood.value, jax.ShapeDtypeStruct(prior.shape(), np.float64))
     run = infer.MCMC(
