@@ -237,11 +237,22 @@ def refusals():
         ),
         "a proof": (lambda: pr.prove(family, belief), "lower bound and a gap in its certificate"),
         "a conjugate": (lambda: pr.solve(family, belief, gradient=pr.Variational()), "leave gradient= out"),
+        "a page": (
+            lambda: pr.solve(family, belief, solver=pr.BRPG(iterations=1)).report("never.html"),
+            "what its log has not shown",
+        ),
         "a nested plan": (lambda: pr.nested(family, belief, pr.CVaR(0.5), 9), "plug_in"),
+        "what data are worth": (lambda: pr.worth_of_data(family, belief), "Dirichlet"),
         "another family": (lambda: pr.solve(known, belief), "TriedFamily"),
         "another belief": (lambda: pr.solve(family, pr.Dirichlet.symmetric(dense)), "TriedRows"),
         "another log": (
             lambda: pr.solve(family, pr.TriedRows.of(log_of([(0, 0, 1)]))),
+            "build both from the same Support",
+        ),
+        "a log that shows less": (
+            lambda: pr.solve(
+                small_family([(0, 0, 0), (1, 0, 0)])[1], pr.TriedRows.of(log_of([(1, 0, 0)])), progress=False
+            ),
             "build both from the same Support",
         ),
         "a likelihood": (
@@ -298,10 +309,13 @@ def test_no_rows_and_what_is_no_log():
         pr.TriedRows(pr.Support.dense(2, 1), [[[1.0, 0.0]], [[1.0, 1.0]]])
 
 
-def test_starts_that_the_log_never_visits_are_said():
+def test_starts_that_the_log_never_visits_are_said(tmp_path):
     rows = random_log(np.random.default_rng(8), 60)
     uniform = np.full((STATES, ACTIONS), 0.5)
     belief, family = small_family(rows, start=[0.75, 0.0, 0.0, 0.25])
     assert "a share 0.25 of them is in states that the log never visits" in str(pr.evaluate(uniform, family, belief))
+    solution = pr.solve(family, belief, solver=pr.BRPG(iterations=1))
+    assert "never visits" in str(solution)
+    assert "never visits" in str(pr.Solution.load(solution.save(tmp_path / "solution")))
     belief, family = small_family(rows)
     assert pr.evaluate(uniform, family, belief).notes is None

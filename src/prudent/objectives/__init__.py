@@ -21,6 +21,6 @@ from .boxes import Boxes, Tolls
 from .chunks import chunk_size, losses_of_pairs, losses_on, mean_visits, point_at, replicates_on, slopes_on
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
-from .tabular import TabularObjective
+from .tabular import TabularObjective, UnvisitedStarts
 from .tabular_checks import check_models
 from .tabular_plans import TabularPlans, linear_cost
