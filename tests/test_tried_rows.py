@@ -189,20 +189,20 @@ def test_a_difference_to_itself_is_nothing_and_bounds_hold():
     random = np.random.default_rng(6)
     belief, family = small_family(random_log(random, 60))
     today = random.dirichlet(np.ones(ACTIONS), size=STATES)
-    loss = pr.CostDifference(today)
-    np.testing.assert_allclose(pr.evaluate(today, family, belief, loss=loss).losses, 0.0, atol=1e-9)
-    solution = pr.solve(family, belief, loss=loss, risk=pr.CVaR(0.5))
+    np.testing.assert_allclose(pr.evaluate(today, family, belief, relative_to=today).losses, 0.0, atol=1e-9)
+    solution = pr.solve(family, belief, relative_to=today, risk=pr.CVaR(0.5))
     assert solution.evaluation.risk <= 1e-9
     assert solution.certificate.lower_bound <= solution.evaluation.risk
     # Per draw no policy is below the bound of any one completion.
     draws = solution.evaluation.draws
-    lows = family.objective(loss=loss).plans().least(draws, np.asarray(solution.policy.probabilities))[0]
+    objective = pr.relative_objective(family.objective(), today)
+    lows = objective.plans().least(draws, np.asarray(solution.policy.probabilities))[0]
     for _ in range(20):
         other = random.dirichlet(np.full(ACTIONS, 0.3), size=STATES)
-        theirs = pr.evaluate(other, family, pr.Draws(draws.thetas), loss=loss).losses
+        theirs = pr.evaluate(other, family, pr.Draws(draws.thetas), relative_to=today).losses
         assert np.all(lows <= theirs)
-    both = pr.loss_at(today, family, belief.mean(), loss=2.0 * loss + pr.ExpectedCost())
-    assert np.isfinite(both)
+    with pytest.raises(pr.InputError, match="takes a policy and the expected cost"):
+        pr.solve(family, belief, relative_to="best")
 
 
 def test_a_policy_within_visited_states_is_another_one_elsewhere():
@@ -237,11 +237,22 @@ def refusals():
         ),
         "a proof": (lambda: pr.prove(family, belief), "lower bound and a gap in its certificate"),
         "a conjugate": (lambda: pr.solve(family, belief, gradient=pr.Variational()), "leave gradient= out"),
+        "a page": (
+            lambda: pr.solve(family, belief, solver=pr.BRPG(iterations=1)).report("never.html"),
+            "what its log has not shown",
+        ),
         "a nested plan": (lambda: pr.nested(family, belief, pr.CVaR(0.5), 9), "plug_in"),
+        "what data are worth": (lambda: pr.worth_of_data(family, belief), "Dirichlet"),
         "another family": (lambda: pr.solve(known, belief), "TriedFamily"),
         "another belief": (lambda: pr.solve(family, pr.Dirichlet.symmetric(dense)), "TriedRows"),
         "another log": (
             lambda: pr.solve(family, pr.TriedRows.of(log_of([(0, 0, 1)]))),
+            "build both from the same Support",
+        ),
+        "a log that shows less": (
+            lambda: pr.solve(
+                small_family([(0, 0, 0), (1, 0, 0)])[1], pr.TriedRows.of(log_of([(1, 0, 0)])), progress=False
+            ),
             "build both from the same Support",
         ),
         "a likelihood": (
@@ -298,10 +309,13 @@ def test_no_rows_and_what_is_no_log():
         pr.TriedRows(pr.Support.dense(2, 1), [[[1.0, 0.0]], [[1.0, 1.0]]])
 
 
-def test_starts_that_the_log_never_visits_are_said():
+def test_starts_that_the_log_never_visits_are_said(tmp_path):
     rows = random_log(np.random.default_rng(8), 60)
     uniform = np.full((STATES, ACTIONS), 0.5)
     belief, family = small_family(rows, start=[0.75, 0.0, 0.0, 0.25])
     assert "a share 0.25 of them is in states that the log never visits" in str(pr.evaluate(uniform, family, belief))
+    solution = pr.solve(family, belief, solver=pr.BRPG(iterations=1))
+    assert "never visits" in str(solution)
+    assert "never visits" in str(pr.Solution.load(solution.save(tmp_path / "solution")))
     belief, family = small_family(rows)
     assert pr.evaluate(uniform, family, belief).notes is None

@@ -79,7 +79,6 @@ from .linear import robust_gain as robust_gain
 from .losses import ChiSquare as ChiSquare
 from .losses import ConstrainedCost as ConstrainedCost
 from .losses import ConvexLoss as ConvexLoss
-from .losses import CostDifference as CostDifference
 from .losses import CostTable as CostTable
 from .losses import Divergence as Divergence
 from .losses import Dual as Dual

@@ -439,7 +439,7 @@ class TriedFamily(AbstractFamily):
         del theta
         return self.costs
 
-    def models(self, thetas: Float[np.ndarray, "N ..."]) -> ModelBatch:
+    def models(self, thetas: ArrayLike) -> ModelBatch:
         """Return the models at N thetas, with the unseen shares of their rows."""
         states, actions, successors = self.support.shape
         theta = np.moveaxis(np.asarray(thetas), 0, -1)

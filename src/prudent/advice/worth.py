@@ -19,7 +19,7 @@ from ..models import AbstractFamily
 from ..objectives import Objective, losses_on, objective_of
 from ..occupancies import Horizon
 from ..policies import Parametrisation
-from ..posteriors import Beta, Posterior
+from ..posteriors import Beta, Posterior, TriedRows
 from ..records import Record, field, tree_leaves
 from ..risks import CVaR, Risk
 from ..seeds import Seed, Stream, as_seed, child, generator
@@ -136,6 +136,11 @@ def worth_of_data(
         raise InputError(
             f"a {type(belief).__name__} has no update(log), so it cannot say what data would teach it; use a Beta, "
             "Dirichlet, Grid or MCMC posterior"
+        )
+    if isinstance(belief, TriedRows):
+        raise InputError(
+            "more rows of a TriedRows belief may show other successors, and then its model is another one; what they "
+            "are worth is not found for it, so use a TabularFamily with a Dirichlet belief"
         )
     observations = require_size("observations", observations)
     replications = require_size("replications", replications)

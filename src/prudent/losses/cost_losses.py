@@ -129,9 +129,10 @@ class CostDifference(LinearLoss):
     truth may be worse. It is for exact occupancies: of a truncated one too much is taken off.
 
     >>> import numpy as np, prudent as pr
+    >>> from prudent.losses import CostDifference
     >>> lake = pr.envs.frozen_lake("SF\\nHG")
     >>> uniform = np.full((4, 4), 0.25)
-    >>> loss = pr.CostDifference(uniform)
+    >>> loss = CostDifference(uniform)
     >>> abs(round(float(pr.loss_at(uniform, lake, (0.3, 0.1), loss=loss)), 6))
     0.0
     >>> best = pr.plan(lake.at((0.3, 0.1))).policy

@@ -22,6 +22,6 @@ from .chunks import chunk_size, losses_of_pairs, losses_on, mean_visits, point_a
 from .footing import Footing, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .relative import RelativeObjective, relative_objective, weigh_together
-from .tabular import TabularObjective
+from .tabular import TabularObjective, UnvisitedStarts
 from .tabular_checks import check_models
 from .tabular_plans import TabularPlans, linear_cost

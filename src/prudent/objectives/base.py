@@ -271,6 +271,10 @@ class Objective(Record):
         del points, thetas, sloped
         return None
 
+    def less_constant(self, reference: Any) -> Objective | None:
+        """The same objective less the loss of a point, or "best", where that is more than a constant of each draw."""
+        return None
+
     def offsets(self, thetas: Float[np.ndarray, "R ..."]) -> Float[np.ndarray, " R"] | None:
         """What is taken off the losses of each draw; None where that is nothing."""
         return None

@@ -405,8 +405,13 @@ def relative_objective(objective: Objective, reference: Any) -> Objective:
     if isinstance(objective, RelativeObjective):
         raise InputError("the objective is relative to a policy already")
     if isinstance(reference, str) and reference == BEST:
+        found = objective.less_constant(None)
+        if found is not None:
+            return found
         return RelativeObjective(objective, Constants(objective, None), "the best policy of each draw")
     if isinstance(reference, str):
         raise InputError(f'relative_to must be a policy or "best", got {reference!r}')
     own = objective.holding(reference)
-    return RelativeObjective(objective, Constants(own, own.point_from(reference)), "the reference policy")
+    point = own.point_from(reference)
+    found = objective.less_constant(point)
+    return RelativeObjective(objective, Constants(own, point), "the reference policy") if found is None else found

@@ -12,7 +12,7 @@ from ..engine import Method, Sweeps
 from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents
 from ..kernels import Support
-from ..losses import ConvexLoss, ExpectedCost, Loss, as_convex, is_linear
+from ..losses import ConvexLoss, CostDifference, ExpectedCost, Loss, as_convex, is_linear
 from ..models import AbstractFamily, TabularFamily, TriedFamily
 from ..occupancies import Exact, Horizon, Truncated
 from ..parameter_sets import ParameterSet, RowSet
@@ -137,6 +137,17 @@ class TabularObjective(Objective):
     ) -> ModelSlopes | None:
         """Evaluate N models by the engine."""
         return evaluate_models(self, points, thetas, sloped)
+
+    def less_constant(self, reference: Any) -> Objective | None:
+        """For a `TriedFamily`, where unseen shares lead to one state under both policies."""
+        if not isinstance(self.family, TriedFamily):
+            return None
+        if reference is None or not isinstance(self.loss, ExpectedCost):
+            raise InputError(
+                'relative_to= of a TriedFamily takes a policy and the expected cost; "best" and other losses have no '
+                "state in common to which unseen shares lead"
+            )
+        return changed(self, loss=CostDifference(reference))
 
     def by_conjugate(self, search: Any) -> Objective | None:
         """With the loss's conjugate ascended; large models are never laid out for it."""

@@ -52,8 +52,8 @@ def require_completable(loss: Any, occupancy: Horizon) -> None:
     if not _is_made_of_costs(loss):
         raise InputError(
             "the loss of a TriedFamily must be linear in the occupancy, with costs that do not depend on "
-            f"probabilities, got {type(loss).__name__}; use ExpectedCost(), CostDifference(policy), CostTable(costs), "
-            "Visits(states) or sums of these"
+            f"probabilities, got {type(loss).__name__}; use ExpectedCost(), CostTable(costs), Visits(states) "
+            "or sums of these"
         )
     if not isinstance(occupancy, Exact) or not isinstance(occupancy.solver, Elimination | Banded | Krylov | None):
         raise InputError(
@@ -75,7 +75,9 @@ def require_same_support(model: TabularFamily | TriedFamily, belief: AbstractTab
     ours, theirs = model.support, belief.support
     if ours is theirs:
         return
-    if ours.shape != theirs.shape or not np.array_equal(ours.index(), theirs.index()):
+    same = ours.shape == theirs.shape and np.array_equal(ours.index(), theirs.index())
+    # Of tried rows, what is not listed has not been seen.
+    if not same or (isinstance(belief, TriedRows) and not np.array_equal(ours.allowed(), theirs.allowed())):
         raise InputError(
             f"the model and the posterior have different supports ({ours.shape} and {theirs.shape}, or other "
             "successors); build both from the same Support"

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..evaluation import Evaluation
 from ..files import write_whole
 from ..linear import LinearGaussianPolicy, Share, Stability
-from ..objectives import Footing, OtherPrior, Soundness, ThinPair
+from ..objectives import Footing, OtherPrior, Soundness, ThinPair, UnvisitedStarts
 from ..plots import loss_distributions
 from ..policies import NeuralPolicy, TabularPolicy
 from ..posteriors import WeightedDraws
@@ -99,6 +99,7 @@ RECORDS = {
         Solution,
         Stability,
         ThinPair,
+        UnvisitedStarts,
         WeightedDraws,
     )
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import commit, locked, read_manifest, settle
+from ..models import TriedFamily
 from ..report import SolutionRecord, report_html, solution_record
 from ..seeds import as_seed
 from ..solvers import Solution
@@ -95,6 +96,11 @@ def record_solution(
     (True, 4.0, None)
     """
     evaluator = Evaluator(model, belief, risk=risk, loss=loss, seed=seed, draws=solution.evaluation.draws)
+    if isinstance(getattr(evaluator.objective, "family", None), TriedFamily):
+        raise InputError(
+            "the page speaks of beliefs in which to know theta is all there is to learn; a TriedFamily leaves open "
+            "what its log has not shown, too; print the solution, or use solution.plot()"
+        )
     from ..advice import risk_words  # slow to import, and a run of a problem file has its own words
 
     status = solution.status.name
