@@ -233,11 +233,13 @@ def test_the_second_command_compiles_nothing_and_two_at_once_are_safe(settings, 
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     environment |= {"JAX_LOG_COMPILES": "1"}
     prudent = [str(Path(sys.executable).with_name("prudent"))]
-    subprocess.run([*prudent, "init", str(tmp_path / "p")], check=True, env=environment, capture_output=True)
-    # Nothing is compiled for the example; the paper's loop is.
+    subprocess.run(
+        [*prudent, "init", "--linear", str(tmp_path / "p")], check=True, env=environment, capture_output=True
+    )
+    # Nothing is compiled for tables; moments and plans of linear systems are.
     problem = tmp_path / "p" / "problem.toml"
     lines = problem.read_text().split("[solver]")[0].splitlines()
-    problem.write_text("\n".join([*lines, "[solver]", 'kind = "brpg"', "iterations = 5", ""]))
+    problem.write_text("\n".join([*lines, "[solver]", "samples = 32", "largest = 32", "starts = 1", ""]))
 
     def begun(name, *options):
         command = [*prudent, *options, "solve", str(problem), "-q", "--no-report"]
