@@ -4,7 +4,7 @@ from .balls import ChiSquareBall, EntropicVaR, KullbackLeiblerBall, TotalVariati
 from .base import Assessment, Risk, assess_closely, assess_each, assess_sample, sample_interval, select_run, weights_of
 from .conformance import check_risk
 from .envelope import Envelope, check_envelope
-from .envelope_programs import Clarabel, EnvelopeSolution, EnvelopeStatus
+from .envelope_programs import Clarabel, EnvelopeSolution, EnvelopeSolver, EnvelopeStatus, Program
 from .intervals import LEAST_DRAWS, effective_draws, jackknife, share_interval, widened
 from .mixtures import MeanSemideviation, Mixture, PartialMixture, QuantileDeviation
 from .quantiles import (

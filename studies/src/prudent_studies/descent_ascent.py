@@ -11,7 +11,10 @@ from jaxtyping import Float
 from prudent import EnvelopeSolution, EnvelopeStatus, InputError
 from prudent.arrays import require_number, require_size
 from prudent.records import field
-from prudent.risks.envelope_programs import KEPT_PROGRAMS, EnvelopeSolver, Program
+from prudent.risks import EnvelopeSolver, Program
+
+# Lagrangians that are kept, least recently used first to go.
+KEPT_PROGRAMS = 64
 
 # Iterations between two looks at residual and gap.
 CHECKED_EVERY = 64
