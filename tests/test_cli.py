@@ -69,7 +69,7 @@ def test_the_states_that_are_left_out_are_said_to_be_and_where_they_are(capsys, 
         state_names=tuple(f"s{k}" for k in range(20)),
         risk_name="CVaR 0.9",
         carried=True,
-        footing=None,
+        evidence=None,
     )
     monkeypatch.setattr("prudent.report.warnings_of", lambda _: [])
     monkeypatch.setattr("prudent.report.promise_words", lambda _: "")

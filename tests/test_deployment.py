@@ -219,7 +219,7 @@ def test_a_solution_reads_back_and_says_the_same(solution, network, tmp_path):
         assert str(again) == str(each)
         np.testing.assert_array_equal(again.losses, each.losses)
         np.testing.assert_array_equal(again.policy.probabilities, each.policy.probabilities)
-        assert again.status is each.status and repr(again.footing) == repr(each.footing)
+        assert again.status is each.status and repr(again.evidence) == repr(each.evidence)
     np.testing.assert_array_equal(again.policy.at([[0.1, 0.2]]), network.policy.at([[0.1, 0.2]]))
     with pytest.raises(pr.InputError, match="record_solution"):
         again.report(tmp_path / "page.html")

@@ -34,7 +34,7 @@ def words_of(folder, world: World, rows: list, problem: str) -> dict:
     path = write_log(folder, world, rows, problem)
     done = CliRunner().invoke(app, ["solve", str(path), "--out", str(folder / "run"), "--no-report"])
     said = json.loads((folder / "run" / "solution.json").read_text())
-    assert said["footing"]["word"] in ("thin", "unsupported"), done.stdout
+    assert said["evidence"]["word"] in ("thin", "unsupported"), done.stdout
     assert done.exit_code == 1
     first, text = done.stdout.split("\n")[0], " ".join(done.stdout.split())
     assert first.startswith("The log does not carry this policy. Under the belief, it spends ")
@@ -51,7 +51,7 @@ def test_no_promise_is_made_on_a_log_of_one_habit(tmp_path):
 def test_the_evidence_of_wet_chicken_is_not_sound(name, tmp_path):
     world, rows = CASES[name](0)
     arguments = pr.read_problem(write_log(tmp_path, world, rows, FREE + QUICK)).arguments()
-    assert pr.solve(**arguments).footing.word.warns
+    assert pr.solve(**arguments).evidence.word.warns
 
 
 @pytest.mark.long
@@ -80,7 +80,7 @@ def test_a_cost_that_few_rows_show_is_no_evidence_whatever_its_level_and_scale()
         costs = [[level + scale * each for each in row] for row in cost]
         plant = pr.TabularFamily(support, cost=costs, start=0, discount=0.9)
         belief = pr.Dirichlet.symmetric(support).update(log)
-        found = pr.evaluate([[1.0, 0.0]] * 10, plant, belief).footing
+        found = pr.evaluate([[1.0, 0.0]] * 10, plant, belief).evidence
         assert found.time < 0.1
         words.add(found.word.name)
         shares.add(round(found.cost_share, 9))

@@ -320,11 +320,11 @@ def test_the_first_log_of_outcomes_counts_once_too(tmp_path):
     assert belief.mean() == pytest.approx(by_hand.mean())
 
 
-def test_the_page_of_a_run_with_laws_has_a_footing_and_counts_no_pairs(tmp_path):
+def test_the_page_of_a_run_with_laws_has_a_evidence_and_counts_no_pairs(tmp_path):
     run = pr.solve_problem(read(tmp_path), tmp_path / "run", progress=False)
-    assert run.record.footing is not None and run.record.footing.word is not None
+    assert run.record.evidence is not None and run.record.evidence.word is not None
     page = (run.folder / "report.html").read_text()
-    assert f'data-name="footing.word" data-value="{run.record.footing.word}"' in page
+    assert f'data-name="evidence.word" data-value="{run.record.evidence.word}"' in page
     assert "every row of the log tells of all pairs of its law" in page
 
 

@@ -163,7 +163,7 @@ def test_a_log_counts_once(problem, run, tmp_path):
     again = ["continue", str(later.folder), "--data", str(more), "--again", "--no-report", "--quiet"]
     result = CliRunner().invoke(app, again)
     said = json.loads((later.folder / "solution.json").read_text())
-    carried = said["status"] == "CONVERGED" and said["footing"]["word"] == "sound"
+    carried = said["status"] == "CONVERGED" and said["evidence"]["word"] == "sound"
     assert result.exit_code == (0 if carried else 1), result.output
     assert read_checkpoint(later.folder).case.counts().sum() == run.case.counts().sum() + 5
 

@@ -277,11 +277,11 @@ def test_what_the_completion_does_not_hold_for_is_refused(name):
         call()
 
 
-def test_the_footing_says_why_it_says_nothing():
+def test_the_evidence_says_why_it_says_nothing():
     belief, family = small_family(random_log(np.random.default_rng(8), 60))
-    footing = pr.evaluate(np.full((STATES, ACTIONS), 0.5), family, belief).footing
-    assert footing is not None and footing.word is None
-    assert footing.reason == "a TriedRows belief has no prior for what its log has not shown, but its dearest case"
+    evidence = pr.evaluate(np.full((STATES, ACTIONS), 0.5), family, belief).evidence
+    assert evidence is not None and evidence.word is None
+    assert evidence.reason == "a TriedRows belief has no prior for what its log has not shown, but its dearest case"
 
 
 def test_rivals_are_judged_under_the_belief():

@@ -103,7 +103,7 @@ from .models import AbstractFamily as AbstractFamily
 from .models import Family as Family
 from .models import TabularFamily as TabularFamily
 from .models import TriedFamily as TriedFamily
-from .objectives import Footing as Footing
+from .objectives import Evidence as Evidence
 from .objectives import FunctionObjective as FunctionObjective
 from .objectives import Objective as Objective
 from .objectives import OtherPrior as OtherPrior

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from .arrays import Array, as_float, in_float64, require_finite, require_kind, require_size
 from .errors import InputError, hinted
-from .objectives import Footing, Objective, losses_on, objective_of, relative_objective, replicates_on
+from .objectives import Evidence, Objective, losses_on, objective_of, relative_objective, replicates_on
 from .posteriors import Posterior, WeightedDraws, equally_weighted
 from .records import Record
 from .risks import (
@@ -59,7 +59,7 @@ class Evaluation(Record):
         risk_standard_error: Monte-Carlo error of the risk, of draws and particles together; 0 where there is none.
         interval: its 95 % confidence interval; the risk itself on a whole posterior, NaN where none can be had.
         truncation: mass of the occupancy a truncated method may leave out, 0 for an exact one.
-        footing: what the risk stands on: sound, thin or unsupported; None where it was not asked.
+        evidence: what the risk stands on: sound, thin or unsupported; None where it was not asked.
         notes: what else the model says of the policy, such as a `Stability`; None where that is nothing.
         without: `[B, M]` losses of a simulated model without each batch of its particles; None where losses are exact.
         particle_standard_error: what the particles of a simulated model leave open of the risk, by the jackknife over
@@ -74,7 +74,7 @@ class Evaluation(Record):
     risk_standard_error: float
     interval: tuple[float, float]
     truncation: float = 0.0
-    footing: Footing | None = None
+    evidence: Evidence | None = None
     notes: Any = None
     without: Float[Array, "B M"] | None = None
     particle_standard_error: float = 0.0
@@ -205,7 +205,7 @@ class Evaluation(Record):
         return [
             ("mean loss", mean),
             *self.risk_rows(),
-            *([] if self.footing is None else self.footing.rows()),
+            *([] if self.evidence is None else self.evidence.rows()),
             *self.note_rows(),
             ("5 %, 50 %, 95 %", f"{low:.4f}, {middle:.4f}, {high:.4f}"),
             *self.truncation_rows(),
@@ -353,8 +353,8 @@ def evaluate(
         worst = int(np.argmax(~np.isfinite(result.losses)))
         where, value = draws.thetas[worst], result.losses[worst]
         raise InputError(f"the loss is {value} at the posterior draw theta = {where}; check the loss")
-    footing = objective.footing(belief, risk, point, result, as_seed(seed))
-    return dataclasses.replace(result, footing=footing, notes=notes)
+    evidence = objective.evidence(belief, risk, point, result, as_seed(seed))
+    return dataclasses.replace(result, evidence=evidence, notes=notes)
 
 
 @hinted

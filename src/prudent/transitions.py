@@ -234,7 +234,7 @@ def log_of(counts: LogCounts, states: Names, actions: Names) -> Log:
     return Log(transitions, states.all(), actions.all(), cost, counts.rows)
 
 
-class Evidence(Record):
+class SupportCounts(Record):
     """A log laid out along a support: which entries of the kernel make each transition that was seen.
 
     Attributes:
@@ -248,7 +248,7 @@ class Evidence(Record):
     count: Float[Array, " K"]
 
     @staticmethod
-    def of(support: Support, log: Transitions | Log, learner: str = "model") -> Evidence:
+    def of(support: Support, log: Transitions | Log, learner: str = "model") -> SupportCounts:
         """Merge the rows of a log, and refuse those that the support cannot make; `learner` has them, for messages."""
         log = cast(Transitions, transitions_of(log, support))
         require_kind("log", log, Transitions, "a log of Transitions, such as Transitions.from_records(...)")
@@ -261,7 +261,7 @@ class Evidence(Record):
         count = np.bincount(place, np.asarray(log.count), minlength=len(code))
         pair, next_state = code // log.states, code % log.states
         if support.is_dense:
-            return Evidence(pair * support.successors + next_state, np.arange(len(code)), count)
+            return SupportCounts(pair * support.successors + next_state, np.arange(len(code)), count)
         width = support.successors
         match = support.index().reshape(-1, width)[pair] == next_state[:, None]
         match &= support.allowed().reshape(-1, width)[pair]
@@ -273,7 +273,7 @@ class Evidence(Record):
                 f"{log.next_state[row]}, which the support does not allow; add it to the support or correct the log"
             )
         row, slot = np.nonzero(match)
-        return Evidence(pair[row] * width + slot, row, count)
+        return SupportCounts(pair[row] * width + slot, row, count)
 
     def log_likelihood(self, probability: Float[Array, "*N S A B"]) -> Float[Array, "*N"]:
         """`sum_k count_k log P(s'_k | s_k, a_k)`, -inf where a transition seen has no probability."""
@@ -310,10 +310,10 @@ def log_likelihood(family: AbstractFamily, theta: Any, log: Transitions) -> Any:
     -2.6311
     """
     require_kind("family", family, AbstractFamily, "a family of MDPs, made by Family(...) or TabularFamily(...)")
-    theta, evidence = as_float(theta, "theta"), Evidence.of(family.support, log)
+    theta, seen = as_float(theta, "theta"), SupportCounts.of(family.support, log)
     if is_concrete(theta):
-        return evidence.log_likelihood(_kernels_at(family, theta[None]))[0]
-    return evidence.log_likelihood(kernel_at(family, theta))
+        return seen.log_likelihood(_kernels_at(family, theta[None]))[0]
+    return seen.log_likelihood(kernel_at(family, theta))
 
 
 def _kernels_at(family: AbstractFamily, thetas: Float[np.ndarray, "N ..."]) -> Float[np.ndarray, "N S A B"]:
@@ -366,7 +366,7 @@ class Likelihood(Record):
 
 class _OfKernel(Likelihood):
     family: AbstractFamily
-    evidence: Evidence | None
+    seen: SupportCounts | None
 
     def value(self, theta: Array) -> tuple[Array, Array]:
         return self._of(kernel_at(self.family, theta))
@@ -378,7 +378,7 @@ class _OfKernel(Likelihood):
         xp, lead = namespace_of(probability), probability.shape[:-3]
         close = xp.abs(probability.sum(axis=-1) - 1.0) < 1e-8
         proper = xp.all(probability >= 0, axis=(-3, -2, -1)) & xp.all(close, axis=(-2, -1))
-        return xp.zeros(lead) if self.evidence is None else self.evidence.log_likelihood(probability), proper
+        return xp.zeros(lead) if self.seen is None else self.seen.log_likelihood(probability), proper
 
     @property
     def bytes(self) -> int:
@@ -415,7 +415,7 @@ def likelihood_of(family: Any, log: Any) -> Likelihood:
             family.check_log(log)
         return _OfVectors(family, log)
     require_kind("family", family, AbstractFamily, FAMILY)
-    return _OfKernel(family, None if log is None else Evidence.of(family.support, log))
+    return _OfKernel(family, None if log is None else SupportCounts.of(family.support, log))
 
 
 def joined(family: Any, *logs: Any) -> Any:

@@ -39,7 +39,7 @@ def evaluate(
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
         from ..problems import read_problem, risk_name
-        from ..report import footing_words, not_carried_words, number, with_error
+        from ..report import evidence_words, not_carried_words, number, with_error
         from ..runs import evaluate_problem
 
         case = read_problem(problem, trust=trust)
@@ -48,14 +48,14 @@ def evaluate(
             said = {"policy": str(policy), "problem": str(problem)}
             say_json(said | judged.model_dump(mode="json"))
             return
-        assert judged.footing is not None
+        assert judged.evidence is not None
         risk, tail = risk_name(case.facts.file.risk), f"CVaR {judged.tail_level:g}"
         rows = [
             (risk, with_error(judged.risk, judged.risk_standard_error, 5)),
             ("mean", with_error(judged.mean, judged.mean_standard_error, 5)),
             (f"VaR {judged.tail_level:g}", number(judged.value_at_risk, 5)),
             *([] if risk == tail else [(tail, number(judged.tail_mean, 5))]),
-            *footing_words(judged.footing, risk),
+            *evidence_words(judged.evidence, risk),
         ]
         if not judged.carried:
             say(not_carried_words(judged))

@@ -95,8 +95,8 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
 
         read_content(problem)  # what is no file or no TOML is refused before anything slow is imported
         from ..problems import fit_of, read_problem, risk_name, suggestion_of
-        from ..report import fit_record, fit_words, footing_words
-        from ..runs import changed_by_rule, footing_before
+        from ..report import evidence_words, fit_record, fit_words
+        from ..runs import changed_by_rule, evidence_before
 
         case = read_problem(problem, trust=trust)
         said = {"states": list(case.states), "actions": list(case.actions)}
@@ -107,18 +107,18 @@ def check(problem: Problem, trust: Trust = False, as_json: AsJson = False) -> No
             else:
                 table(f"{problem}: ready to be solved", case.describe())
             return
-        suggestion, footing, fit = suggestion_of(case), footing_before(case), fit_record(fit_of(case, bands=False))
+        suggestion, evidence, fit = suggestion_of(case), evidence_before(case), fit_record(fit_of(case, bands=False))
         change = None if suggestion is None else changed_by_rule(case, suggestion.then)
         if as_json:
             said |= {"shape": case.shape} | case.seen() | {"digest": case.digest()}
             said |= {"suggestion": None if suggestion is None else suggestion.plain() | _plain(change)}
-            said |= {"footing": None if footing is None else footing.model_dump(mode="json")}
+            said |= {"evidence": None if evidence is None else evidence.model_dump(mode="json")}
             said |= {"fit": None if fit is None else fit.model_dump(mode="json", exclude={"bands", "measure"})}
             say_json(said)
             return
         table(f"{problem}: ready to be solved", case.describe())
-        if footing is not None:
-            words = footing_words(footing, risk_name(case.facts.file.risk))
+        if evidence is not None:
+            words = evidence_words(evidence, risk_name(case.facts.file.risk))
             table("A plan for the posterior mean, before anything is solved:", words)
         if fit is not None:
             table(f"Does the model fit the log? Time is {fit.when}.", fit_words(fit))
@@ -196,7 +196,7 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
         return
     if quiet:
         return
-    from ..report import footing_words, limit_words, number, with_error
+    from ..report import evidence_words, limit_words, number, with_error
 
     risk = record.risk_name
     _show_decision(record, run.folder)
@@ -222,7 +222,7 @@ def show_run(run: Run, as_json: bool, quiet: bool, no_report: bool = False) -> N
         for limit in record.limits
         for words in limit_words(limit, record.exact, record.loss_name)
     ]
-    rows += [] if record.footing is None else [f"{k}: {text}" for k, text in footing_words(record.footing, risk)]
+    rows += [] if record.evidence is None else [f"{k}: {text}" for k, text in evidence_words(record.evidence, risk)]
     # What the log does not carry is no ground for an interval or a bound.
     rows += [*_plan_words(record), *_bound_words(record)] if record.carried else []
     rows += _driver_words(record)

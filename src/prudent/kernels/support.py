@@ -57,7 +57,7 @@ class Support(Record):
         Args:
             successor: an `[S, A, B]` array, or nested lists of whole numbers.
             states: the number of states, checked against the outer length when given.
-            observed: the lists are only what a log has shown; `solution.footing` then asks what else may be possible.
+            observed: the lists are only what a log has shown; `solution.evidence` then asks what else may be possible.
         """
         array, listed = _pad(successor)
         size = array.shape[0] if states is None else states

@@ -19,7 +19,7 @@ from .base import (
 )
 from .boxes import Boxes, DeviationBounds
 from .chunks import chunk_size, losses_of_pairs, losses_on, mean_visits, point_at, replicates_on, slopes_on
-from .footing import Footing, OtherPrior, Soundness, ThinPair
+from .evidence import Evidence, OtherPrior, Soundness, ThinPair
 from .function import FunctionObjective
 from .relative import RelativeObjective, relative_objective, weigh_together
 from .tabular import TabularObjective, UnvisitedStarts

@@ -21,7 +21,7 @@ from ..records import Record, tree_map
 from ..risks import Risk
 from ..seeds import Seed
 from .boxes import Boxes
-from .footing import Footing
+from .evidence import Evidence
 
 
 class Losses(NamedTuple):
@@ -291,7 +291,7 @@ class Objective(Record):
         """Relaxations over boxes of tables at these draws."""
         return None
 
-    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
+    def evidence(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Evidence:
         """What a stated risk stands on: how much of it on few rows, and on the prior.
 
         Args:
@@ -301,7 +301,7 @@ class Objective(Record):
             answer: the policy judged on fresh draws of the belief, an `Evaluation`.
             seed: of the draws.
         """
-        return Footing.unknown("it is not known which rows the belief comes from")
+        return Evidence.unknown("it is not known which rows the belief comes from")
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """The same objective in units of its own, so that level and scale of the losses change no policy."""

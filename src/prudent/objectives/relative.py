@@ -35,7 +35,7 @@ from .base import (
 )
 from .boxes import Boxes, DeviationBounds
 from .chunks import losses_on, point_at
-from .footing import Footing
+from .evidence import Evidence
 
 BEST = "best"
 
@@ -142,12 +142,12 @@ class RelativeObjective(Objective):
         low, high = self.inner.loss_range(thetas)
         return low - high, high - low
 
-    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
+    def evidence(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Evidence:
         """Return what the policy's own loss stands on."""
         losses = np.asarray(answer.losses) + self.constants.at(answer.draws.thetas)
         found = risk(losses, answer.draws.probabilities)
         own = changed(answer, losses=losses, risk=float(found.value), weights=np.asarray(found.weights))
-        return self.inner.footing(belief, risk, point, own, seed)
+        return self.inner.evidence(belief, risk, point, own, seed)
 
     def parts(self) -> dict[str, Any]:
         """Return the parts of the inner objective and the reference."""

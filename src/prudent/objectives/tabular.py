@@ -24,7 +24,7 @@ from ..seeds import Seed
 from .base import Averages, ModelSlopes, Objective, Plans, Size, Table, Unit
 from .boxes import Boxes
 from .chunks import mean_visits
-from .footing import Footing
+from .evidence import Evidence
 from .tabular_boxes import LARGEST_BOXES, ConvexBoxes, LinearBoxes
 from .tabular_checks import (
     check_large,
@@ -35,7 +35,7 @@ from .tabular_checks import (
     require_loss,
     require_same_support,
 )
-from .tabular_footing import footing_of
+from .tabular_evidence import evidence_of
 from .tabular_host import evaluate_models
 from .tabular_plans import EventAverages, EventPlans, TabularPlans
 
@@ -275,9 +275,9 @@ class TabularObjective(Objective):
             return ""
         return "the loss is a plain function that may not be convex; as_convex(loss) says that it is"
 
-    def footing(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Footing:
+    def evidence(self, belief: Posterior, risk: Risk, point: np.ndarray, answer: Any, seed: Seed) -> Evidence:
         """By the rows behind a belief about tables; of other beliefs it cannot be said."""
-        return footing_of(self, belief, risk, point, answer, seed)
+        return evidence_of(self, belief, risk, point, answer, seed)
 
     def notes(self, belief: Posterior, point: np.ndarray, draws: WeightedDraws) -> Any | None:
         """Starts in states that the log never visits, of a `TriedFamily`."""

@@ -13,7 +13,7 @@ from ..arrays import Array, as_float, is_concrete, require_distribution, require
 from ..errors import InputError
 from ..kernels import Support
 from ..records import field
-from ..transitions import Evidence, Log, Transitions, Trials, transitions_of
+from ..transitions import Log, SupportCounts, Transitions, Trials, transitions_of
 from .base import AbstractTable, Invertible, as_labels, in_blocks, require_counts, require_prior, require_table
 
 
@@ -266,7 +266,7 @@ def sum_counts(support: Support, counts: Any, log: Transitions | Log) -> Float[n
     log = transitions_of(log, support)
     if not isinstance(log, Transitions):
         raise InputError(f"a table of probabilities learns from Transitions, got {type(log).__name__}")
-    seen, counts = Evidence.of(support, log, "posterior"), np.array(counts, order="C")
+    seen, counts = SupportCounts.of(support, log, "posterior"), np.array(counts, order="C")
     # Where a list repeats a successor, its first entry counts.
     first = np.unique(seen.row, return_index=True)[1]
     counts.ravel()[np.asarray(seen.entry)[first]] += seen.count

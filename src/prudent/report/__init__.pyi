@@ -39,10 +39,10 @@ from .parts import CertificateRecord as CertificateRecord
 from .parts import CoverageRecord as CoverageRecord
 from .parts import Difference as Difference
 from .parts import DriverRecord as DriverRecord
-from .parts import FootingRecord as FootingRecord
+from .parts import EvidenceRecord as EvidenceRecord
 from .parts import PairRecord as PairRecord
 from .parts import PriorRecord as PriorRecord
-from .parts import footing_record as footing_record
+from .parts import evidence_record as evidence_record
 from .parts import proof_record as proof_record
 from .record import PolicyRecord as PolicyRecord
 from .record import SolutionRecord as SolutionRecord
@@ -60,8 +60,8 @@ from .rendering import warnings_of as warnings_of
 from .rendering import write_report as write_report
 from .words import between as between
 from .words import compared as compared
+from .words import evidence_words as evidence_words
 from .words import figure_text as figure_text
-from .words import footing_words as footing_words
 from .words import nominally as nominally
 from .words import number as number
 from .words import percent as percent

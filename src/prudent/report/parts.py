@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..objectives import Footing
+    from ..objectives import Evidence
     from ..proofs import Proof
 
 # Shares that are sums may be above 1 by this much.
@@ -159,7 +159,7 @@ class PriorRecord(Part):
     gain: Number
 
 
-class FootingRecord(Part):
+class EvidenceRecord(Part):
     """What a risk stands on.
 
     Attributes:
@@ -276,19 +276,19 @@ class ProblemRecord(Part):
     digest: str
 
 
-def footing_record(footing: Footing, states: Any, actions: Any) -> FootingRecord:
-    """A footing in the names of its problem."""
-    named = footing.pairs[:MOST_PAIRS]
-    word: Any = footing.word
+def evidence_record(evidence: Evidence, states: Any, actions: Any) -> EvidenceRecord:
+    """A evidence in the names of its problem."""
+    named = evidence.pairs[:MOST_PAIRS]
+    word: Any = evidence.word
     if word is None:
-        return FootingRecord(word=None, message=footing.reason, few=footing.few)
-    return FootingRecord.of(
-        footing,
+        return EvidenceRecord(word=None, message=evidence.reason, few=evidence.few)
+    return EvidenceRecord.of(
+        evidence,
         word=word.name.lower(),
-        message=footing.message(),
+        message=evidence.message(),
         pairs=tuple(PairRecord.of(each, state=states[each.pair[0]], action=actions[each.pair[1]]) for each in named),
-        pairs_left_out=len(footing.pairs) - len(named),
-        others=tuple(PriorRecord.of(other) for other in footing.others),
+        pairs_left_out=len(evidence.pairs) - len(named),
+        others=tuple(PriorRecord.of(other) for other in evidence.others),
     )
 
 

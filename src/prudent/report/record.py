@@ -33,7 +33,7 @@ from .parts import (
     CoverageRecord,
     Difference,
     DriverRecord,
-    FootingRecord,
+    EvidenceRecord,
     History,
     Number,
     Part,
@@ -82,7 +82,7 @@ class PolicyRecord(Part):
         tail_level: where the tail begins.
         value_at_risk, tail_mean: quantile of the losses at the tail level, and the mean of the worst beyond it.
         difference: its risk less that of the policy it is set beside; None without one.
-        footing: what its risk stands on; None where it was not asked for.
+        evidence: what its risk stands on; None where it was not asked for.
         losses: `[M]` at each draw.
         weights: `[M]` the density xi* that attains the risk.
         probabilities: `[S, A]` chance of each action in each state; None for a policy that is no table.
@@ -104,7 +104,7 @@ class PolicyRecord(Part):
     value_at_risk: Number
     tail_mean: Number
     difference: Difference | None = None
-    footing: FootingRecord | None = None
+    evidence: EvidenceRecord | None = None
     losses: Array
     weights: Array
     probabilities: Table = None
@@ -116,7 +116,7 @@ class PolicyRecord(Part):
 
         True where the word is not known, as of a belief that is given without a log.
         """
-        return self.footing is None or self.footing.word in (None, "sound")
+        return self.evidence is None or self.evidence.word in (None, "sound")
 
 
 class SolutionRecord(PolicyRecord):
@@ -319,7 +319,7 @@ def policy_record(name: str, judged: Evaluation, tail_level: float, **more: Any)
     """A policy's evaluation as a record; `more` are fields that it does not tell."""
     tail = {"value_at_risk": float(judged.quantile(tail_level)), "tail_mean": judged.under(CVaR(tail_level)).risk}
     # The probabilities of an evaluation are those of its draws.
-    other = {"probabilities": None, "footing": None} | tail | more
+    other = {"probabilities": None, "evidence": None} | tail | more
     return PolicyRecord.of(judged, name=name, draws=len(judged.losses), tail_level=tail_level, **other)
 
 

@@ -105,14 +105,14 @@ def not_carried_words(record: PolicyRecord) -> str:
 
     The sentence is empty where the log carries the policy.
     """
-    footing = record.footing
-    if record.carried or footing is None:
+    evidence = record.evidence
+    if record.carried or evidence is None:
         return ""
     seen = record.coverage if isinstance(record, SolutionRecord) else None
     never = "" if seen is None or seen.shared else f", {words.percent(seen.unseen_time)} in pairs never tried"
     return (
-        f"The log does not carry this policy. Under the belief, it spends {words.percent(footing.time or 0.0)} of its "
-        f"discounted time in pairs tried fewer than {footing.few} times{never}. No promise is made."
+        f"The log does not carry this policy. Under the belief, it spends {words.percent(evidence.time or 0.0)} of its "
+        f"discounted time in pairs tried fewer than {evidence.few} times{never}. No promise is made."
     )
 
 
@@ -132,8 +132,8 @@ def promise_words(record: SolutionRecord) -> str:
 def warnings_of(record: SolutionRecord) -> list[str]:
     """What the data leave to be minded, beside the answer that they touch."""
     found = []
-    if record.footing is not None and not record.carried:
-        found.append(f"The evidence is {record.footing.word}: {record.footing.message}.")
+    if record.evidence is not None and not record.carried:
+        found.append(f"The evidence is {record.evidence.word}: {record.evidence.message}.")
     seen = record.coverage
     if seen is not None and not seen.shared and seen.unseen_time >= UNSEEN and record.carried:
         time = words.percent(seen.unseen_time)
@@ -151,8 +151,8 @@ def warnings_of(record: SolutionRecord) -> list[str]:
 
 def _thin(record: SolutionRecord) -> tuple[PairRecord, ...]:
     """The pairs with few rows that the policy leans on most."""
-    if record.footing is not None and record.footing.pairs:
-        return record.footing.pairs[:3]
+    if record.evidence is not None and record.evidence.pairs:
+        return record.evidence.pairs[:3]
     return () if record.coverage is None or record.coverage.shared else record.coverage.relied_on[:3]
 
 

@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-from .parts import Difference, FootingRecord, PriorRecord
+from .parts import Difference, EvidenceRecord, PriorRecord
 
 # Characters that reorder what stands around them; a name may not do that to the page.
 REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -168,22 +168,22 @@ def percent(share: float) -> str:
     return f"{hundred:.1f} %" if fine else f"{hundred:.0f} %"
 
 
-def footing_words(footing: FootingRecord, risk_name: str) -> list[tuple[str, str]]:
+def evidence_words(evidence: EvidenceRecord, risk_name: str) -> list[tuple[str, str]]:
     """What a risk stands on, as (label, text).
 
-    >>> footing_words(FootingRecord(word=None, message="no counts", few=5), "CVaR 0.9")
-    [('footing', 'not judged: no counts')]
+    >>> evidence_words(EvidenceRecord(word=None, message="no counts", few=5), "CVaR 0.9")
+    [('evidence', 'not judged: no counts')]
     """
-    if footing.word is None or footing.time is None or footing.tail_time is None:
-        return [("footing", f"not judged: {footing.message}")]
-    leans = f"{percent(footing.time)} of its discounted time, {percent(footing.tail_time)} in the tail of the risk"
-    named = [f"{each.state}/{each.action} ({several(round(each.rows), 'row')})" for each in footing.pairs[:4]]
-    more = len(footing.pairs) - len(named) + footing.pairs_left_out
+    if evidence.word is None or evidence.time is None or evidence.tail_time is None:
+        return [("evidence", f"not judged: {evidence.message}")]
+    leans = f"{percent(evidence.time)} of its discounted time, {percent(evidence.tail_time)} in the tail of the risk"
+    named = [f"{each.state}/{each.action} ({several(round(each.rows), 'row')})" for each in evidence.pairs[:4]]
+    more = len(evidence.pairs) - len(named) + evidence.pairs_left_out
     named += [f"{more:,} more"] if more else []
     return [
-        ("footing", f"{footing.word}: {footing.message}"),
-        *(("other prior", f"{other.name}: {under_prior(other, risk_name)}") for other in footing.others),
-        (f"under {footing.few} rows", leans + (f": {', '.join(named)}" if named else "")),
+        ("evidence", f"{evidence.word}: {evidence.message}"),
+        *(("other prior", f"{other.name}: {under_prior(other, risk_name)}") for other in evidence.others),
+        (f"under {evidence.few} rows", leans + (f": {', '.join(named)}" if named else "")),
     ]
 
 

@@ -8,7 +8,7 @@ from .comparing import RuleChange as RuleChange
 from .comparing import changed_by_rule as changed_by_rule
 from .comparing import compare_runs as compare_runs
 from .comparing import evaluate_problem as evaluate_problem
-from .comparing import footing_before as footing_before
+from .comparing import evidence_before as evidence_before
 from .exporting import load_solution as load_solution
 from .exporting import plot_solution as plot_solution
 from .exporting import report_solution as report_solution

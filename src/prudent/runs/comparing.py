@@ -15,7 +15,7 @@ from ..losses import ExpectedCost
 from ..objectives import losses_on
 from ..problems import AbstractCase, Case, read_problem
 from ..records import same as same_policy
-from ..report import Difference, FootingRecord, PolicyRecord, SolutionRecord
+from ..report import Difference, EvidenceRecord, PolicyRecord, SolutionRecord
 from ..risks import Expectation
 from .checkpoint import checkpoint_from, episode_seed
 from .folder import ARRAYS, CHECKPOINT, SOLUTION, read_policy, read_run, record_of
@@ -82,12 +82,12 @@ def _mean_plan(case: Case) -> _MeanPlan | None:
     return _MeanPlan(evaluator, table, judged(evaluator.risk, losses, evaluator.draws))
 
 
-def footing_before(case: Case) -> FootingRecord | None:
+def evidence_before(case: Case) -> EvidenceRecord | None:
     """What a plan for the posterior mean would stand on, before anything is solved; None where that takes long."""
     plan = _mean_plan(case)
     if plan is None:
         return None
-    return plan.evaluator.footing(plan.table, plan.found, case.facts.states, case.facts.actions)
+    return plan.evaluator.evidence(plan.table, plan.found, case.facts.states, case.facts.actions)
 
 
 class RuleChange(NamedTuple):

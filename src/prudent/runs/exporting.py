@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..evaluation import Evaluation
 from ..files import write_whole
 from ..linear import LinearGaussianPolicy, Share, Stability
-from ..objectives import Footing, OtherPrior, Soundness, ThinPair, UnvisitedStarts
+from ..objectives import Evidence, OtherPrior, Soundness, ThinPair, UnvisitedStarts
 from ..plots import loss_distributions
 from ..policies import NeuralPolicy, TabularPolicy
 from ..posteriors import WeightedDraws
@@ -92,7 +92,7 @@ RECORDS = {
         Certificate,
         Driver,
         Evaluation,
-        Footing,
+        Evidence,
         History,
         OtherPrior,
         Share,

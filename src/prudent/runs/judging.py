@@ -14,7 +14,7 @@ from ..evaluation import Evaluation, judge, judged, usual_draws
 from ..objectives import chunk_size, losses_on, objective_of, slopes_on
 from ..posteriors import WeightedDraws
 from ..problems import Case, limit_measure
-from ..report import Difference, FootingRecord, LimitRecord, PolicyRecord, footing_record, limit_record, policy_record
+from ..report import Difference, EvidenceRecord, LimitRecord, PolicyRecord, evidence_record, limit_record, policy_record
 from ..risks import CVaR, Risk, effective_draws
 from ..seeds import as_seed
 from ..solvers import Job, JobDraws, Solution, fresh_draws, limit_answer
@@ -104,7 +104,7 @@ class Evaluator:
             same = self.tabular and same_where_met(beside, point)
             more["difference"] = self.difference(beside.losses if same else np.asarray(found.losses), beside.losses)
         if stands_on is not None:
-            more["footing"] = self.footing(point, found, *stands_on)
+            more["evidence"] = self.evidence(point, found, *stands_on)
         return policy_record(name, found, self.tail_level, **more)
 
     def difference(self, losses: np.ndarray, others: np.ndarray, risk: Risk | None = None) -> Difference:
@@ -119,10 +119,10 @@ class Evaluator:
         return self.objective.mean_occupancies(point, thetas[:few], weights)[0]
 
     @in_float64
-    def footing(self, point: np.ndarray, found: Evaluation, states: Any, actions: Any) -> FootingRecord:
+    def evidence(self, point: np.ndarray, found: Evaluation, states: Any, actions: Any) -> EvidenceRecord:
         """What the risk of a policy stands on, by these names."""
-        footing = self.objective.footing(self.belief, self.risk, point, found, self.seed)
-        return footing_record(footing, states, actions)
+        evidence = self.objective.evidence(self.belief, self.risk, point, found, self.seed)
+        return evidence_record(evidence, states, actions)
 
 
 def same_where_met(policy: PolicyRecord, table: np.ndarray) -> bool:

@@ -18,8 +18,8 @@ from ..report import (
     FitRecord,
     PolicyRecord,
     SolutionRecord,
+    evidence_record,
     fit_record,
-    footing_record,
     linear_fields,
     problem_fields,
     proof_record,
@@ -303,11 +303,11 @@ def _judge_plans(
     case: AbstractCase, evaluator: Evaluator, solution: Solution, made: dict[str, Any]
 ) -> tuple[PolicyRecord, PolicyRecord | None, list[PolicyRecord], list[str]]:
     """Judge the answer, the best deterministic policy and the rivals, and name the rivals that cannot be judged."""
-    table, footing = case.table(), None
-    if table is not None and solution.footing is not None:
-        footing = footing_record(solution.footing, case.states, case.actions)
+    table, evidence = case.table(), None
+    if table is not None and solution.evidence is not None:
+        evidence = evidence_record(solution.evidence, case.states, case.actions)
     # The solver's own numbers: computed in another batch, the last digit may differ.
-    known = {"known": solution.evaluation, "status": solution.status.name, "footing": footing}
+    known = {"known": solution.evaluation, "status": solution.status.name, "evidence": evidence}
     answer = evaluator.record("this policy", solution.policy, **known)
     rivals, infinite = rival_records(evaluator, made, answer)
     certain = None if table is None else best_deterministic(evaluator, [answer, *rivals])

@@ -98,7 +98,7 @@ def solve(
         resume: a solution of the same call to go on from, for `solver.iterations` more.
         progress: show a line that says what is done; when left out, only on a terminal. A function is
             called with a `RunState` after every iteration instead, in this process alone.
-        certify: find the solution's `certificate` and `footing`, for at most about what the solution cost.
+        certify: find the solution's `certificate` and `evidence`, for at most about what the solution cost.
         subject_to: limits that the policy has to keep; `solution.limits` says whether it does, and what each costs.
         keep: called now and then, first after the first iteration, with a function that gives the solution so far,
             which is not judged on fresh draws but can be gone on from with `resume=`; to keep, should the process end.
@@ -387,7 +387,7 @@ def _solve_limited(parts: Parts, job: Job, progress: Shown, watch: Any, clock: f
         certificate = certified_within(
             objectives, limits, job.risk, point, answer, outcome.in_sample, outcome.limits.told, proofs.proved
         )
-        answer = dataclasses.replace(answer, footing=own.footing(job.belief, job.risk, point, answer, job.seed))
+        answer = dataclasses.replace(answer, evidence=own.evidence(job.belief, job.risk, point, answer, job.seed))
     judged = Judgement(answer, certificate, kept, proofs.proved)
     return _assemble(outcome, job, parts, time.perf_counter() - clock, judged)
 
@@ -433,8 +433,8 @@ def _judge_closely(
     if not certify or not answer.finite():
         return answer, None
     certificate = certified(objective, point, answer, asked.risk, slopes, in_sample)
-    footing = objective.footing(asked.belief, asked.risk, point, answer, asked.seed)
-    return dataclasses.replace(answer, footing=footing), certificate
+    evidence = objective.evidence(asked.belief, asked.risk, point, answer, asked.seed)
+    return dataclasses.replace(answer, evidence=evidence), certificate
 
 
 @in_float64

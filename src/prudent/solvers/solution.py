@@ -97,7 +97,7 @@ class Status(enum.Enum):
 
 
 # Lines of the summary that a notebook shows.
-SHOWN = ("evidence", "risk", "interval", "footing", "gap", "driven by", "mean loss", "unstable", "truncation")
+SHOWN = ("promise", "risk", "interval", "evidence", "gap", "driven by", "mean loss", "unstable", "truncation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,9 +248,9 @@ class Solution(Record):
         return self.evaluation.exact
 
     @property
-    def footing(self) -> Any:
+    def evidence(self) -> Any:
         """What the risk stands on: sound, thin or unsupported; None where no certificate was asked for."""
-        return self.evaluation.footing
+        return self.evaluation.evidence
 
     @property
     def truncation(self) -> float:
@@ -262,14 +262,14 @@ class Solution(Record):
         norm = float(self.history.gradient_norm[-1]) if len(self.history) else 0.0
         # Below rounding the digits of a norm are noise.
         last = f", last gradient norm {norm:.3g}" if not norm < 1e-12 else ""
-        carried = self.footing is None or self.footing.word is None or not self.footing.word.warns
+        carried = self.evidence is None or self.evidence.word is None or not self.evidence.word.warns
         certificate = [] if self.certificate is None else self.certificate.rows(bounded=carried)
         return [
-            *([] if carried else [("evidence", "the log does not carry this policy; no promise is made")]),
+            *([] if carried else [("promise", "none: the log does not carry this policy")]),
             ("status", f"{self.status.name.lower().replace('_', ' ')}: {self.status.value}"),
             *self.evaluation.risk_rows(),
             *(row for number, each in enumerate(self.limits) for row in each.rows(number)),
-            *([] if self.footing is None else self.footing.rows()),
+            *([] if self.evidence is None else self.evidence.rows()),
             *certificate,
             *self.evaluation.note_rows(),
             ("mean loss", f"{self.evaluation.mean:.4f}"),

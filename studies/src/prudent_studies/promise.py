@@ -228,7 +228,7 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int, full: boo
     settings: dict[str, Any] = {"solver": solver, "seed": log, "progress": False, "certify": False}
     solution = pr.solve(model, belief, risk=pr.CVaR(LEVEL), **settings)
     stated, table = solution.evaluation, np.asarray(solution.policy.probabilities)
-    footing = model.objective().footing(belief, pr.CVaR(LEVEL), table, stated, log)
+    evidence = model.objective().evidence(belief, pr.CVaR(LEVEL), table, stated, log)
     least, uniform = truth(name)
     loss = true_loss(known, solution.policy)
     mean = to_numpy(belief.mean())
@@ -250,10 +250,10 @@ def promise(name: str, size: int, candidate: str, log: int, seed: int, full: boo
         "slack": (float(solution.risk) - loss) / (uniform - least),
         "regret_likelihood": regrets["likelihood"] / (uniform - least),
         "regret_mean": regrets["mean"] / (uniform - least),
-        "warning": None if footing.word is None else footing.word.name.lower(),
-        "exceeded": footing.exceeded,
-        "own": footing.own,
-        "tail_time": footing.tail_time,
+        "warning": None if evidence.word is None else evidence.word.name.lower(),
+        "exceeded": evidence.exceeded,
+        "own": evidence.own,
+        "tail_time": evidence.tail_time,
         "status": solution.status.name,
     }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import prudent as pr
-from prudent.objectives.footing import FEW, Footing, word_for
+from prudent.objectives.evidence import FEW, Evidence, word_for
 
 
 def test_the_rule_is_monotone_and_its_edges_belong_to_the_warning():
@@ -25,10 +25,10 @@ def test_the_rule_is_monotone_and_its_edges_belong_to_the_warning():
     assert [word.warns for word in pr.Soundness] == [False, True, True]
 
 
-def footing_with(exceeded: float, own: float, tail: float, cost: float = 0.0, time: float = 0.01) -> pr.Footing:
+def evidence_with(exceeded: float, own: float, tail: float, cost: float = 0.0, time: float = 0.01) -> pr.Evidence:
     others = tuple(pr.OtherPrior(name, 1.0, chance, None) for name, chance in (("one", 0.0), ("two", exceeded)))
     word = word_for(exceeded, own, time, tail, cost)
-    return Footing(word, "", FEW, time, tail, cost, (), others, exceeded, own)
+    return Evidence(word, "", FEW, time, tail, cost, (), others, exceeded, own)
 
 
 CHANCE = "under the prior 'two', the loss is above the stated risk with probability"
@@ -110,7 +110,7 @@ OWN = "than under the belief itself"
     ],
 )
 def test_the_sentence_says_what_failed_and_by_how_much(numbers, word, said):
-    assert footing_with(*numbers).rows()[0] == ("footing", f"{word}: {said}")
+    assert evidence_with(*numbers).rows()[0] == ("evidence", f"{word}: {said}")
 
 
 def test_the_numbers_printed_make_the_word():
@@ -121,8 +121,8 @@ def test_the_numbers_printed_make_the_word():
     shares = np.clip(np.concatenate([near, random.uniform(size=20)]), 0.0, 1.0)
     for exceeded, own, tail, cost, time in random.choice(shares, size=(3000, 5)).tolist():
         time *= float(random.choice([0.1, 1.0]))
-        footing = footing_with(exceeded, own, tail, cost, time)
-        said = footing.message()
+        evidence = evidence_with(exceeded, own, tail, cost, time)
+        said = evidence.message()
         # Both ends as they are rounded.
         plain = said.replace("under 0.1 %", "0.0 %").replace("over 99.9 %", "100.0 %")
         chance = re.search(r"probability ([\d.]+) %, (.*) under the belief itself \(([\d.]+) %;", plain)
@@ -141,6 +141,6 @@ def test_the_numbers_printed_make_the_word():
             assert chance[2] == (f"{abs(more):.1f} points {how} than" if more else "within 0.1 points of that")
             assert (exceeded - own) * more >= 0.0
         failed = (more >= 36.0) + (more >= 12.0) + any(leans)
-        assert footing.word is [pr.Soundness.SOUND, pr.Soundness.THIN, *[pr.Soundness.UNSUPPORTED] * 2][failed]
+        assert evidence.word is [pr.Soundness.SOUND, pr.Soundness.THIN, *[pr.Soundness.UNSUPPORTED] * 2][failed]
         if failed == 0:
             assert chance is not None and found[0] is not None

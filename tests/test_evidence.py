@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 import prudent as pr
 from prudent.cli import app
 from prudent.objectives import losses_on
-from prudent.objectives.footing import FEW
-from prudent.objectives.tabular_footing import Ground, ground_of
-from prudent.runs import add_to_run, footing_before
+from prudent.objectives.evidence import FEW
+from prudent.objectives.tabular_evidence import Ground, ground_of
+from prudent.runs import add_to_run, evidence_before
 from prudent.runs.folder import record_files
 from prudent_studies.known import known_environment
 
@@ -74,14 +74,14 @@ def test_the_shares_of_time_are_sums_over_occupancies():
     thin = (rows < FEW) & (RAGGED.allowed().sum(axis=2) > 1)
     assert 0 < thin.sum() < 5
     time, tail = each.mean(axis=0), np.tensordot(result.weights / 300, each, axes=1)
-    footing = result.footing
-    assert footing.time == pytest.approx(time[thin].sum(), rel=1e-10)
-    assert footing.tail_time == pytest.approx(tail[thin].sum(), rel=1e-10)
-    assert {pair.pair for pair in footing.pairs} == {tuple(pair) for pair in np.argwhere(thin).tolist()}
-    for pair in footing.pairs:
+    evidence = result.evidence
+    assert evidence.time == pytest.approx(time[thin].sum(), rel=1e-10)
+    assert evidence.tail_time == pytest.approx(tail[thin].sum(), rel=1e-10)
+    assert {pair.pair for pair in evidence.pairs} == {tuple(pair) for pair in np.argwhere(thin).tolist()}
+    for pair in evidence.pairs:
         assert pair.rows == rows[pair.pair]
         assert (pair.time, pair.tail_time) == pytest.approx((time[pair.pair], tail[pair.pair]), rel=1e-10)
-    order = [max(pair.time, pair.tail_time) / (pair.rows + 1) for pair in footing.pairs]
+    order = [max(pair.time, pair.tail_time) / (pair.rows + 1) for pair in evidence.pairs]
     assert order == sorted(order, reverse=True)
 
 
@@ -94,8 +94,8 @@ def test_chance_risk_and_gain_under_another_prior_are_what_they_say():
     prior = allowed / allowed.sum(axis=2, keepdims=True)
     other = pr.Dirichlet(RAGGED, prior, belief.counts)
     again = pr.evaluate(policy, model, other, samples=4000, seed=9)
-    spread = next(each for each in result.footing.others if each.name.startswith("one row"))
-    assert result.footing.own == pytest.approx((result.losses > result.risk).mean(), abs=1e-12)
+    spread = next(each for each in result.evidence.others if each.name.startswith("one row"))
+    assert result.evidence.own == pytest.approx((result.losses > result.risk).mean(), abs=1e-12)
     # A chance from 256 draws, within four standard errors.
     chance = float((again.losses > result.risk).mean())
     assert spread.exceeded == pytest.approx(chance, abs=4 * np.sqrt(max(chance, 0.01) / 256))
@@ -110,8 +110,8 @@ def test_chance_risk_and_gain_under_another_prior_are_what_they_say():
 def test_another_unit_of_cost_changes_nothing(scale, shift):
     belief = belief_of(RAGGED, 30)
     policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
-    plain = pr.evaluate(policy, pr.TabularFamily(RAGGED, COST, 1, 0.9), belief, samples=300).footing
-    other = pr.evaluate(policy, pr.TabularFamily(RAGGED, scale * COST + shift, 1, 0.9), belief, samples=300).footing
+    plain = pr.evaluate(policy, pr.TabularFamily(RAGGED, COST, 1, 0.9), belief, samples=300).evidence
+    other = pr.evaluate(policy, pr.TabularFamily(RAGGED, scale * COST + shift, 1, 0.9), belief, samples=300).evidence
     assert (plain.word, plain.pairs, plain.message()) == (other.word, other.pairs, other.message())
 
 
@@ -120,11 +120,11 @@ def test_compiled_and_plain_ways_agree():
     belief = belief_of(RAGGED, 30)
     model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
     policy = np.full((3, 2), 0.5)
-    plain = pr.evaluate(policy, model, belief, samples=300).footing
+    plain = pr.evaluate(policy, model, belief, samples=300).evidence
     other = pr.evaluate(policy, model, belief, samples=300, loss=lambda occupancy, mdp: (occupancy * mdp.cost).sum())
-    assert other.footing.exceeded == plain.exceeded
-    assert other.footing.time == pytest.approx(plain.time, rel=1e-9)
-    assert [each.gain for each in other.footing.others] == [None] * 3
+    assert other.evidence.exceeded == plain.exceeded
+    assert other.evidence.time == pytest.approx(plain.time, rel=1e-9)
+    assert [each.gain for each in other.evidence.others] == [None] * 3
 
 
 def test_rows_that_are_tied_count_together():
@@ -147,21 +147,21 @@ STORE_COST = np.array([[8.0, 9.0], [1.0, 2.0], [0.5, 1.5], [0.8, 1.8]])
 
 
 def test_laws_of_outcomes_stand_on_what_was_seen_of_the_law():
-    """Where a next state tells the outcome, the answer is that of tied rows, whose footing is tested above."""
+    """Where a next state tells the outcome, the answer is that of tied rows, whose evidence is tested above."""
     ring = pr.Support.lists([[[(s + a - d) % 4 for d in range(3)] for a in range(2)] for s in range(4)])
     log = pr.Transitions.from_records([(3, 0, 3), (3, 0, 2), (2, 1, 3)], states=4, actions=2)
     law, policy = np.zeros((4, 2), dtype=int), np.full((4, 2), 0.5)
     model = pr.TabularFamily(ring, STORE_COST, start=3, discount=0.9)
     own, tied = pr.OutcomeLaws(ring, law), pr.Dirichlet.symmetric(ring, tied=law)
-    ours, theirs = (pr.evaluate(policy, model, each.update(log), samples=400).footing for each in (own, tied))
+    ours, theirs = (pr.evaluate(policy, model, each.update(log), samples=400).evidence for each in (own, tied))
     assert (ours.word, ours.pairs) == (theirs.word, theirs.pairs)
     assert {pair.rows for pair in ours.pairs} == {3.0}
     assert [each.name for each in ours.others] == ["seen outcomes only, a row each", "one row spread over all outcomes"]
     for mine, other in zip(ours.others, theirs.others, strict=True):
         assert (mine.risk, mine.exceeded) == pytest.approx((other.risk, other.exceeded), rel=0.05, abs=0.05)
         assert mine.gain == pytest.approx(other.gain, rel=1e-6)
-    footing = pr.evaluate(policy, model, pr.OutcomeLaws(ring, law, seen=[[40, 30, 30]]), samples=400).footing
-    assert (footing.word, footing.pairs) == (pr.Soundness.SOUND, ())
+    evidence = pr.evaluate(policy, model, pr.OutcomeLaws(ring, law, seen=[[40, 30, 30]]), samples=400).evidence
+    assert (evidence.word, evidence.pairs) == (pr.Soundness.SOUND, ())
 
 
 def test_costs_that_differ_by_the_outcome_leave_a_pair_open():
@@ -196,9 +196,9 @@ def test_a_rich_log_is_sound_by_every_risk(case, level):
     """Of a mean the belief itself finds about half of its draws above the risk: that is no fault of the log."""
     model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
     policy = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
-    footing = pr.evaluate(policy, model, belief_of(RAGGED, 50_000), risk=case.build(level), samples=1000).footing
-    assert footing.word is pr.Soundness.SOUND, footing.message()
-    assert footing.exceeded == pytest.approx(footing.own, abs=0.12)
+    evidence = pr.evaluate(policy, model, belief_of(RAGGED, 50_000), risk=case.build(level), samples=1000).evidence
+    assert evidence.word is pr.Soundness.SOUND, evidence.message()
+    assert evidence.exceeded == pytest.approx(evidence.own, abs=0.12)
 
 
 @pytest.mark.parametrize("risk", [{"kind": "expectation"}, {"kind": "cvar", "level": 0.5}, {"kind": "cvar"}])
@@ -208,11 +208,11 @@ def test_a_thousand_times_the_example_is_sound_by_its_mean_too(tmp_path, risk):
     (tmp_path / "log.csv").write_text("\n".join([first, *(f"{row}000" for row in rows)]) + "\n")
     said = "\n".join(f"{key} = {json.dumps(value)}" for key, value in risk.items())
     path.write_text(re.sub(r"\[risk\][^\[]*", f"[risk]\n{said}\n\n", path.read_text()))
-    footing = footing_before(pr.read_problem(path))
-    assert footing is not None
-    assert footing.word == "sound", footing.message
+    evidence = evidence_before(pr.read_problem(path))
+    assert evidence is not None
+    assert evidence.word == "sound", evidence.message
     # The threshold of 20 % that was there before would have been passed.
-    assert (footing.exceeded >= 0.2) == (risk != {"kind": "cvar"})
+    assert (evidence.exceeded >= 0.2) == (risk != {"kind": "cvar"})
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -221,12 +221,12 @@ def test_few_draws_are_spoken_of_as_they_are(samples):
     for risk in (pr.Expectation(), pr.CVaR(0.9), pr.WorstCase()):
         found = pr.evaluate(np.full((3, 2), 0.5), model, belief_of(RAGGED, 30), risk=risk, samples=samples)
         own = float((found.losses > found.risk * (1 + 1e-9)).mean())
-        assert found.footing.own == own
-        if found.footing.exceeded - own >= 0.16:
-            assert f"under the belief itself ({100 * own:.1f} %;" in found.footing.message()
+        assert found.evidence.own == own
+        if found.evidence.exceeded - own >= 0.16:
+            assert f"under the belief itself ({100 * own:.1f} %;" in found.evidence.message()
 
 
-def shortcut(rows: int, observed: bool, risk: pr.Risk | None = None) -> pr.Footing:
+def shortcut(rows: int, observed: bool, risk: pr.Risk | None = None) -> pr.Evidence:
     """The safe way costs 2, the shortcut, seen so often, 1; what has failed costs 100 for ever."""
     records = [(0, 0, 0)] * 500 + [(0, 1, 0)] * rows + [(1, 0, 1), (1, 1, 1)] * 500
     log = pr.Transitions.from_records(records, states=2, actions=2)
@@ -235,22 +235,22 @@ def shortcut(rows: int, observed: bool, risk: pr.Risk | None = None) -> pr.Footi
     model = pr.TabularFamily(support, [[2.0, 1.0], [100.0, 100.0]], start=0, discount=0.95)
     solution = pr.solve(model, pr.Dirichlet.symmetric(support).update(log), risk=risk, solver=QUICK)
     assert solution.policy.probabilities[0, 1] > 0.99
-    return solution.footing
+    return solution.evidence
 
 
 @pytest.mark.parametrize("risk", [None, pr.Expectation()], ids=["tail", "mean"])
 def test_a_shortcut_seen_once_is_unsupported(risk):
-    footing = shortcut(rows=1, observed=True, risk=risk)
-    assert footing.word is pr.Soundness.UNSUPPORTED
-    assert footing.pairs[0].pair == (0, 1)
-    assert footing.pairs[0].rows == 1.0
-    assert footing.tail_time > 0.99
+    evidence = shortcut(rows=1, observed=True, risk=risk)
+    assert evidence.word is pr.Soundness.UNSUPPORTED
+    assert evidence.pairs[0].pair == (0, 1)
+    assert evidence.pairs[0].rows == 1.0
+    assert evidence.tail_time > 0.99
 
 
 def test_a_shortcut_that_is_known_to_lead_nowhere_else_is_sound():
-    footing = shortcut(rows=1, observed=False)
-    assert footing.word is pr.Soundness.SOUND
-    assert footing.pairs == ()
+    evidence = shortcut(rows=1, observed=False)
+    assert evidence.word is pr.Soundness.SOUND
+    assert evidence.pairs == ()
 
 
 @pytest.mark.parametrize("belief", short(["dirichlet"], ["dirichlet", "pooled"]))
@@ -261,8 +261,8 @@ def test_a_rich_log_is_sound_and_a_poor_one_leans_on_thin_pairs(belief):
     words = {}
     for steps in (40, 100_000):
         prior = pr.Dirichlet.symmetric(support, 1.0 / 15) if belief == "dirichlet" else pr.Pooled(support)
-        footing = pr.solve(model, prior.update(known.walk(steps, seed=0)), solver=QUICK).footing
-        words[steps] = footing
+        evidence = pr.solve(model, prior.update(known.walk(steps, seed=0)), solver=QUICK).evidence
+        words[steps] = evidence
     assert words[100_000].word is pr.Soundness.SOUND
     assert words[100_000].time < 1e-3
     assert words[40].time > 0.5
@@ -271,27 +271,27 @@ def test_a_rich_log_is_sound_and_a_poor_one_leans_on_thin_pairs(belief):
 
 def test_nothing_is_said_of_beliefs_without_counts():
     lake = pr.envs.frozen_lake("SF\nHG")
-    footing = pr.evaluate(np.full((4, 4), 0.25), lake, lake.prior, samples=50).footing
-    assert footing.word is None
-    assert "Beta belief does not say how often" in footing.reason
-    assert footing.rows() == []
+    evidence = pr.evaluate(np.full((4, 4), 0.25), lake, lake.prior, samples=50).evidence
+    assert evidence.word is None
+    assert "Beta belief does not say how often" in evidence.reason
+    assert evidence.rows() == []
     support = pr.Support.dense(2, 1)
     model = pr.TabularFamily(support, [[0.0], [1.0]], 0, 0.9)
     drawn = pr.Draws(pr.Dirichlet.symmetric(support).sample(0, 20))
-    assert pr.evaluate(np.ones((2, 1)), model, drawn).footing.word is None
-    assert pr.evaluate(np.ones((2, 1)), model, pr.Sobol(pr.Dirichlet.symmetric(support)), samples=64).footing.word
+    assert pr.evaluate(np.ones((2, 1)), model, drawn).evidence.word is None
+    assert pr.evaluate(np.ones((2, 1)), model, pr.Sobol(pr.Dirichlet.symmetric(support)), samples=64).evidence.word
 
 
 def test_one_state_and_one_action_are_sound():
     support = pr.Support.dense(1, 1)
     model = pr.TabularFamily(support, [[1.0]], 0, 0.9)
-    footing = pr.evaluate(np.ones((1, 1)), model, pr.Dirichlet.symmetric(support)).footing
-    assert (footing.word, footing.exceeded, footing.own, footing.pairs) == (pr.Soundness.SOUND, 0.0, 0.0, ())
+    evidence = pr.evaluate(np.ones((1, 1)), model, pr.Dirichlet.symmetric(support)).evidence
+    assert (evidence.word, evidence.exceeded, evidence.own, evidence.pairs) == (pr.Soundness.SOUND, 0.0, 0.0, ())
 
 
-def test_a_solution_without_a_certificate_has_no_footing():
+def test_a_solution_without_a_certificate_has_no_evidence():
     model = pr.TabularFamily(RAGGED, COST, start=1, discount=0.9)
-    assert pr.solve(model, belief_of(RAGGED, 30), solver=QUICK, certify=False).footing is None
+    assert pr.solve(model, belief_of(RAGGED, 30), solver=QUICK, certify=False).evidence is None
 
 
 # ---------------------------------------------------------------- files and commands
@@ -329,7 +329,7 @@ def folder(tmp_path_factory):
 def test_check_warns_before_anything_is_solved(folder):
     result = CliRunner().invoke(app, ["check", str(folder / "problem.toml"), "--json"])
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)["footing"]
+    said = json.loads(result.stdout)["evidence"]
     assert said["word"] == "unsupported"
     assert said["pairs"][0] | {"time": 0, "tail_time": 0} == {
         "state": "ok",
@@ -348,15 +348,15 @@ def test_solve_evaluate_and_the_page_say_the_same(folder):
     assert solved.stdout.startswith(
         "The log does not carry this policy. Under the belief, it spends 100 % of its discounted time in pairs"
     )
-    assert "footing: unsupported" in solved.stdout
+    assert "evidence: unsupported" in solved.stdout
     assert "ok/shortcut (1 row)" in solved.stdout
-    said = json.loads((out / "solution.json").read_text())["footing"]
+    said = json.loads((out / "solution.json").read_text())["evidence"]
     assert said["word"] == "unsupported"
     page = (out / "report.html").read_text()
-    assert 'data-name="footing.word" data-value="unsupported"' in page
-    assert f'data-name="footing.tail_time" data-value="{said["tail_time"]!r}"' in page
+    assert 'data-name="evidence.word" data-value="unsupported"' in page
+    assert f'data-name="evidence.tail_time" data-value="{said["tail_time"]!r}"' in page
     judged = CliRunner().invoke(app, ["evaluate", str(out / "policy.csv"), str(folder / "problem.toml"), "--json"])
-    assert json.loads(judged.stdout)["footing"]["word"] == "unsupported"
+    assert json.loads(judged.stdout)["evidence"]["word"] == "unsupported"
     plain = CliRunner().invoke(app, ["evaluate", str(out / "policy.csv"), str(folder / "problem.toml")]).stdout
     names = [line.strip(" │").split("  ")[0].split("│")[0].strip() for line in plain.splitlines()]
     assert [names.count(name) for name in ("CVaR 0.9", "mean", "VaR 0.9")] == [1, 1, 1], "each number once"
@@ -366,7 +366,7 @@ def test_solve_evaluate_and_the_page_say_the_same(folder):
 
 def test_a_forged_word_is_refused(folder, tmp_path):
     run = pr.solve_problem(folder / "problem.toml", tmp_path / "run", report=False)
-    forged = run.record.model_copy(update={"footing": run.record.footing.model_copy(update={"word": "perfect"})})
+    forged = run.record.model_copy(update={"evidence": run.record.evidence.model_copy(update={"word": "perfect"})})
     add_to_run(run.folder, record_files(forged))
-    with pytest.raises(pr.InputError, match=r"is damaged \(footing: word: Input should be 'sound', 'thin' or"):
+    with pytest.raises(pr.InputError, match=r"is damaged \(evidence: word: Input should be 'sound', 'thin' or"):
         pr.read_record(run.folder)

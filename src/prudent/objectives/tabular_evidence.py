@@ -29,7 +29,7 @@ from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, Tried
 from ..risks import Risk
 from ..seeds import Seed, Stream, generator
 from .chunks import losses_on
-from .footing import FEW, Footing, OtherPrior, ThinPair, word_for
+from .evidence import FEW, Evidence, OtherPrior, ThinPair, word_for
 from .tabular_plans import linear_cost
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ NEVER = 1e-9
 ROUNDING = 1e-9
 
 
-def footing_of(
+def evidence_of(
     objective: TabularObjective,
     belief: Posterior,
     risk: Risk,
     table: Float[np.ndarray, "S A"],
     answer: Any,
     seed: Seed,
-) -> Footing:
+) -> Evidence:
     """What a policy's stated risk stands on.
 
     Args:
@@ -68,12 +68,12 @@ def footing_of(
     """
     ground = ground_of(objective.family, belief)
     if isinstance(ground, str):
-        return Footing.unknown(ground)
+        return Evidence.unknown(ground)
     time, tail = _times(objective, table, answer)
     thin = ground.open & (ground.rows < FEW)
     found = _others(objective, ground, risk, table, answer, seed)
     if found is None:
-        return Footing.unknown("the loss is not a finite number at every draw of another prior")
+        return Evidence.unknown("the loss is not a finite number at every draw of another prior")
     own, others = found
     exceeded = max(other.exceeded for other in others)
     mean_time, tail_time, cost_share = (
@@ -81,7 +81,7 @@ def footing_of(
         float(tail[thin].sum()),
         _cost_share(objective, answer, time, thin),
     )
-    return Footing(
+    return Evidence(
         word=word_for(exceeded, own, mean_time, tail_time, cost_share),
         reason="",
         few=FEW,

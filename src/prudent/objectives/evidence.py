@@ -17,7 +17,7 @@ THIN_TIME_FROM, THIN_TAIL_FROM, THIN_COST_FROM = 100, 250, 500
 
 
 class Soundness(enum.Enum):
-    """What an answer stands on, in a word; the value says what it means, `Footing.message` why it was chosen.
+    """What an answer stands on, in a word; the value says what it means, `Evidence.message` why it was chosen.
 
     >>> import prudent as pr
     >>> pr.Soundness.SOUND.warns, pr.Soundness.THIN.warns
@@ -86,7 +86,7 @@ class OtherPrior(Record):
     gain: float | None
 
 
-class Footing(Record):
+class Evidence(Record):
     """What an answer stands on.
 
     >>> import prudent as pr
@@ -95,10 +95,10 @@ class Footing(Record):
     >>> support = pr.Support.lists([[[0], [0]], [[1], [1]]], observed=True)
     >>> plant = pr.TabularFamily(support, cost=[[1.0, 0.0], [50.0, 50.0]], start=0, discount=0.9)
     >>> belief = pr.Dirichlet.symmetric(support).update(log)
-    >>> footing = pr.evaluate([[0.0, 1.0], [0.0, 1.0]], plant, belief).footing
-    >>> footing.word.name, footing.pairs[0].pair, footing.pairs[0].rows
+    >>> evidence = pr.evaluate([[0.0, 1.0], [0.0, 1.0]], plant, belief).evidence
+    >>> evidence.word.name, evidence.pairs[0].pair, evidence.pairs[0].rows
     ('UNSUPPORTED', (0, 1), 1.0)
-    >>> print(footing.message())  # doctest: +ELLIPSIS
+    >>> print(evidence.message())  # doctest: +ELLIPSIS
     under the prior 'one row spread over all successors', the loss is above the stated risk with probability ...
 
     Attributes:
@@ -126,16 +126,16 @@ class Footing(Record):
     own: float
 
     @staticmethod
-    def unknown(reason: str) -> Footing:
+    def unknown(reason: str) -> Evidence:
         """Nothing can be said, and why."""
         nan = float("nan")
-        return Footing(None, reason, FEW, nan, nan, nan, (), (), nan, nan)
+        return Evidence(None, reason, FEW, nan, nan, nan, (), (), nan, nan)
 
     def rows(self) -> list[tuple[str, str]]:
         """Lines of a summary, as (label, text); none where nothing can be said."""
         if self.word is None:
             return []
-        return [("footing", f"{self.word.name.lower()}: {self.message()}"), ("leans on", self.leaning())]
+        return [("evidence", f"{self.word.name.lower()}: {self.message()}"), ("leans on", self.leaning())]
 
     def message(self) -> str:
         """Name the conditions that made the word, with their numbers; the reason where there is no word."""
