@@ -47,6 +47,7 @@ STAGES = [
     ("events",),
     ("risks",),
     ("objectives",),
+    ("tabular",),
     ("linear",),
     ("simulated",),
     ("evaluation",),
@@ -78,12 +79,13 @@ TABLES = {
     "linear",
     "simulated",
     "events",
+    "tabular",
 }
 AFTER_THE_SEAM = {"evaluation", "gradients", "solvers", "proofs"}
 
 # Imports forward, each made when a method is called and never before: a family makes its own objective, which is built
 # of models; a solution is asked for its page, its picture and its file, which are made of solutions.
-FORWARD = {("models.py", "objectives"), ("solvers/solution.py", "runs")}
+FORWARD = {("models.py", "tabular"), ("solvers/solution.py", "runs")}
 
 STAGE = {module: number for number, modules in enumerate(STAGES) for module in modules}
 

@@ -11,9 +11,9 @@ import prudent as pr
 from prudent.cli import app
 from prudent.objectives import losses_on
 from prudent.objectives.evidence import FEW
-from prudent.objectives.tabular_evidence import Ground, ground_of
 from prudent.runs import add_to_run, evidence_before
 from prudent.runs.folder import record_files
+from prudent.tabular.evidence import Ground, ground_of
 from prudent_studies.known import known_environment
 
 from .catalogue import PERCENTILE, RISKS

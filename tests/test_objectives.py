@@ -10,7 +10,7 @@ import prudent as pr
 from prudent.arrays import filled_blocks, in_float64
 from prudent.autodiff import each as compiled
 from prudent.objectives import chunks, losses_on, mean_visits, slopes_on
-from prudent.objectives.tabular import Rescaled
+from prudent.tabular.objective import Rescaled
 
 LAKE = pr.envs.frozen_lake("SF\nHG")
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import prudent as pr
+from prudent.records import tree_map
 from prudent.risks import LARGEST_PAIRWISE, assess_each, assess_sample
 
 from .catalogue import PERCENTILE, RISKS, RiskCase
@@ -24,7 +25,7 @@ def call(risk: pr.Risk, *sample: np.ndarray) -> pr.Assessment:
 
 def stacked(risks: list[pr.Risk]) -> pr.Risk:
     """A batch of risks of one kind, as the solver makes it."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *risks)
+    return tree_map(lambda *leaves: np.stack(leaves), *risks)
 
 
 def distribution(rng: np.random.Generator, size: int) -> np.ndarray:

@@ -109,7 +109,6 @@ from .objectives import Objective as Objective
 from .objectives import OtherPrior as OtherPrior
 from .objectives import RelativeObjective as RelativeObjective
 from .objectives import Soundness as Soundness
-from .objectives import TabularObjective as TabularObjective
 from .objectives import ThinPair as ThinPair
 from .objectives import relative_objective as relative_objective
 from .occupancies import Exact as Exact
@@ -223,6 +222,7 @@ from .solvers import Status as Status
 from .solvers import Verdict as Verdict
 from .solvers import solve as solve
 from .solvers import solve_many as solve_many
+from .tabular import TabularObjective as TabularObjective
 from .transitions import Log as Log
 from .transitions import Transitions as Transitions
 from .transitions import Trials as Trials

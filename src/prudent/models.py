@@ -148,7 +148,7 @@ class AbstractFamily(Record):
         True
         """
         # Objectives are built of models, so they come later; a family is what knows its own.
-        from .objectives import TabularObjective
+        from .tabular import TabularObjective
 
         return TabularObjective(self, loss, policy, occupancy)
 

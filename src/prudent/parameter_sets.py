@@ -12,6 +12,9 @@ from .arrays import in_float64, require_number
 from .errors import InputError
 from .records import Record, field, tree_leaves, tree_map
 
+# Logits this far below the largest are as good as never.
+LOWEST_LOGIT = -50.0
+
 
 class ParameterSet(Record):
     """W in the paper: the set a gradient step is projected onto."""

@@ -23,7 +23,6 @@ from ..evaluation import USUAL_DRAWS, check_question, judge, usual_draws
 from ..kernels import Support
 from ..losses import ExpectedCost, Loss, as_convex
 from ..models import MDP, AbstractFamily, TriedFamily
-from ..objectives import TabularObjective, linear_cost
 from ..occupancies import Horizon
 from ..planning import plan, plan_convex, plan_of
 from ..policies import TabularPolicy
@@ -31,6 +30,7 @@ from ..posteriors import Dirichlet, Point, Pooled, Posterior, WithCosts
 from ..risks import CVaR, Expectation, Risk, check_envelope
 from ..seeds import Seed, as_seed
 from ..solvers import BRPG, History, Optimiser, Solution, SolveRequest, Status, fresh_draws, solve
+from ..tabular import TabularObjective, linear_cost
 from .nested_planner import nested_plan
 from .robust_planner import robust_plan
 

@@ -10,12 +10,13 @@ from ..engine import ModelBatch, next_values
 from ..errors import InputError
 from ..evaluation import check_question
 from ..models import AbstractFamily, TriedFamily
-from ..objectives import check_models, objective_of
+from ..objectives import objective_of
 from ..policies import TabularPolicy
 from ..posteriors import Posterior
 from ..records import Record
 from ..risks import Risk, assess_sample, check_envelope
 from ..seeds import Seed
+from ..tabular import check_models
 
 
 class NestedPlan(Record):

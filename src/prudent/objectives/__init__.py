@@ -19,9 +19,6 @@ from .base import (
 )
 from .boxes import Boxes, DeviationBounds
 from .chunks import chunk_size, losses_of_pairs, losses_on, mean_visits, point_at, replicates_on, slopes_on
-from .evidence import Evidence, OtherPrior, Soundness, ThinPair
+from .evidence import FEW, Evidence, OtherPrior, Soundness, ThinPair, word_for
 from .function import FunctionObjective
 from .relative import RelativeObjective, relative_objective, weigh_together
-from .tabular import TabularObjective, UnvisitedStarts
-from .tabular_checks import check_models
-from .tabular_plans import TabularPlans, linear_cost

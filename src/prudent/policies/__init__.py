@@ -2,5 +2,5 @@
 
 from .logged import LoggedPolicy, policy_of_log
 from .networks import NeuralPolicy
-from .parametrisations import LOWEST_LOGIT, Direct, Neural, Parametric, Parametrisation, Softmax, action_tables
+from .parametrisations import Direct, Neural, Parametric, Parametrisation, Softmax, action_tables
 from .tabular_policy import TabularPolicy, action_probabilities, picked, policy_from, write_policy_file

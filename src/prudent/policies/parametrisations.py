@@ -20,13 +20,10 @@ from ..arrays import (
     require_size,
 )
 from ..errors import InputError
-from ..parameter_sets import Box, Everywhere, ParameterSet, RowSet, Simplex
+from ..parameter_sets import LOWEST_LOGIT, Box, Everywhere, ParameterSet, RowSet, Simplex
 from ..records import AbstractVar, Record, field, tree_leaves
 from .networks import NeuralPolicy
 from .tabular_policy import TabularPolicy
-
-# Logits this far below the largest are as good as never.
-LOWEST_LOGIT = -50.0
 
 
 def _floats(tree: Any) -> Any:

@@ -1,11 +1,5 @@
-"""What is believed of theta after the data, `mu_N` in the paper."""
+"""What is believed of theta after the data, `mu_N` in the paper; a kind of belief is imported when it is first used."""
 
-from .base import AbstractTable, Invertible, Posterior, WeightedDraws, equally_weighted
-from .conjugate import Beta, Dirichlet
-from .grid import Grid
-from .outcome_laws import OutcomeLaws
-from .points import MCMC, Draws, MCMCStatus, Point
-from .pooled import Pooled
-from .tried_rows import TriedRows
-from .uncertain_costs import WithCosts
-from .wrapped import Sobol, WithinBox, draw_sets
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

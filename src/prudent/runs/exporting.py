@@ -22,13 +22,14 @@ from ..errors import InputError
 from ..evaluation import Evaluation
 from ..files import write_whole
 from ..linear import LinearGaussianPolicy, Share, Stability
-from ..objectives import Evidence, OtherPrior, Soundness, ThinPair, UnvisitedStarts
+from ..objectives import Evidence, OtherPrior, Soundness, ThinPair
 from ..plots import loss_distributions
 from ..policies import NeuralPolicy, TabularPolicy
 from ..posteriors import WeightedDraws
 from ..report import write_report
 from ..solvers import Certificate, Driver, History, Solution, Status
 from ..tables import frame_of
+from ..tabular import UnvisitedStarts
 from .reporting import record_solution, require_report
 from .tensors import check_tensors, packed, unpacked
 

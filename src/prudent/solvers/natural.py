@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..parameter_sets import project_all
-from ..policies import LOWEST_LOGIT
+from ..parameter_sets import LOWEST_LOGIT, project_all
 from .descent import Iterates, Learned, Step, TrialPoints
 from .space import Space, flat
 

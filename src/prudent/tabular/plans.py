@@ -17,11 +17,11 @@ from ..errors import InputError
 from ..events import AbstractEventFamily, Engine
 from ..losses import ConvexLoss, Loss, as_convex, batch_of, is_linear
 from ..models import MDP, AbstractFamily
+from ..objectives import Averaged, Averages, Planned, Plans, Weigh, Weighted, Weights
 from ..occupancies import Horizon
 from ..planning import ConvexSearch, least_costs, robust_actions, searched
 from ..posteriors import Posterior, WeightedDraws
-from .base import Averaged, Averages, Planned, Plans, Weigh, Weighted, Weights
-from .tabular_checks import check_model
+from .checks import check_model
 
 # So many deterministic policies are all tried.
 FEW_POLICIES = 256

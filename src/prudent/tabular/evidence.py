@@ -25,15 +25,14 @@ from ..engine import LARGEST_DIRECT, plan
 from ..kernels import Support
 from ..losses import as_convex, is_linear
 from ..models import AbstractFamily, TabularFamily
+from ..objectives import FEW, Evidence, OtherPrior, ThinPair, losses_on, word_for
 from ..posteriors import Dirichlet, OutcomeLaws, Pooled, Posterior, Sobol, TriedRows, WithCosts
 from ..risks import Risk
 from ..seeds import Seed, Stream, generator
-from .chunks import losses_on
-from .evidence import FEW, Evidence, OtherPrior, ThinPair, word_for
-from .tabular_plans import linear_cost
+from .plans import linear_cost
 
 if TYPE_CHECKING:
-    from .tabular import TabularObjective
+    from .objective import TabularObjective
 
 # Share of discounted time, plain or in the tail, from which the policy leans on a pair.
 LEANS = 1e-3

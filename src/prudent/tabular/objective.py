@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..arrays import Array, require_kind
-from ..engine import Method, Sweeps
+from ..arrays import Array, in_float64, require_kind
+from ..engine import Method, Sweeps, complete
 from ..errors import InputError
 from ..events import AbstractEventFamily, RescaledEvents
 from ..kernels import Support
-from ..losses import ConvexLoss, CostDifference, ExpectedCost, Loss, as_convex, is_linear
+from ..losses import ConvexLoss, CostDifference, ExpectedCost, Loss, as_convex, as_loss, is_linear
 from ..models import AbstractFamily, TabularFamily, TriedFamily
+from ..objectives import Averages, Boxes, Evidence, ModelSlopes, Objective, Plans, Size, Table, Unit, mean_visits
 from ..occupancies import Exact, Horizon, Truncated
 from ..parameter_sets import ParameterSet, RowSet
 from ..policies import Parametrisation, Softmax, TabularPolicy, action_probabilities
@@ -21,12 +22,8 @@ from ..posteriors import AbstractTable, Posterior, Sobol, TriedRows, WeightedDra
 from ..records import Record, changed
 from ..risks import Risk
 from ..seeds import Seed
-from .base import Averages, ModelSlopes, Objective, Plans, Size, Table, Unit
-from .boxes import Boxes
-from .chunks import mean_visits
-from .evidence import Evidence
-from .tabular_boxes import LARGEST_BOXES, ConvexBoxes, LinearBoxes
-from .tabular_checks import (
+from .boxes import LARGEST_BOXES, ConvexBoxes, LinearBoxes
+from .checks import (
     check_large,
     check_models,
     check_policy,
@@ -35,9 +32,8 @@ from .tabular_checks import (
     require_loss,
     require_same_support,
 )
-from .tabular_evidence import evidence_of
-from .tabular_host import evaluate_models
-from .tabular_plans import EventAverages, EventPlans, TabularPlans
+from .evidence import evidence_of
+from .plans import EventAverages, EventPlans, TabularPlans
 
 # The share of its discounted time that a policy has to spend in a row for the row to be met.
 MET = 1e-4
@@ -370,6 +366,32 @@ class UnvisitedStarts(Record):
             "be a visited state, and their loss is no promise"
         )
         return [("starts", text)]
+
+
+@in_float64  # by thread, and a worker may have threads of its own
+def evaluate_models(
+    objective: TabularObjective, points: Float[np.ndarray, "N S A"], thetas: Float[np.ndarray, "N ..."], sloped: bool
+) -> ModelSlopes:
+    """Evaluate N models, each under a table of its own; slopes are left empty unless asked for."""
+    family, (shift, scale) = objective.family, objective.units
+    models = family.models(thetas)
+    if shift != 0.0 or scale != 1.0:
+        models = models._replace(cost=(models.cost - shift) / scale)
+    factors = objective.method.factor(models, np.moveaxis(points, 0, -1))
+    loss = as_loss(objective.loss)
+    less: float | np.ndarray = 0.0
+    if models.unseen is not None:
+        linear = as_convex(loss)
+        beside = linear.beside(models)
+        factors = complete(factors, linear.cost_tables(models), beside)
+        less = 0.0 if beside is None else beside[factors.target, np.arange(models.size)]
+    visits = factors.state_visits()
+    occupancies = visits[:, None] * factors.policy
+    if not sloped:
+        return ModelSlopes(loss.value(occupancies, models) - less, points[:0], visits.T)
+    losses, slope = loss.value_and_gradient(occupancies, models)
+    gradient = factors.policy_gradient(visits, slope)
+    return ModelSlopes(losses - less, np.moveaxis(gradient, -1, 0), visits.T)
 
 
 class Rescaled(AbstractFamily):

@@ -23,7 +23,7 @@ from ..engine import (
     visits_of_rows,
 )
 from ..losses import as_convex
-from .boxes import Boxes, DeviationBounds
+from ..objectives import Boxes, DeviationBounds
 
 # States up to which tables are split into boxes.
 LARGEST_BOXES = 48

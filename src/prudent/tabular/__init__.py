@@ -1,0 +1,5 @@
+"""Finite models at the seam: the loss is a function of the occupancy that a table of action probabilities has."""
+
+from .checks import check_models
+from .objective import TabularObjective, UnvisitedStarts
+from .plans import TabularPlans, linear_cost
