@@ -11,6 +11,7 @@ import pytest
 
 import prudent as pr
 from prudent.arrays import in_float64
+from prudent.records import tree_map
 from prudent.risks import assess_sample
 from prudent.risks.envelope import check_envelope
 from prudent.risks.envelope_programs import program_of
@@ -136,7 +137,7 @@ def test_the_densities_inside_compiled_code_are_those_outside():
     one = in_float64(jax.jit(lambda rows: pr.CVaR(0.5).densities(rows, weights)))(rows)
     np.testing.assert_array_equal(one, pr.CVaR(0.5).densities(rows, weights))
     risks = pr.CVaR(0.0)
-    risks = jax.tree.map(lambda leaf: levels, risks)
+    risks = tree_map(lambda leaf: levels, risks)
     each = in_float64(jax.jit(jax.vmap(lambda risk, row, own: risk.densities(row, own))))(risks, rows, weights)
     for level, row, own, found in zip(levels, rows, weights, each, strict=True):
         np.testing.assert_array_equal(found, pr.CVaR(level).densities(row, own))

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 import prudent as pr
+from prudent.records import tree_leaves
 from prudent.seeds import child
 
 # Not symmetric: on a symmetric map rounding alone decides which of two equal ways a run takes.
@@ -30,7 +30,7 @@ def same_bits(left, right):
         [(e.deployed, e.log, e.belief, e.solution.losses, e.solution.checkpoint.state) for e in r.episodes]
         for r in (left, right)
     )
-    leaves, others = jax.tree.leaves(left), jax.tree.leaves(right)
+    leaves, others = tree_leaves(left), tree_leaves(right)
     return len(leaves) == len(others) and all(np.array_equal(a, b) for a, b in zip(leaves, others, strict=True))
 
 

@@ -14,6 +14,7 @@ from prudent.gradients import Adjoint, SampledRisk
 from prudent.objectives import slopes_on
 from prudent.planning import least_costs, robust_actions
 from prudent.posteriors import equally_weighted
+from prudent.records import tree_leaves, tree_map
 from prudent.seeds import child
 from prudent.solvers import question as question_module
 from prudent.solvers.descent import CONVERGED, DROPPED, GOING, HELD, begin, halved
@@ -75,7 +76,7 @@ def test_slopes_agree_with_finite_differences_and_with_the_estimator():
     tables, risk = softmax(logits), pr.CVaR(0.5)
     with jax.enable_x64(True):
         found = evaluate(tables, thetas, risk)
-        stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], risk)
+        stacked = tree_map(lambda leaf: np.asarray(leaf)[None], risk)
         shares = np.full((1, len(thetas)), 1.0 / len(thetas))
         _, gradient = Adjoint()(SampledRisk(problem(), stacked, thetas[None], shares), logits)
         pulled = problem().pull_back(logits, found.slopes[:, 0])
@@ -259,7 +260,7 @@ def test_the_status_is_true():
 
 
 def same(first, second):
-    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    pairs = zip(tree_leaves(first), tree_leaves(second), strict=True)
     return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
 
 

@@ -4,12 +4,12 @@ import itertools
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
 import prudent as pr
 from prudent.problems import example, memory, parse, risk_from_words, schema
+from prudent.records import same_structure, tree_leaves
 from prudent_studies.known import known_environment
 
 PROBLEM, LOG, COSTS = example("machine").values()
@@ -247,8 +247,8 @@ RISKS = {
 
 
 def assert_same(ours, theirs):
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    for left, right in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    assert same_structure(ours, theirs)
+    for left, right in zip(tree_leaves(ours), tree_leaves(theirs), strict=True):
         assert np.array_equal(left, right)
 
 

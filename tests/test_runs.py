@@ -5,13 +5,13 @@ import json
 import re
 import shutil
 
-import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import prudent as pr
 from prudent.cli import app
+from prudent.records import tree_leaves
 from prudent.report.record import message_of
 from prudent.runs.checkpoint import KIND
 from prudent.runs.tensors import packed, unpacked
@@ -128,8 +128,8 @@ def test_going_on_repeats_the_bits_of_one_longer_run(problem, tmp_path, solver, 
     assert run.solution.iterations == one.solution.iterations
     assert run.solution.status is one.solution.status
     for ours, theirs in zip(
-        jax.tree.leaves(named_leaves(run.solution.checkpoint.state)),
-        jax.tree.leaves(named_leaves(one.solution.checkpoint.state)),
+        tree_leaves(named_leaves(run.solution.checkpoint.state)),
+        tree_leaves(named_leaves(one.solution.checkpoint.state)),
         strict=True,
     ):
         assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f")

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -12,6 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 import prudent as pr
+from prudent.records import tree_leaves
 from prudent.seeds import child
 
 # Not symmetric: on a symmetric map rounding alone decides which of two equal ways a run takes.
@@ -31,8 +31,8 @@ def same_bits(left, right):
     return all(
         np.array_equal(a, b)
         for a, b in zip(
-            jax.tree.leaves((left.policy, left.history, left.losses, left.parameters, left.checkpoint.state)),
-            jax.tree.leaves((right.policy, right.history, right.losses, right.parameters, right.checkpoint.state)),
+            tree_leaves((left.policy, left.history, left.losses, left.parameters, left.checkpoint.state)),
+            tree_leaves((right.policy, right.history, right.losses, right.parameters, right.checkpoint.state)),
             strict=True,
         )
     )
