@@ -174,6 +174,9 @@ def test_targets_below_the_floor_are_lifted_and_the_target_is_divided_by_its_sum
 def test_a_policy_that_never_visits_a_state_has_a_finite_loss_and_gradient():
     visits = np.array(VISITS)
     visits[2], visits[4, 1] = 0.0, 0.0
+    import prudent.autodiff  # makes trees of records for JAX
+
+    assert prudent.autodiff.jax is jax
     loss = sum(pr.Imitation(target, divergence) for target in (Q_STATES, Q_PAIRS) for divergence in DIVERGENCES)
     with jax.enable_x64(True):
         value, slope = jax.jit(jax.value_and_grad(loss))(visits, MDP)

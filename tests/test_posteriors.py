@@ -328,3 +328,14 @@ def test_dirichlet_draws_of_tiny_weight_sit_at_the_corners(weight):
     draws = belief.sample(3, 20_000)[:, 0, 0, 0]
     assert np.var(draws) == pytest.approx(0.25 / (2 * weight + 1), rel=0.03)
     assert draws.mean() == pytest.approx(0.5, abs=0.015)
+
+
+def test_a_box_around_a_belief_that_is_drawn_by_rejection_is_solved_for():
+    """The default solver drives beliefs by Sobol points where it can, and this one it cannot."""
+    support = pr.Support.dense(2, 2)
+    family = pr.TabularFamily(support, [[0.0, 1.0], [1.0, 0.5]], 0, 0.9)
+    belief = pr.WithinBox(pr.Dirichlet.symmetric(support), 0.0, 0.9)
+    solution = pr.solve(family, belief, solver=pr.SampleAverage(samples=32, largest=32), certify=False)
+    assert np.isfinite(solution.risk)
+    with pytest.raises(pr.InputError, match="Sobol points cannot drive"):
+        pr.Sobol(belief)

@@ -169,6 +169,7 @@ def frontier(
     require_kind("tail", tail, Risk, "a risk such as CVaR(0.9)")
     seed = as_seed(seed)
     parts: dict[str, Any] = {"loss": loss, "policy": policy, "occupancy": occupancy}
+    require_kind("model", model, AbstractFamily, "a family of MDPs, whose plans the frontier is compared with")
     objective: Objective = model.objective(**parts)
     if solver.evaluation is None:
         most = max(usual_draws(objective, risk) for risk in [*risks, tail])

@@ -94,6 +94,16 @@ class Method(Record):
         """Return the memory that one model takes."""
 
     @property
+    def solves_from_anywhere(self) -> bool:
+        """Whether its factors are `SolvedFactors`, which models with unseen shares need."""
+        return True
+
+    @property
+    def residual_bound(self) -> float:
+        """Relative residual at which its solves end; 0 for a direct method."""
+        return 0.0
+
+    @property
     def in_cache(self) -> bool:
         """Whether many models fit the processor's cache, so that small batches are faster."""
         return False

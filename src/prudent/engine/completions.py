@@ -30,7 +30,6 @@ from ..errors import InputError
 from ..kernels import Support
 from .base import Factors, SolvedFactors
 from .choosing import choose_method
-from .krylov import Krylov
 from .models import ModelBatch, next_values
 
 # Memory of the factors that a plan holds.
@@ -176,7 +175,7 @@ def iterate_policies(
     """
     states, actions, _ = models.successor.shape
     method = choose_method(Support(models.successor, None, *models.successor.shape))
-    tie = max(TIE, 10.0 * method.residual) if isinstance(method, Krylov) else TIE
+    tie = max(TIE, 10.0 * method.residual_bound)
     block = max(1, FACTOR_BYTES // method.model_bytes())
     every = np.broadcast_to(cost, (states, actions, models.size))
     action = np.array(every.argmin(axis=1))

@@ -61,6 +61,11 @@ class Krylov(Method):
         index, slot = (None, None) if support.is_dense else merged_neighbours(successor)
         return Krylov(index, slot, successor.shape, residual, sweeps)
 
+    @property
+    def residual_bound(self) -> float:
+        """Relative residual at which its solves end."""
+        return self.residual
+
     def fits(self, successor: Any) -> bool:
         """Return whether the neighbours are those of these successors."""
         if self.index is None or self.slot is None:

@@ -55,6 +55,11 @@ class Sweeps(Method):
         """Return the method for models along a support."""
         return Sweeps(support.states, left_out)
 
+    @property
+    def solves_from_anywhere(self) -> bool:
+        """Not from any distribution."""
+        return False
+
     def fits(self, successor: Any) -> bool:
         """Return whether the number of states is the same."""
         return len(successor) == self.states

@@ -43,6 +43,11 @@ class TruncatedSum(Method):
         index, slot = (None, None) if support.is_dense else merged_neighbours(support.index())
         return TruncatedSum(index, slot, support.shape, horizon)
 
+    @property
+    def solves_from_anywhere(self) -> bool:
+        """Not from any distribution."""
+        return False
+
     def fits(self, successor: Any) -> bool:
         """Return whether the sizes are the same."""
         return successor.shape == self.shape

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..arrays import Array
+from ..conformance import explained
 from ..engine import ModelBatch
 from ..models import MDP
 from ..records import Record, field
@@ -136,7 +137,15 @@ class Numerical(ConvexLoss):
         """One round of the method of multipliers."""
         from .multipliers import step_of_multipliers  # imports JAX
 
-        return Dual(*step_of_multipliers(self.function, dual, image, models))
+        def words(error: Exception) -> str:
+            return (
+                "the ascent of a loss's conjugate needs second derivatives of the function, which JAX could not take "
+                f"({type(error).__name__}); write the function with jax.numpy, or do without the conjugate: leave "
+                "gradient=Variational() out"
+            )
+
+        with explained(words):
+            return Dual(*step_of_multipliers(self.function, dual, image, models))
 
     def cost_of(self, point: Float[np.ndarray, "S A N"], models: ModelBatch) -> Float[np.ndarray, "S A N"]:
         """Z itself."""

@@ -217,7 +217,10 @@ class Objective(Record):
 
         It is needed unless `on_host` or `averages` answer for all models.
         """
-        raise NotImplementedError
+        raise InputError(
+            f"{type(self).__name__} says nothing of its losses: write on_host(points, thetas, sloped) in NumPy, which "
+            "returns ModelSlopes, or losses(points, thetas) with jax.numpy"
+        )
 
     # Where nothing else is said, points are the parameters themselves.
 
@@ -267,7 +270,10 @@ class Objective(Record):
     def on_host(
         self, points: Float[np.ndarray, "N ..."], thetas: Float[np.ndarray, "N ..."], sloped: bool
     ) -> ModelSlopes | None:
-        """N models at points and draws of their own, by NumPy; None where a function is to be compiled."""
+        """N models at points and draws of their own, by NumPy; None where a function is to be compiled.
+
+        Slopes are `points[:0]` unless they are asked for, visits `[N, 0]` where there are none.
+        """
         del points, thetas, sloped
         return None
 

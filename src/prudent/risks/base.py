@@ -246,6 +246,8 @@ def difference_by_weights(risk: Risk, losses: Sample, probabilities: Sample) -> 
     def value(k: int, step: float) -> float:
         weights = probabilities.copy()
         weights[k] += step
+        # A density is asked for weights that sum to 1.
+        weights /= weights.sum()
         return float((weights * risk.densities(losses, weights) * losses).sum())
 
     found = np.empty(len(chosen))

@@ -100,7 +100,7 @@ class JobDraws:
         name = (id(job.belief), job.seed, n, path)
         if name not in self.made:
             belief = job.belief
-            if isinstance(belief, Invertible) and 0 < belief.uniform_dimension <= LARGEST_SOBOL:
+            if 0 < _uniform_numbers(belief) <= LARGEST_SOBOL:
                 belief = Sobol(belief)
             self.made[name] = equally_weighted(draw(belief, generator(job.seed, *path), n))
         return self.made[name]
@@ -158,6 +158,15 @@ class JobDraws:
                 chance.uniforms[rows, g] = uniform
                 chance.words[rows, g] = words
         return thetas, chance
+
+
+def _uniform_numbers(belief: Posterior) -> int:
+    """Return how many uniform numbers a draw is a function of; 0 for a belief that is drawn in another way."""
+    try:
+        return belief.uniform_dimension if isinstance(belief, Invertible) else 0
+    except InputError:
+        # A box around a belief that is not a function of uniform numbers, which draws by rejection.
+        return 0
 
 
 def fresh_draws(belief: Posterior, seed: Seed, n: int, *more: int) -> WeightedDraws:

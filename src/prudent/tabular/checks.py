@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from ..arrays import float64, in_float64, require_finite, to_numpy
 from ..conformance import explained
-from ..engine import Banded, Elimination, Krylov
 from ..errors import InputError
 from ..events import AbstractEventFamily, Engine, check_events
 from ..kernels import Kernel
@@ -55,7 +54,8 @@ def require_completable(loss: Any, occupancy: Horizon) -> None:
             f"probabilities, got {type(loss).__name__}; use ExpectedCost(), CostTable(costs), Visits(states) "
             "or sums of these"
         )
-    if not isinstance(occupancy, Exact) or not isinstance(occupancy.solver, Elimination | Banded | Krylov | None):
+    solver = occupancy.solver if isinstance(occupancy, Exact) else None
+    if not isinstance(occupancy, Exact) or not (solver is None or solver.solves_from_anywhere):
         raise InputError(
             "a TriedFamily is evaluated over the infinite horizon, by elimination or iterations; leave occupancy= out"
         )
