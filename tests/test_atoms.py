@@ -139,7 +139,8 @@ def test_five_hundred_degenerate_problems():
 def test_a_thousand_degenerate_problems_end_without_an_exception():
     said = Counter(DegenerateProblem(seed).solve().status for seed in range(20_000, 21_000))
     print(said)
-    assert said[pr.Status.CONVERGED] >= 990
+    # Where a plan is better than what the search converged to, the answer is the plan and the status says so.
+    assert said[pr.Status.CONVERGED] + said[pr.Status.PLAN_KEPT] >= 990
 
 
 @pytest.mark.long

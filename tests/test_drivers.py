@@ -5,9 +5,10 @@ import pytest
 
 import prudent as pr
 from prudent.arrays import in_float64
-from prudent.objectives import chunks, losses_on, tabular
+from prudent.objectives import chunks, losses_on
 from prudent.posteriors import equally_weighted
 from prudent.solvers.drivers import drivers, drivers_of
+from prudent.tabular import objective as tabular
 
 from .marks import short
 

@@ -229,7 +229,7 @@ def test_mcmc_of_a_linear_family_has_the_conjugate_posterior_and_solves():
     import numpyro.distributions as dist
 
     prior = dist.Normal(0.0, DEVIATION).expand([1, 2])
-    belief = pr.MCMC.run(SCALAR, SCALAR_LOG, prior, warmup=300, samples=1000)
+    belief = pr.MCMC.run(SCALAR, SCALAR_LOG, prior, warmup=300, samples=4000)
     same_as_conjugate(belief.draws[:, 0])
     ours = pr.solve(SCALAR, pr.CutOff(belief, low=-2.0, high=2.0, actions=1), solver=pr.SampleAverage(starts=2))
     exact = pr.CutOff(SCALAR.prior(spread=2.0).update(SCALAR_LOG), low=-2.0, high=2.0)

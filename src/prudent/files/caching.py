@@ -35,7 +35,8 @@ def cache_folder(name: str, variable: str = "") -> Path | None:
             return None
         if not folder.is_dir():
             for each in (*reversed(folder.parents), folder):
-                each.mkdir(mode=0o700, exist_ok=True)
+                if not each.exists():
+                    each.mkdir(mode=0o700, exist_ok=True)
             # Another user may have made one of them meanwhile.
             if not is_safe(folder):
                 return None
