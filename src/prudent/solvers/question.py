@@ -120,8 +120,10 @@ def evaluate_points(question: Question, points: Float[np.ndarray, "K ..."], acti
     draws, here = question.draws, np.flatnonzero(active)
     models = len(here) * len(draws)
     pairs = list(zip(question.objectives, question.risks, strict=True))
-    # Backwards through a walk takes several times as long as forwards, and only the tail is asked for its slopes.
-    kept = 8 * models * points[0].size * len(pairs) <= KEPT_BYTES and not any(each.by_chance for each, _ in pairs)
+    # Backwards through a walk takes several times as long as forwards, so that only the tail is asked for its slopes.
+    # With limits all draws are: the step has to see the kinks of the merit.
+    kept = 8 * models * points[0].size * len(pairs) <= KEPT_BYTES
+    kept = kept and (question.limits > 0 or not any(each.by_chance for each, _ in pairs))
     parts = []
     for objective, risk in pairs:
         own = objective.averages()
