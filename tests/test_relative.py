@@ -126,3 +126,49 @@ def test_a_resumed_run_repeats_the_bits_and_refuses_another_reference():
     assert np.array_equal(resumed.policy.probabilities, whole.policy.probabilities)
     with pytest.raises(pr.InputError, match="relative_to"):
         pr.solve(LAKE, BELIEF, resume=part, **{**settings, "relative_to": UNIFORM})
+
+
+def test_with_limits_the_risk_and_the_bound_are_lower_by_the_constants():
+    """The mean of a difference is the mean less a constant: so are the answer and the bound, whatever the limit."""
+    family, belief = few_atoms()
+    reference = np.random.default_rng(1).dirichlet(np.ones(2), size=3)
+    limit = pr.Limit(pr.Visits([1]), at_most=2.5, risk=pr.Expectation(), name="state 1")
+    settings = {"risk": pr.Expectation(), "subject_to": [limit]}
+    ours = pr.solve(family, belief, relative_to=reference, **settings)
+    plain = pr.solve(family, belief, **settings)
+    level = pr.evaluate(reference, family, belief).mean
+    assert plain.limits[0].multiplier > 0, "the limit binds"
+    assert ours.status.ok and plain.status.ok
+    assert ours.risk == pytest.approx(plain.risk - level, abs=1e-4)
+    assert ours.certificate.lower_bound == pytest.approx(plain.certificate.lower_bound - level, abs=1e-4)
+
+
+def test_sweeps_and_the_paper_s_algorithm_see_differences():
+    swept = pr.Exact(pr.Sweeps.of(LAKE.support))
+    few = {"risk": pr.CVaR(0.5), "relative_to": UNIFORM}
+    short = pr.SampleAverage(samples=32, largest=32, starts=2)
+    ours, plain = (pr.solve(LAKE, BELIEF, solver=short, occupancy=how, **few) for how in (swept, None))
+    assert ours.risk == pytest.approx(plain.risk, rel=1e-3)
+    first, last = (pr.solve(LAKE, BELIEF, solver=pr.BRPG(iterations=n), **few).risk for n in (1, 60))
+    assert last < first
+
+
+def test_a_linear_system_and_a_simulator_are_compared_draw_by_draw():
+    from .test_limits import ATOMS, WALKS
+    from .test_simulated import SCALAR, SCALAR_LOG
+
+    atoms = pr.Draws(ATOMS)
+    policies = [
+        pr.solve(WALKS, atoms, risk=risk, solver=pr.SampleAverage(starts=1, iterations=15)).policy
+        for risk in (pr.Expectation(), pr.WorstCase())
+    ]
+    apart = np.subtract(*(pr.evaluate(each, WALKS, atoms).losses for each in policies))
+    np.testing.assert_allclose(pr.evaluate(policies[0], WALKS, atoms, relative_to=policies[1]).losses, apart, atol=1e-9)
+    belief = pr.CutOff(SCALAR.prior(spread=2.0).update(SCALAR_LOG), low=-2.0, high=2.0)
+    cautious, plain = (
+        pr.solve(SCALAR, belief, risk=risk, solver=pr.SampleAverage(starts=1, samples=64, largest=64)).policy
+        for risk in (pr.CVaR(0.9), pr.Expectation())
+    )
+    better = pr.solve(SCALAR, belief, risk=pr.CVaR(0.5), relative_to=cautious, solver=pr.SampleAverage(starts=1))
+    theirs = pr.evaluate(plain, SCALAR, belief, risk=pr.CVaR(0.5), relative_to=cautious).risk
+    assert better.risk <= theirs + 1e-3 and better.certificate.lower_bound <= better.certificate.risk + 1e-9

@@ -192,6 +192,8 @@ def test_a_difference_to_itself_is_nothing_and_bounds_hold():
     np.testing.assert_allclose(pr.evaluate(today, family, belief, relative_to=today).losses, 0.0, atol=1e-9)
     solution = pr.solve(family, belief, relative_to=today, risk=pr.CVaR(0.5))
     assert solution.evaluation.risk <= 1e-9
+    assert "the risk of the difference is no promise" in str(solution)
+    assert "the risk of the difference" not in str(pr.solve(family, belief, certify=False))
     assert solution.certificate.lower_bound <= solution.evaluation.risk
     # Per draw no policy is below the bound of any one completion.
     draws = solution.evaluation.draws

@@ -435,7 +435,7 @@ class TriedFamily(AbstractFamily):
         raise InputError(NO_TABLE)
 
     def cost(self, theta: Array) -> Float[Array, "S A"]:
-        """The same for every theta."""
+        """Return the cost table, which is the same for every theta."""
         del theta
         return self.costs
 

@@ -346,7 +346,7 @@ class Likelihood(Record):
         """The log-likelihood, and whether there is a model at theta; traced."""
 
     def values(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Float[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
-        """Those of many thetas."""
+        """Return `value` at many thetas."""
         from .autodiff import each  # imports JAX
 
         parts = [

@@ -207,7 +207,7 @@ class RescaledEvents(AbstractEventFamily):
         return models._replace(cost=(models.cost - self.shift) / self.scale)
 
     def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Those of the family, with costs in units."""
+        """Return the tables of the family, with costs in units."""
         found = self.family.tables(thetas)
         return None if found is None else (found[0], (found[1] - self.shift) / self.scale)
 

@@ -40,12 +40,12 @@ class LinearOccupancy(Record):
 
     @property
     def mean(self) -> Float[Array, " z"]:
-        """Of the distribution that the occupancy is with its mass taken off."""
+        """Return the mean of the distribution `occupancy / mass`."""
         return self.first / self.mass
 
     @property
     def covariance(self) -> Float[Array, "z z"]:
-        """Of that distribution."""
+        """Return the covariance of the distribution `occupancy / mass`."""
         mean = self.mean
         return self.second / self.mass - mean[:, None] * mean
 

@@ -242,7 +242,7 @@ class Objective(Record):
     # Capabilities: what an objective does not have is None.
 
     def table(self, theta: np.ndarray) -> Table | None:
-        """Where points are tables; `theta` is one draw."""
+        """Return what tables there are, as one draw of theta tells it; None where points are no tables."""
         return None
 
     def from_point(self, points: Float[np.ndarray, "*K ..."]) -> Any | None:

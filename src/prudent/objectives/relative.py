@@ -163,7 +163,7 @@ class RelativeObjective(Objective):
 
     @property
     def by_chance(self) -> bool:
-        """Whether losses are means over chance."""
+        """Return whether losses are means over chance."""
         return self.inner.by_chance
 
     @property

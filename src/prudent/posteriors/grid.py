@@ -250,7 +250,7 @@ class _Density:
 
 
 def _priors(prior: Callable[[Any], Any], points: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """What a user's log-density says of each point."""
+    """Return a user's log-density at each point."""
     from ..autodiff import mapped  # imports JAX
 
     values = np.concatenate([mapped(prior, points[block])[:few] for block, few in filled_blocks(len(points))])

@@ -29,7 +29,7 @@ from ..posteriors import WeightedDraws
 from ..report import write_report
 from ..solvers import Certificate, Driver, History, Solution, Status
 from ..tables import frame_of
-from ..tabular import UnvisitedStarts
+from ..tabular import TriedCaveats
 from .reporting import record_solution, require_report
 from .tensors import check_tensors, packed, unpacked
 
@@ -100,7 +100,7 @@ RECORDS = {
         Solution,
         Stability,
         ThinPair,
-        UnvisitedStarts,
+        TriedCaveats,
         WeightedDraws,
     )
 }

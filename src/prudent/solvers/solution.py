@@ -47,8 +47,8 @@ class Status(enum.Enum):
     )
     START_KEPT = "no policy was found that is better than the start on held-out draws; the start is returned"
     PLAN_KEPT = (
-        "on draws set aside to choose by, another plan's policy has a lower risk than what the search found; "
-        "the plan's policy is returned"
+        "another plan's policy has a lower risk than what the search found, on draws set aside to choose by or on all "
+        "atoms; the plan's policy is returned"
     )
     DIVERGED = "the policy is worse than the one it started from; use a shorter step"
     NON_FINITE = (

@@ -276,12 +276,13 @@ class TabularObjective(Objective):
         return evidence_of(self, belief, risk, point, answer, seed)
 
     def notes(self, belief: Posterior, point: np.ndarray, draws: WeightedDraws) -> Any | None:
-        """Starts in states that the log never visits, of a `TriedFamily`."""
+        """Return what the loss does not cover, of a `TriedFamily`."""
         del belief, point, draws
         if not isinstance(self.family, TriedFamily):
             return None
         unvisited = float(np.asarray(self.family.start)[~self.family.support.visited()].sum())
-        return UnvisitedStarts(unvisited) if unvisited > 0.0 else None
+        caveats = TriedCaveats(unvisited, isinstance(self.loss, CostDifference))
+        return caveats if caveats.rows() else None
 
     def in_units(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[Objective, Unit]:
         """Expected costs in units of their own spread; another loss as it is.
@@ -347,25 +348,31 @@ class TabularObjective(Objective):
         return self.occupancy.error_bound(float(self.family.discount))
 
 
-class UnvisitedStarts(Record):
-    """What a user should know of starts that the log never visits.
+class TriedCaveats(Record):
+    """What the loss of a policy does not cover, of a model that knows tried rows alone.
 
-    >>> UnvisitedStarts(0.25).rows()[0][0]
-    'starts'
+    >>> [name for name, _ in TriedCaveats(0.25, True).rows()]
+    ['starts', 'difference']
 
     Attributes:
-        share: of the first state's distribution.
+        share: of the first state's distribution that is in states which the log never visits.
+        difference: whether the loss is a difference to another policy.
     """
 
     share: float
+    difference: bool = False
 
     def rows(self) -> list[tuple[str, str]]:
-        """The line of a summary."""
-        text = (
+        """Return the lines of a summary."""
+        starts = (
             f"a share {self.share:.4g} of them is in states that the log never visits; what they lead to is assumed to "
             "be a visited state, and their loss is no promise"
         )
-        return [("starts", text)]
+        difference = (
+            "found for one state in common to which what the log has not shown leads under both policies; it may lead "
+            "to several, so that the risk of the difference is no promise"
+        )
+        return [("starts", starts)] * (self.share > 0.0) + [("difference", difference)] * self.difference
 
 
 @in_float64  # by thread, and a worker may have threads of its own
@@ -405,7 +412,7 @@ class Rescaled(AbstractFamily):
     scale: Float[Array, ""]
 
     def tables(self, thetas: Float[np.ndarray, "N ..."]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Those of the family, with costs in units."""
+        """Return the tables of the family, with costs in units."""
         found = self.family.tables(thetas)
         return None if found is None else (found[0], (found[1] - self.shift) / self.scale)
 

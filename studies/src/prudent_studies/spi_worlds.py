@@ -53,7 +53,7 @@ class World(NamedTuple):
         return states, actions
 
     def ends(self) -> Bool[np.ndarray, " S"]:
-        """Which states are terminal; a method may look."""
+        """Return which states are terminal, which a method may know."""
         return (self.table.sum(axis=2) == 0.0).all(axis=1)
 
     def uniform(self) -> Float[np.ndarray, "S A"]:
